@@ -297,8 +297,24 @@ void TreeBinder::field(const std::string& key, StringMap& value, const FieldMeta
   bind(key, "map of string", value, meta,
        [&](auto& n, auto& path) { return read_map(n, path, meta); });
 }
+bool TreeBinder::has_doubtful_value(const Node& node, const std::string& path) {
+  bool found = false;
+  if (node.kind == NodeKind::kScalar && !node.quoted) {
+    if (auto doubt = doubt_plain_value(node.text)) {
+      fault(node, path, std::move(doubt->reason), std::move(doubt->hint));
+      found = true;
+    }
+  }
+  for (size_t i = 0; i < node.items.size(); ++i)
+    found |= has_doubtful_value(node.items[i], fmt::format("{}[{}]", path, i));
+  for (const auto& [name, child] : node.members)
+    found |= has_doubtful_value(child, path + "." + name);
+  return found;
+}
+
 void TreeBinder::json_field(const std::string& key, std::string& value, const FieldMeta& meta) {
   const auto read = [&](const Node& node, const std::string& path) -> std::optional<std::string> {
+    if (has_doubtful_value(node, path)) return std::nullopt;
     try {
       return node_to_json(node, 1 + static_cast<int>(std::ranges::count(path, '.')));
     } catch (const Error& e) {

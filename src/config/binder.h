@@ -57,6 +57,9 @@ class TreeBinder : public Binder {
   void record(BoundField field);
   void fault(const Node& node, const std::string& path, std::string reason, std::string hint);
 
+  // Whether it holds a value that doubt_plain_value refuses; lists each as a fault.
+  bool has_doubtful_value(const Node& node, const std::string& path);
+
   const std::string* read_scalar(const Node& node, const std::string& path, const FieldMeta& meta,
                                  const char* type);
   std::optional<int64_t> read_whole(const Node& node, const std::string& path,

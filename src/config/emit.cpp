@@ -78,10 +78,6 @@ Json scalar_to_json(const Node& node) {
   const std::string& text = node.text;
   if (node.quoted) return text;
   if (const auto value = parse_bool(text)) return *value;
-  if (has_leading_zero(text)) {
-    throw Error(ErrorCode::kUsage, fmt::format("{} is octal to some readers of YAML", text), "",
-                "write it without the zero, or quoted");
-  }
   std::string reason;
   if (text.find_first_of(".eE") == std::string::npos)
     if (const auto value = parse_whole(text, reason)) return *value;
@@ -175,7 +171,7 @@ std::string node_to_json(const Node& node, int depth) {
   if (node.kind == NodeKind::kScalar) {
     const std::string_view text = trim(node.text);
     if (text.starts_with('{') || text.starts_with('[')) {
-      const Json json = parse_json(node.text, "JSON in text");
+      const Json json = parse_json(node.text, "JSON in text", WideIntegers::kRefuse);
       check_fits(json, depth);
       return json.dump();
     }

@@ -48,6 +48,15 @@ std::optional<std::string> hint_foreign(const std::string& path,
   return std::nullopt;
 }
 
+// What other frameworks do and this program does not.
+std::optional<std::string> hint_missing(const std::string& path) {
+  const std::string word = to_lower_ascii(last_part(path));
+  for (const char* name : {"lora", "peft", "load_in_4bit", "load_in_8bit"})
+    if (word.find(name) != std::string::npos)
+      return "there is no LoRA or QLoRA here: all weights are trained; leave it out";
+  return std::nullopt;
+}
+
 // Whether `word` abbreviates a name of several words: "tp" is tensor_model_parallel_size, and so is
 // "tp_size". Its letters are first letters of them in order, from the first one on.
 bool is_abbreviation(std::string word, const std::string& name) {
@@ -146,6 +155,7 @@ std::string hint_unknown_key(const std::string& path, const KnownFields& known,
                        last_part(path));
   if (auto hint = hint_slime(path, known)) return *hint;
   if (auto hint = hint_foreign(path, fields)) return *hint;
+  if (auto hint = hint_missing(path)) return *hint;
   std::vector<std::string> near = sections, all;
   const std::string section = path.substr(0, path.size() - last_part(path).size());
   for (const FieldInfo& field : fields) {

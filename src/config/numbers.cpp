@@ -67,12 +67,36 @@ std::optional<Decimal> take_decimal(std::string_view& text) {
   return number;
 }
 
+// 010, which YAML 1.1 takes for eight and YAML 1.2 for ten: a number with a zero before a digit.
+bool has_leading_zero(std::string_view text) {
+  std::string_view rest = text;
+  if (!take_decimal(rest) || !rest.empty()) return false;
+  if (text[0] == '+' || text[0] == '-') text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && (is_digit(text[1]) || text[1] == '_');
+}
+
+bool is_not_finite(std::string_view lower) {
+  if (!lower.empty() && (lower[0] == '+' || lower[0] == '-')) lower.remove_prefix(1);
+  return lower == ".inf" || lower == ".nan" || lower == "inf" || lower == "nan" ||
+         lower == "infinity";
+}
+
+// 0x1F, 0o17, 0b101, with a sign or underscores perhaps.
+bool is_not_decimal(std::string_view lower) {
+  if (!lower.empty() && (lower[0] == '+' || lower[0] == '-')) lower.remove_prefix(1);
+  if (lower.size() < 3 || lower[0] != '0') return false;
+  const char* digits = lower[1] == 'x'   ? "0123456789abcdef_"
+                       : lower[1] == 'o' ? "01234567_"
+                       : lower[1] == 'b' ? "01_"
+                                         : "";
+  return lower.find_first_not_of(digits, 2) == std::string_view::npos;
+}
+
 std::optional<Decimal> parse_decimal(std::string_view text, std::string& reason) {
   const std::string_view all = text;
   const std::string lower = to_lower_ascii(all);
   auto number = take_decimal(text);
-  if (lower == ".inf" || lower == "+.inf" || lower == "-.inf" || lower == ".nan" ||
-      lower == "inf" || lower == "-inf" || lower == "nan") {
+  if (is_not_finite(lower)) {
     reason = fmt::format("is {}, not a finite number", quote_value(all));
     return std::nullopt;
   }
@@ -95,13 +119,6 @@ std::optional<Decimal> parse_decimal(std::string_view text, std::string& reason)
 }
 
 }  // namespace
-
-bool has_leading_zero(std::string_view text) {
-  std::string_view rest = text;
-  if (!take_decimal(rest) || !rest.empty()) return false;
-  if (text[0] == '+' || text[0] == '-') text.remove_prefix(1);
-  return text.size() > 1 && text[0] == '0' && (is_digit(text[1]) || text[1] == '_');
-}
 
 std::optional<int64_t> parse_whole(std::string_view text, std::string& reason) {
   auto number = parse_decimal(text, reason);
@@ -151,6 +168,23 @@ std::optional<bool> parse_bool(std::string_view text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   return std::nullopt;
+}
+
+std::optional<Doubt> doubt_plain_value(std::string_view text) {
+  if (is_legacy_bool(text))
+    return Doubt{fmt::format("is {}, a boolean of YAML's old kind", quote_value(text)),
+                 "YAML's old yes/no/on/off are not read; write true or false, or quote the word if "
+                 "it is text"};
+  const std::string lower = to_lower_ascii(text);
+  std::string_view rest = text;
+  const bool is_number = take_decimal(rest) && rest.empty();
+  if (!is_number && !is_not_finite(lower) && !is_not_decimal(lower)) return std::nullopt;
+  const bool is_real = text.find_first_of(".eE") != std::string_view::npos;
+  std::string reason;
+  const bool is_read = is_number && !is_real ? parse_whole(text, reason).has_value()
+                                             : parse_real(text, reason).has_value();
+  if (is_read) return std::nullopt;
+  return Doubt{reason, "write a finite decimal number, or quote it if it is text"};
 }
 
 bool is_legacy_bool(std::string_view text) {

@@ -12,8 +12,12 @@ namespace slimexx::config {
 std::optional<int64_t> parse_whole(std::string_view text, std::string& reason);
 std::optional<double> parse_real(std::string_view text, std::string& reason);
 
-// 010, which YAML 1.1 takes for eight and YAML 1.2 for ten: a number with a zero before a digit.
-bool has_leading_zero(std::string_view text);
+// Why a plain value, of a key that takes any JSON, is refused: a text here, and a boolean or a
+// number to other readers of YAML, or a number that JSON cannot hold. Quotes make it a text.
+struct Doubt {
+  std::string reason, hint;
+};
+std::optional<Doubt> doubt_plain_value(std::string_view text);
 
 // true/false in the three spellings of YAML 1.2's core schema. YAML 1.1's yes/no/on/off are not.
 std::optional<bool> parse_bool(std::string_view text);
