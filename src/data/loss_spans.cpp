@@ -26,6 +26,23 @@ bool is_learnt(const Json& message) {
   return mask == message.end() || *mask == 1 || *mask == true;
 }
 
+// Whether a value that stands in a message has any text in it.
+bool has_text(const Json& value) {
+  if (value.is_string()) return !trim(value.get_ref<const std::string&>()).empty();
+  if (!value.is_structured()) return false;
+  for (const auto& [key, member] : value.items())
+    if (key != "type" && key != "id" && has_text(member)) return true;
+  return false;
+}
+
+// Content, thoughts and calls of tools have many names; these keys say nothing.
+bool is_empty_turn(const Json& message) {
+  for (const auto& [key, value] : message.items())
+    if (key != "role" && key != "name" && key != "type" && key != "id" && has_text(value))
+      return false;
+  return true;
+}
+
 Json first_messages(const Json& messages, size_t count) {
   return Json(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(count));
 }
@@ -103,6 +120,19 @@ int64_t tokenized_length(const text::Tokenizer& tokenizer, std::string_view text
 }
 
 }  // namespace
+
+void refuse_empty_turns(const Json& messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!is_assistant(messages[i]) || !is_learnt(messages[i]) || !is_empty_turn(messages[i]))
+      continue;
+    throw Error(ErrorCode::kInput,
+                fmt::format("there is nothing to learn in the row's message {}: the assistant's "
+                            "turn is empty",
+                            i),
+                "give it text, take the row out, or leave the turn out of the loss by "
+                "\"step_loss_mask\": 0");
+  }
+}
 
 LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
                          const Json& tools, const Json* kwargs) {

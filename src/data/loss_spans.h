@@ -20,6 +20,11 @@ struct LearntText {
   bool ends_with_learnt = false;  // a learnt turn is the last
 };
 
+// Throws Error(kInput) for a turn of the assistant's that is learnt and says nothing: what a
+// template makes of it, the end of the turn and perhaps an empty thought, would be all that it
+// teaches.
+void refuse_empty_turns(const Json& messages);
+
 // Renders the conversation and finds the spans of the assistant's turns that are learnt.
 LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
                          const Json& tools, const Json* kwargs);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <exception>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #define XXH_INLINE_ALL
@@ -12,6 +13,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/shell.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/io/lines.h"
@@ -47,6 +49,23 @@ void throw_first(const std::vector<std::exception_ptr>& failures, const std::vec
   }
 }
 
+// A name of the Hugging Face hub, or a folder that was fetched from it, is no file of rows.
+void check_is_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw Error(ErrorCode::kInput, "this is a folder, not a file of rows",
+                "name one file in it: lines of JSON, .jsonl or .jsonl.zst", path);
+  }
+  const bool is_hub_name = std::ranges::count(path, '/') == 1 && !path.starts_with('.') &&
+                           std::filesystem::path(path).extension().empty();
+  if (path_exists(path) || !is_hub_name) return;
+  throw Error(ErrorCode::kInput, "no such file",
+              fmt::format("check the path; a data set of the Hugging Face hub is fetched first:\n"
+                          "hf download --repo-type dataset {} --local-dir data",
+                          quote_for_shell(path)),
+              path);
+}
+
 }  // namespace
 
 SlicedPath parse_sliced_path(const std::string& prompt_data) {
@@ -68,6 +87,7 @@ SlicedPath parse_sliced_path(const std::string& prompt_data) {
 
 std::vector<Row> read_rows(const std::string& prompt_data) {
   const SlicedPath sliced = parse_sliced_path(prompt_data);
+  check_is_file(sliced.path);
   io::LineReader reader(sliced.path);
   std::vector<Row> rows;
   std::string line;

@@ -10,6 +10,7 @@
 #include "data/row_file.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/strings.h"
 
 namespace slimexx::data {
 namespace {
@@ -42,8 +43,7 @@ class SftReader {
       example.tokens.push_back(options_.eos_ids.front());
       example.loss_mask.push_back(1);
     }
-    if (std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) ==
-        example.loss_mask.end()) {
+    if (!has_text_to_learn(example)) {
       throw Error(ErrorCode::kInput, "there is nothing to learn in the row",
                   "a conversation needs an assistant's turn, a pair a response that is not empty");
     }
@@ -59,11 +59,29 @@ class SftReader {
       messages.push_back(
           {{"role", "assistant"}, {"content", require_text(row, options_.response_key, false)}});
     }
+    refuse_empty_turns(messages);
     return render_learnt(*template_, messages, read_tools(row, options_.tool_key),
                          options_.apply_chat_template_kwargs.get());
   }
 
+  // Not the end of a turn alone, with the white space that a template adds to it, nor the first
+  // token, which no other comes before.
+  bool has_text_to_learn(const SftExample& example) const {
+    const auto& ends = options_.eos_ids;
+    for (size_t i = 1; i < example.tokens.size(); ++i) {
+      const text::TokenId id = example.tokens[i];
+      if (!example.loss_mask[i] || std::ranges::find(ends, id) != ends.end()) continue;
+      if (!options_.apply_chat_template || !trim(tokenizer_.token_bytes(id)).empty()) return true;
+    }
+    return false;
+  }
+
   LearntText join(const Json& row) const {
+    if (!row.contains(options_.input_key) && row.contains(options_.messages_key))
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the row has messages ('{}'), and no chat template is applied",
+                              options_.messages_key),
+                  "set data.apply_chat_template: true");
     LearntText learnt;
     learnt.text = require_text(row, options_.input_key, true);
     const auto begin = static_cast<int64_t>(learnt.text.size());

@@ -72,10 +72,6 @@ TEST_F(Sft, LearnsWhatRepliesAddWithoutSpans) {
   EXPECT_EQ(learnt_of(kChat, make_template()), "2 \u00e9<|end|>|4<|end|>");
   EXPECT_EQ(learnt_of(kMasked, make_template()), "d<|end|>");
   EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}", make_template()), "2<|end|>");
-  EXPECT_EQ(
-      learnt_of("{\"prompt\": [{\"role\": \"user\", \"content\": \"x\"}], \"response\": \"\"}",
-                make_template()),
-      "<|end|>");
 }
 
 TEST_F(Sft, RefusesATemplateThatRewritesItsPast) {
@@ -122,6 +118,82 @@ TEST_F(Sft, DropsWhatIsTooLongAndRefusesWhatTeachesNothing) {
               load("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", make_template());
             }).message(),
             "there is nothing to learn in the row");
+}
+
+TEST_F(Sft, RefusesRowsThatTeachToEndAndNothingElse) {
+  const std::vector<std::string> refused_chats = {
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " \n"}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant"}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": ""}]}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [], "name": "n"}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}, {"role": "user", "content": "b"}, {"role": "assistant", "content": ""}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": ""}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]})",
+      R"({"messages": [{"role": "user", "content": "a"}]})",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "step_loss_mask": 0}]})",
+      R"({"prompt": "a", "response": ""})",
+      R"({"prompt": [{"role": "user", "content": "x"}], "response": ""})"};
+  const std::string good = R"({"prompt": "a", "response": "b"})";
+  options_.eos_ids = {*tokenizer_.token_to_id("<|end|>")};
+  const auto refusal = [&](const std::string& row, const text::ChatTemplate& chat_template) {
+    return std::string(error_of([&] { load(good + "\n" + row + "\n", chat_template); }).what());
+  };
+  for (const std::string& row : refused_chats) {
+    for (const auto& chat_template : {make_template, make_generation_template}) {
+      const std::string error = refusal(row, chat_template());
+      EXPECT_NE(error.find("nothing to learn in the row"), std::string::npos) << row << error;
+      EXPECT_NE(error.find("rows.jsonl:2"), std::string::npos) << row << error;
+    }
+  }
+  // An end that the template adds, and white space behind it.
+  const auto spaced = text::ChatTemplate::parse(
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content if m.role == 'user' }}<|end|>\n{% "
+      "endfor "
+      "%}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+      "spaced");
+  EXPECT_NE(error_of([&] { load(good, spaced); }).message().find("nothing to learn in the row"),
+            std::string::npos);
+  options_.apply_chat_template = false;
+  for (const char* row :
+       {R"({"prompt": "a", "response": ""})", R"({"prompt": "a", "response": "<|end|>"})",
+        R"({"prompt": "", "response": "a"})"}) {
+    const std::string error = refusal(row, make_template());
+    EXPECT_NE(error.find("nothing to learn in the row"), std::string::npos) << row << error;
+    EXPECT_NE(error.find("rows.jsonl:2"), std::string::npos) << error;
+  }
+}
+
+TEST_F(Sft, TakesTurnsThatCallThinkOrAreLeftOut) {
+  options_.eos_ids = {*tokenizer_.token_to_id("<|end|>")};
+  const auto calls = text::ChatTemplate::parse(
+      "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}{{ m.reasoning_content }}{% for c in m.tool_calls or [] %}{{ c.function.name "
+      "}}"
+      "{% endfor %}<|end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+      "calls");
+  EXPECT_EQ(
+      learnt_of(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}]})",
+          calls),
+      "f<|end|>");
+  EXPECT_EQ(
+      learnt_of(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "reasoning_content": "t"}]})",
+          calls),
+      "t<|end|>");
+  EXPECT_EQ(
+      learnt_of(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "step_loss_mask": 0}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]})",
+          make_generation_template()),
+      "c<|end|>");
+  options_.apply_chat_template = false;
+  EXPECT_EQ(learnt_of(R"({"prompt": "a", "response": " "})", make_template()), " <|end|>");
+  const Error error = error_of(
+      [&] { load(R"({"messages": [{"role": "user", "content": "a"}]})", make_template()); });
+  EXPECT_NE(error.message().find("no chat template is applied"), std::string::npos);
+  EXPECT_NE(error.hint().find("data.apply_chat_template: true"), std::string::npos);
 }
 
 // GLM ends an assistant's turn by the token that begins the next; its generation_config.json names
