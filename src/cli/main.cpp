@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <optional>
+#include <string_view>
 
 #include "cli/command_line.h"
 #include "cli/cores.h"
@@ -15,12 +16,25 @@
 namespace slimexx::cli {
 namespace {
 
+// Verbs that say what is there; the doctor says what is wrong with a launch.
+bool works_alone(std::string_view verb) {
+  return verb == "doctor" || verb == "version" || verb == "--version" || verb == "docs";
+}
+
+void check_launch(const dist::World& world) {
+  const auto fault = world.lone_rank_fault();
+  if (!fault) return;
+  if (world.launch().is_certain) throw *fault;
+  log_warn("{}; {}", fault->message(), fault->hint());
+}
+
 void run(int argc, char** argv, dist::World& world) {
   set_log_rank(world.rank());
   const Invocation invocation = parse_command_line({argv + 1, argv + argc});
   if (!invocation.body) {
     if (world.rank() == 0) write_stdout(invocation.text);
   } else {
+    if (!works_alone(argv[1])) check_launch(world);
     set_num_threads(cores_of_this_rank(world));
     Session session{world, {argv, argv + argc}};
     invocation.body(session);

@@ -7,21 +7,8 @@
 #include "slimexx/base/error.h"
 
 namespace slimexx::dist {
-namespace {
-
-// Did a launcher start this process as one of several ranks?
-bool launched() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  return tasks != nullptr && std::atoi(tasks) > 1;
-}
-
-}  // namespace
-
-World::World() {
-  if (!launched()) return;
+World::World() : launch_(find_launch([](const char* name) { return std::getenv(name); })) {
+  if (!launch_.is_for_mpi) return;
 #ifdef SLX_WITH_MPI
   LocalPosition local;
   ranks_ = Collective(start_mpi(local), Collective::kAllRanks);
@@ -31,8 +18,9 @@ World::World() {
   first_local_rank_ = local.first;
   uses_mpi_ = true;
 #else
-  throw Error(ErrorCode::kEnvironment, "started by a launcher, but this build has no MPI",
-              "build with -DSLX_WITH_MPI=ON, or start one process");
+  if (launch_.num_tasks > 1)
+    throw Error(ErrorCode::kEnvironment, "started by a launcher, but this build has no MPI",
+                "build with -DSLX_WITH_MPI=ON, or start one process");
 #endif
 }
 
@@ -49,6 +37,10 @@ World::~World() {
 #ifdef SLX_WITH_MPI
   if (uses_mpi_) finish_mpi();
 #endif
+}
+
+std::optional<Error> World::lone_rank_fault() const {
+  return size() == 1 && !are_threads_ ? find_lone_rank_fault(launch_) : std::nullopt;
 }
 
 void World::abort(int status) {

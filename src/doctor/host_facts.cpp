@@ -14,6 +14,7 @@
 #include "slimexx/base/host_memory.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/dist/launcher.h"
 
 namespace slimexx::doctor {
 namespace {
@@ -80,19 +81,12 @@ std::vector<int> parse_cpu_list(const std::string& text) {
   return cores;
 }
 
-int launched_ranks() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
-    const char* const text = std::getenv(name);
-    if (text != nullptr && std::atoi(text) > 0) return std::atoi(text);
-  }
-  return 0;
-}
-
 void read_host_facts(RankFacts& facts) {
   char name[256] = "";
   ::gethostname(name, sizeof name - 1);
   facts.host = name;
-  facts.launched_ranks = launched_ranks();
+  const auto launch = dist::find_launch([](const char* variable) { return std::getenv(variable); });
+  facts.launched_ranks = launch.is_certain ? static_cast<int>(launch.num_tasks) : 0;
   facts.cores = own_cores();
   facts.host_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   facts.num_threads = num_threads();

@@ -10,7 +10,5 @@ namespace slimexx::doctor {
 void read_host_facts(RankFacts& facts);
 // "0-3,8" as in /sys: 0, 1, 2, 3, 8. What is no such list gives what stands before the fault.
 std::vector<int> parse_cpu_list(const std::string& text);
-// Ranks that the launcher says it started, by its environment; 0: no launcher.
-int launched_ranks();
 
 }  // namespace slimexx::doctor

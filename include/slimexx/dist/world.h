@@ -1,9 +1,11 @@
 // The whole job: every rank that runs, over MPI when the program was started by a launcher,
 // otherwise one rank that needs no MPI at all.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "slimexx/dist/collective.h"
+#include "slimexx/dist/launcher.h"
 
 namespace slimexx::dist {
 
@@ -25,10 +27,14 @@ class World {
   // The rank of the first one on this host.
   int first_local_rank() const { return first_local_rank_; }
   bool are_threads() const { return are_threads_; }
+  // A single rank of several processes that a launcher started; see find_lone_rank_fault.
+  std::optional<Error> lone_rank_fault() const;
+  const Launch& launch() const { return launch_; }
   // Ends all ranks with this exit status; of a single rank, returns (the caller exits).
   void abort(int status);
 
  private:
+  Launch launch_;
   Collective ranks_;
   int local_rank_ = 0, local_size_ = 1, first_local_rank_ = 0;
   [[maybe_unused]] bool uses_mpi_ = false;  // not read without MPI
