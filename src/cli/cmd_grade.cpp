@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "cli/result_lines.h"
 #include "cli/row_batch.h"
@@ -11,6 +13,7 @@
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
+#include "slimexx/reward/remote_service.h"
 #include "slimexx/reward/rewards.h"
 
 namespace slimexx::cli {
@@ -51,9 +54,37 @@ reward::RewardInput read_input(Json row, int64_t index) {
   return input;
 }
 
+// A run waits for a service that is not there yet; a person at a console need not.
+constexpr int64_t kRetries = 3;
+
+[[noreturn]] void refuse_service(const std::string& what) {
+  throw Error(ErrorCode::kRun, what, "start the service, or correct its address", "--rm-url");
+}
+
+std::unique_ptr<reward::Grader> open_grader(reward::RewardOptions options) {
+  options.rm_retries = kRetries;
+  auto grader = reward::make_grader(options);
+  if (options.rm_url.empty() || !options.rm_type.ends_with("remote")) return grader;
+  const std::string fault = reward::find_service_fault(options.rm_url);
+  if (!fault.empty())
+    refuse_service(
+        fmt::format("the reward service at {} cannot be reached: {}", options.rm_url, fault));
+  return grader;
+}
+
+std::vector<reward::Grade> grade(reward::Grader& grader,
+                                 const std::vector<reward::RewardInput>& inputs) {
+  try {
+    return grader.grade(inputs);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRun) throw;
+    refuse_service(error.message());
+  }
+}
+
 void run_grade(const GradeFlags& flags, Session& session) {
   if (!session.is_root()) return;
-  const std::unique_ptr<reward::Grader> grader = reward::make_grader(flags.reward);
+  const std::unique_ptr<reward::Grader> grader = open_grader(flags.reward);
   require_file("--input", flags.input);
   require_other_file(flags.input, flags.output);
   io::LineReader input(flags.input);
@@ -65,10 +96,10 @@ void run_grade(const GradeFlags& flags, Session& session) {
     for_each_row(batch, [&](size_t i) {
       inputs[i] = read_input(batch.rows[i], batch.first_index + static_cast<int64_t>(i));
     });
-    for (const reward::Grade& grade : grader->grade(inputs)) {
-      output.write(fmt::format("{{\"reward\":{},\"reason\":{}{}}}", format_double(grade.reward),
-                               quote_json(grade.reason), grade.failed ? ",\"failed\":true" : ""));
-      num_failed += grade.failed;
+    for (const reward::Grade& one : grade(*grader, inputs)) {
+      output.write(fmt::format("{{\"reward\":{},\"reason\":{}{}}}", format_double(one.reward),
+                               quote_json(one.reason), one.failed ? ",\"failed\":true" : ""));
+      num_failed += one.failed;
       ++num_rows;
     }
   }

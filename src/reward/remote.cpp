@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "reward/curl_start.h"
 #include "reward/graders.h"
 #include "reward/text_scan.h"
 #include "slimexx/base/activity.h"
@@ -27,6 +28,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxBodyBytes = 1 << 20;
 constexpr int kPollMs = 200;
+// A service with a short queue of connections lets those that are too many wait for a second, then
+// for two, four, ... So few are opened at once, and one that is not taken is tried anew.
+constexpr int64_t kMaxOpening = 4;
 constexpr ShortName kService{"the reward service"};
 
 struct EasyClose {
@@ -50,7 +54,9 @@ struct Request {
   int64_t tries = 0;
   Clock::time_point not_before;
   std::string failure;
-  bool answered = false;  // by the service, at the last try
+  bool answered = false;   // by the service, at the last try
+  bool connected = false;  // of the try in progress
+  Clock::time_point started;
   char detail[CURL_ERROR_SIZE] = "";
 };
 
@@ -80,17 +86,13 @@ std::string make_payload(const RewardInput& input) {
   return payload.dump();
 }
 
-void initialize_curl() {
-  static const CURLcode kStatus = curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (kStatus != CURLE_OK) {
-    throw Error(ErrorCode::kEnvironment, "libcurl does not start", curl_easy_strerror(kStatus));
-  }
-}
-
 class RemoteGrader : public Grader {
  public:
   RemoteGrader(const RewardOptions& options, RemoteClock clock)
-      : options_(options), clock_(clock), generator_(std::random_device{}()) {
+      : options_(options),
+        clock_(clock),
+        max_open_(options.rm_max_connections),
+        generator_(std::random_device{}()) {
     initialize_curl();
     multi_.reset(curl_multi_init());
     headers_.reset(curl_slist_append(nullptr, "Content-Type: application/json"));
@@ -105,7 +107,8 @@ class RemoteGrader : public Grader {
     const std::lock_guard lock(mutex_);
     grades_.assign(inputs.size(), {});
     waiting_.clear();
-    has_failed_ = false;
+    has_failed_ = has_connected_ = false;
+    last_grade_ = Clock::now();
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto request = std::make_unique<Request>();
       request->index = i;
@@ -116,6 +119,7 @@ class RemoteGrader : public Grader {
       while (!waiting_.empty() || !running_.empty()) {
         step();
         warn_if_due();
+        tell_if_due();
       }
     } catch (...) {
       for (auto& request : running_) curl_multi_remove_handle(multi_.get(), request->easy.get());
@@ -141,7 +145,8 @@ class RemoteGrader : public Grader {
       finish(message->easy_handle, message->data.result);
       ended = true;
     }
-    if (ended) return;
+    note_connections();
+    if (ended || may_start()) return;
     const OutsideWaitScope wait(kService);
     check(curl_multi_poll(multi_.get(), nullptr, 0, poll_ms(), nullptr));
   }
@@ -152,17 +157,30 @@ class RemoteGrader : public Grader {
 
   // Until the next waiting request is due, if a connection is free for it.
   int poll_ms() const {
-    if (running_.size() >= static_cast<size_t>(options_.rm_max_connections)) return kPollMs;
+    if (!has_room()) return kPollMs;
     auto next = Clock::now() + std::chrono::milliseconds(kPollMs);
     for (const auto& request : waiting_) next = std::min(next, request->not_before);
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
     return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, kPollMs));
   }
 
+  bool has_room() const {
+    const auto opening =
+        std::ranges::count_if(running_, [](const auto& request) { return !request->connected; });
+    return std::ssize(running_) < max_open_ && opening < kMaxOpening;
+  }
+
+  bool may_start() const {
+    const auto now = Clock::now();
+    return has_room() && std::ranges::any_of(waiting_, [&](const auto& request) {
+             return request->not_before <= now;
+           });
+  }
+
   void start_due() {
     const auto now = Clock::now();
     for (size_t i = 0; i < waiting_.size();) {
-      if (running_.size() >= static_cast<size_t>(options_.rm_max_connections)) return;
+      if (!has_room()) return;
       if (waiting_[i]->not_before > now) {
         ++i;
         continue;
@@ -173,8 +191,39 @@ class RemoteGrader : public Grader {
     }
   }
 
+  // Takes back what waits in vain for a connection while the service takes others: it has no more
+  // room, so no more are opened than it took.
+  void note_connections() {
+    for (const auto& request : running_) {
+      curl_off_t looked_up = 0, connected = 0;
+      curl_easy_getinfo(request->easy.get(), CURLINFO_NAMELOOKUP_TIME_T, &looked_up);
+      curl_easy_getinfo(request->easy.get(), CURLINFO_PRETRANSFER_TIME_T, &connected);
+      request->connected |= connected > 0;
+      has_connected_ |= request->connected;
+      if (looked_up == 0) request->started = Clock::now();
+    }
+    if (!has_connected_) return;
+    const auto stalled = [&](const auto& request) {
+      return !request->connected && Clock::now() - request->started > as_duration(clock_.stall_s);
+    };
+    const auto first = std::stable_partition(
+        running_.begin(), running_.end(), [&](const auto& request) { return !stalled(request); });
+    if (first == running_.end()) return;
+    for (auto it = first; it != running_.end(); ++it) {
+      curl_multi_remove_handle(multi_.get(), (*it)->easy.get());
+      --(*it)->tries;
+      (*it)->not_before = Clock::now() + as_duration(clock_.stall_s / 10);
+      waiting_.push_back(std::move(*it));
+    }
+    running_.erase(first, running_.end());
+    max_open_ = std::max<int64_t>(1, std::ssize(running_));
+    num_taken_ = 0;
+  }
+
   void start(Request& request) {
     ++request.tries;
+    request.connected = false;
+    request.started = Clock::now();
     request.body.clear();
     request.detail[0] = 0;
     request.easy.reset(curl_easy_init());
@@ -218,6 +267,7 @@ class RemoteGrader : public Grader {
     } else {
       try {
         grades_[request.index] = read_remote_grade(request.body, options_.reward_key);
+        note_grade();
         return true;
       } catch (const Error& error) {
         request.failure = error.message();
@@ -225,6 +275,14 @@ class RemoteGrader : public Grader {
       }
     }
     return false;
+  }
+
+  // The limit grows again by one for every time that the service has worked it off.
+  void note_grade() {
+    last_grade_ = Clock::now();
+    if (++num_taken_ < max_open_) return;
+    num_taken_ = 0;
+    max_open_ = std::min<int64_t>(max_open_ + 1, options_.rm_max_connections);
   }
 
   // A service that answers is there, and only this sample goes without a reward.
@@ -250,6 +308,16 @@ class RemoteGrader : public Grader {
     request->not_before = Clock::now() + as_duration(wait_s);
     has_failed_ = true;
     waiting_.push_back(std::move(request));
+  }
+
+  // So that nobody takes a slow service for a program that hangs.
+  void tell_if_due() {
+    const auto now = Clock::now();
+    if (has_failed_ || now - last_grade_ < as_duration(clock_.tell_after_s) || now < next_telling_)
+      return;
+    log_info("waiting for the reward service at {}: it works on {} of {} responses that are left",
+             options_.rm_url, running_.size(), waiting_.size() + running_.size());
+    next_telling_ = now + as_duration(clock_.warn_interval_s);
   }
 
   // A run that waits for its service says so: at the first failure, and again and again while
@@ -282,8 +350,12 @@ class RemoteGrader : public Grader {
 
   RewardOptions options_;
   RemoteClock clock_;
-  bool has_failed_ = false;  // in this call of grade
+  bool has_failed_ = false;     // in this call of grade
+  bool has_connected_ = false;  // some request of this call
   Clock::time_point next_warning_ = Clock::time_point::min();
+  Clock::time_point next_telling_ = Clock::time_point::min(), last_grade_;
+  int64_t max_open_;           // connections at a time
+  int64_t num_taken_ = 0;      // grades since it last changed
   std::mt19937_64 generator_;  // of waits, which no result depends on
   std::mutex mutex_;
   std::unique_ptr<CURLM, MultiClose> multi_;
@@ -294,6 +366,13 @@ class RemoteGrader : public Grader {
 };
 
 }  // namespace
+
+void initialize_curl() {
+  static const CURLcode kStatus = curl_global_init(CURL_GLOBAL_DEFAULT);
+  if (kStatus != CURLE_OK) {
+    throw Error(ErrorCode::kEnvironment, "libcurl does not start", curl_easy_strerror(kStatus));
+  }
+}
 
 std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock) {
   if (options.rm_url.empty()) {

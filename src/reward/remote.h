@@ -12,6 +12,8 @@ namespace slimexx::reward {
 struct RemoteClock {
   double backoff_unit_s = 1;  // between tries: min(2^k, 30) + U(0, 1) units
   double warn_interval_s = 30;
+  double stall_s = 0.5;     // to be connected, while the service takes other connections
+  double tell_after_s = 5;  // without a grade, that the run waits for the service
 };
 
 // Throws Error(kUsage) where rm_url or a limit is unusable. Logs a warning when the service fails,

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "reward/data_sets.h"
 #include "reward/graders.h"
 #include "reward/remote.h"
 #include "reward/text_scan.h"
@@ -64,7 +65,9 @@ std::string_view without_prefix(std::string_view rm_type) {
                               const std::string& where) {
   std::vector<std::string> names;
   for (const RewardInfo& info : list_rewards()) names.push_back(info.name);
-  const auto nearest = nearest_name(without_prefix(rm_type), names);
+  const std::string known = grader_of_data_set(without_prefix(rm_type));
+  const auto nearest =
+      known.empty() ? nearest_name(without_prefix(rm_type), names) : std::optional(known);
   throw Error(code, fmt::format("there is no rm_type '{}'", shorten(rm_type)),
               (nearest ? fmt::format("did you mean '{}'? ", *nearest) : "") +
                   fmt::format("rm_type is one of {}, perhaps with the prefix boxed_",

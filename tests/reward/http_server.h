@@ -26,14 +26,19 @@ class HttpServer {
   // Called concurrently with the body of each request.
   using Handler = std::function<HttpAnswer(const std::string& body)>;
 
-  explicit HttpServer(Handler handler) : handler_(std::move(handler)) {
+  // Python's http.server as it comes: one connection at a time, which ends with its answer, and
+  // five that wait.
+  enum class Kind { kThreads, kOneByOne };
+
+  explicit HttpServer(Handler handler, Kind kind = Kind::kThreads)
+      : handler_(std::move(handler)), kind_(kind) {
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof(address);
     bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
-    listen(listener_, 64);
+    listen(listener_, kind == Kind::kThreads ? 64 : 5);
     getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
     port_ = ntohs(address.sin_port);
     acceptor_ = std::thread([this] { accept_all(); });
@@ -65,6 +70,11 @@ class HttpServer {
       const int socket = accept(listener_, nullptr, nullptr);
       if (socket < 0) return;
       ++num_connections_;
+      if (kind_ == Kind::kOneByOne) {
+        serve(socket);
+        close(socket);
+        continue;
+      }
       connections_.push_back({socket, std::thread([this, socket] { serve(socket); })});
     }
   }
@@ -108,16 +118,18 @@ class HttpServer {
     }
     const std::string text = "HTTP/1.1 " + std::to_string(answer.status) +
                              " x\r\nContent-Length: " + std::to_string(answer.body.size()) +
+                             (kind_ == Kind::kOneByOne ? "\r\nConnection: close" : "") +
                              "\r\n\r\n" + answer.body;
     for (size_t sent = 0; sent < text.size();) {
       const ssize_t n = send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
       if (n <= 0) return false;
       sent += static_cast<size_t>(n);
     }
-    return true;
+    return kind_ == Kind::kThreads;
   }
 
   Handler handler_;
+  Kind kind_;
   int listener_ = -1;
   int port_ = 0;
   std::thread acceptor_;

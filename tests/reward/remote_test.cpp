@@ -1,5 +1,6 @@
 #include "reward/remote.h"
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <set>
@@ -7,6 +8,7 @@
 #include "reward/case_file.h"
 #include "reward/http_server.h"
 #include "slimexx/base/error.h"
+#include "slimexx/reward/remote_service.h"
 
 namespace slimexx::reward {
 namespace {
@@ -99,6 +101,39 @@ TEST_F(Remote, PostsJsonAndPutsAnswersInOrder) {
   EXPECT_LE(server.max_concurrent(), 8);
   EXPECT_GT(server.max_concurrent(), 1);
   EXPECT_LE(server.num_connections(), 8) << "connections are kept";
+}
+
+// Where the service has no room for more connections, those that wait for it do not wait for TCP's
+// next try, which comes after one second, then after two, four, ...
+TEST_F(Remote, DoesNotWaitForConnectionsThatAServiceHasNoRoomFor) {
+  std::atomic<int> asked = 0;
+  HttpServer server(
+      [&](const std::string&) {
+        ++asked;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        return HttpAnswer{200, "0.5"};
+      },
+      HttpServer::Kind::kOneByOne);
+  RewardOptions options = options_of(server.url());
+  options.rm_max_connections = 64;
+  RemoteClock clock;
+  clock.stall_s = 0.1;
+  const auto grader = make_remote_grader(options, clock);
+  const auto begin = std::chrono::steady_clock::now();
+  for (const Grade& grade : grader->grade(make_inputs(256))) {
+    EXPECT_FALSE(grade.failed);
+    EXPECT_EQ(grade.reward, 0.5);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(asked, 256);
+  EXPECT_LT(took.count(), 8) << "0.5 s of work";
+}
+
+TEST_F(Remote, FindsWhetherAServiceIsThere) {
+  HttpServer server([&](const std::string&) { return HttpAnswer{200, "1"}; });
+  EXPECT_EQ(find_service_fault(server.url()), "");
+  EXPECT_NE(find_service_fault("http://127.0.0.1:1/"), "");
+  EXPECT_NE(find_service_fault("http://no-such-host.invalid/"), "");
 }
 
 TEST_F(Remote, TriesAgainAfterFailures) {

@@ -1,0 +1,9 @@
+// libcurl's start, once in a process.
+#pragma once
+
+namespace slimexx::reward {
+
+// Throws Error(kEnvironment) if libcurl does not start.
+void initialize_curl();
+
+}  // namespace slimexx::reward
