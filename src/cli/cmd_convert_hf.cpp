@@ -143,8 +143,12 @@ void convert_to_sharded(const ConvertFlags& flags, Session& session) {
 io::Checkpoint open_checkpoint(const std::string& directory) {
   const std::string found = path_exists(directory) ? io::find_latest(directory) : "";
   if (found.empty()) {
+    const std::string inside = join_path(directory, "checkpoints");
     throw Error(ErrorCode::kInput, "there is no complete checkpoint",
-                "name a folder with manifest.json, or one that holds step_* folders", directory);
+                path_exists(inside)
+                    ? fmt::format("name the folder of the run's checkpoints, {}", inside)
+                    : "name a folder with manifest.json, or one that holds step_* folders",
+                directory);
   }
   return io::Checkpoint::open(found);
 }

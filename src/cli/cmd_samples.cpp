@@ -1,5 +1,6 @@
 // `slimexx samples`: whole samples of a run, for people to read.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -67,21 +68,65 @@ std::string list_rollouts(const std::vector<SampleFile>& files) {
   return text;
 }
 
+bool is_run(const std::string& folder) {
+  return path_exists(join_path(folder, "status.json")) ||
+         path_exists(join_path(folder, "config.resolved.yaml"));
+}
+
+// The runs of a folder of runs, by name, as "RUN/a, RUN/b".
+std::string list_runs(const std::string& folder) {
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (is_run(entry.path().string())) runs.push_back(entry.path().string());
+  std::ranges::sort(runs);
+  return fmt::format("{}", fmt::join(runs, ", "));
+}
+
+void require_run(const std::string& folder) {
+  if (is_run(folder) || path_exists(join_path(folder, "samples"))) return;
+  const std::string runs = list_runs(folder);
+  throw Error(ErrorCode::kUsage, "this folder is no run",
+              runs.empty() ? "give the folder that observe.run_dir named"
+                           : fmt::format("it holds runs: give one of {}", runs),
+              folder);
+}
+
+// The names that have evaluations, "aime, math".
+std::string list_evaluations(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t end = name.rfind('_');
+    if (is_evaluation(name) && end > std::string_view(kEvalPrefix).size())
+      names.push_back(name.substr(std::string_view(kEvalPrefix).size(),
+                                  end - std::string_view(kEvalPrefix).size()));
+  }
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 std::string find_sample_file(const SamplesFlags& flags) {
   if (!path_exists(flags.run))
     throw Error(ErrorCode::kUsage, "there is no such run folder",
                 "give the folder that observe.run_dir named, or a file of samples", flags.run);
   if (!std::filesystem::is_directory(flags.run)) return flags.run;
+  require_run(flags.run);
   const std::string folder = join_path(flags.run, "samples");
   const auto files =
       list_sample_files(folder, flags.eval.empty() ? "rollout" : kEvalPrefix + flags.eval);
   if (files.empty()) {
+    const std::string evaluations = list_evaluations(folder);
     throw Error(ErrorCode::kUsage,
                 flags.eval.empty() ? "the run has written no samples yet"
                                    : fmt::format("the run has no evaluation of \"{}\"", flags.eval),
                 flags.eval.empty()
                     ? "observe.samples_interval says after how many rollouts it does; 0: never"
-                    : "--eval takes a name out of eval.eval_prompt_data",
+                : evaluations.empty()
+                    ? "there are none; --eval takes a name out of eval.eval_prompt_data"
+                    : "there are those of " + evaluations,
                 folder);
   }
   if (!flags.rollout) return files.back().path;
@@ -188,10 +233,10 @@ VerbBody declare_samples(CLI::App& app) {
   app.add_option("--seed", flags->seed, "Makes --random choose the same again")->type_name("N");
   app.footer(
       "Examples:\n"
-      "  slimexx samples runs/quickstart\n"
-      "  slimexx samples runs/quickstart --wrong --random --n 5\n"
-      "  slimexx samples runs/quickstart --eval heldout --worst\n"
-      "  slimexx samples runs/quickstart --eval heldout --rollout -1");
+      "  slimexx samples runs/quickstart/grpo\n"
+      "  slimexx samples runs/quickstart/grpo --wrong --random --n 5\n"
+      "  slimexx samples runs/quickstart/grpo --eval held-out --worst\n"
+      "  slimexx samples runs/quickstart/grpo --eval held-out --rollout -1");
   return [flags](Session& session) { run_samples(*flags, session); };
 }
 

@@ -18,7 +18,7 @@ bool is_help(const std::string& word) { return word == "-h" || word == "--help";
 std::string overview(bool full) {
   std::string text = "usage: slimexx VERB [flags]\n\n";
   for (const Verb& verb : list_verbs()) {
-    if (verb.listed) text += fmt::format("  {:<12}{}\n", verb.name, verb.summary);
+    text += fmt::format("  {:<12}{}\n", verb.name, verb.summary);
   }
   text += "\nslimexx VERB -h lists a verb's flags, slimexx VERB --help adds examples.\n";
   if (full) {
@@ -35,7 +35,7 @@ const Verb& find_verb(const std::string& name) {
   std::vector<std::string> names;
   for (const Verb& verb : list_verbs()) {
     if (verb.name == name) return verb;
-    if (verb.listed) names.emplace_back(verb.name);
+    names.emplace_back(verb.name);
   }
   const auto nearest = nearest_name(name, names);
   throw Error(ErrorCode::kUsage, fmt::format("unknown verb \"{}\"", name),

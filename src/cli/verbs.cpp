@@ -17,7 +17,7 @@ const std::vector<Verb>& list_verbs() {
       {"doctor", "what this machine and this launch look like", declare_doctor},
       {"samples", "print whole samples of a run", declare_samples},
       {"version", "version, build and features", declare_version},
-      {"docs", "write the generated reference pages", declare_docs, false},
+      {"docs", "write the generated reference pages", declare_docs},
   };
   return verbs;
 }

@@ -26,7 +26,6 @@ using VerbBody = std::function<void(Session&)>;
 struct Verb {
   std::string_view name, summary;
   VerbBody (*declare)(CLI::App& app);  // adds the flags; the body runs after they are parsed
-  bool listed = true;
 };
 
 const std::vector<Verb>& list_verbs();

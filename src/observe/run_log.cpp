@@ -194,7 +194,7 @@ void RunLog::print_step(int64_t step, const MetricRow& row) {
   if (!impl_->options.enabled) return;
   impl_->note_step(step);
   std::string text;
-  if (impl_->lines_printed++ % kHeaderInterval == 0) text = StepLine::header() + "\n";
+  if (impl_->lines_printed++ % kHeaderInterval == 0) text = StepLine::header(row) + "\n";
   text += impl_->step_line.format(step, row, impl_->eta_seconds()) + "\n";
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);

@@ -13,6 +13,8 @@ namespace {
 
 enum class Style { kFixed, kCompact, kPercent, kCount, kSeconds, kGib, kStep, kEta };
 
+enum class Shown { kAlways, kReinforced, kSupervised };
+
 struct Column {
   const char* header;
   int width;
@@ -20,26 +22,41 @@ struct Column {
   bool watch;  // whether a value far from the ones before is marked
   // The first that the row has. Alternatives mean the same to the reader.
   std::vector<const char*> names;
+  Shown shown = Shown::kAlways;
 };
 
 const std::vector<Column>& columns() {
+  constexpr Shown kReinforced = Shown::kReinforced;
   static const std::vector<Column> list = {
       {"step", 6, Style::kStep, false, {}},
-      {"reward", 8, Style::kFixed, true, {"rollout/raw_reward", "rollout/raw_reward/mean"}},
-      {"pass@1", 7, Style::kFixed, false, {"passrate/pass@1"}},
+      {"loss", 8, Style::kFixed, true, {"train/loss"}, Shown::kSupervised},
+      {"reward",
+       8,
+       Style::kFixed,
+       true,
+       {"rollout/raw_reward", "rollout/raw_reward/mean"},
+       kReinforced},
+      {"pass@1", 7, Style::kFixed, false, {"passrate/pass@1"}, kReinforced},
       {"len", 6, Style::kCount, true, {"rollout/response_len/mean", "rollout/response_lengths"}},
-      {"ref_kl", 8, Style::kCompact, true, {"train/ref_kl"}},
-      {"clip%", 6, Style::kPercent, false, {"train/pg_clipfrac"}},
+      {"ref_kl", 8, Style::kCompact, true, {"train/ref_kl"}, kReinforced},
+      {"clip%", 6, Style::kPercent, false, {"train/pg_clipfrac"}, kReinforced},
       {"H", 7, Style::kFixed, true, {"train/entropy", "rollout/entropy", "train/entropy_loss"}},
       {"|g|", 8, Style::kCompact, true, {"train/grad_norm"}},
       {"lr", 8, Style::kCompact, false, {"train/lr", "train/lr-pg_0"}},
-      {"gen s", 7, Style::kSeconds, false, {"perf/rollout_time"}},
+      {"gen s", 7, Style::kSeconds, false, {"perf/rollout_time"}, kReinforced},
       {"train s", 8, Style::kSeconds, false, {"perf/actor_train_time", "perf/train_time"}},
       {"tok/s", 8, Style::kCount, false, {"perf/tokens_per_gpu_per_sec"}},
       {"GiB", 6, Style::kGib, false, {"sys/gpu_mem_peak_gib", "sys/mem_peak_gib"}},
       {"eta", 7, Style::kEta, false, {}},
   };
   return list;
+}
+
+bool is_shown(const Column& column, const MetricRow& row) {
+  if (column.shown == Shown::kAlways) return true;
+  const bool supervised = !row.find("rollout/raw_reward") && !row.find("rollout/raw_reward/mean") &&
+                          row.find("train/loss");
+  return supervised == (column.shown == Shown::kSupervised);
 }
 
 const double* find_any(const MetricRow& row, const std::vector<const char*>& names) {
@@ -97,10 +114,11 @@ double RunningMoments::z_score(double value) const {
 
 StepLine::StepLine(int64_t first_step, bool colour) : first_step_(first_step), colour_(colour) {}
 
-std::string StepLine::header() {
+std::string StepLine::header(const MetricRow& row) {
   std::string out;
   for (const Column& column : columns())
-    out += fmt::format("{}{:>{}}", out.empty() ? "" : " ", column.header, column.width);
+    if (is_shown(column, row))
+      out += fmt::format("{}{:>{}}", out.empty() ? "" : " ", column.header, column.width);
   return out;
 }
 
@@ -125,6 +143,7 @@ std::string StepLine::format(int64_t step, const MetricRow& row, double eta_s) {
   std::string out;
   for (int i = 0; i < static_cast<int>(columns().size()); ++i) {
     const Column& column = columns()[static_cast<size_t>(i)];
+    if (!is_shown(column, row)) continue;
     std::string text = "-";
     bool anomaly = false;
     if (column.style == Style::kStep) {

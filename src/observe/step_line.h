@@ -22,12 +22,13 @@ class RunningMoments {
 class StepLine {
  public:
   StepLine(int64_t first_step, bool colour);
-  static std::string header();
+  // The names of the columns that format shows of such a row: supervised training has its own.
+  static std::string header(const MetricRow& row);
   // One line without its line break. `eta_s` < 0: unknown.
   std::string format(int64_t step, const MetricRow& row, double eta_s);
 
  private:
-  static constexpr int kNumColumns = 14;
+  static constexpr int kNumColumns = 15;
   bool is_anomaly(int column, int64_t step, const MetricRow& row, double value);
 
   int64_t first_step_;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
@@ -19,6 +20,9 @@ void run_loop(TrainingRun& run) {
   TrainerSide& trainer_side = run.trainer_side;
   RolloutSide& rollout_side = run.rollout_side;
   begin(session, trainer_side, rollout_side, progress);
+  if (progress.is_done() && session.is_root())
+    log_info("all {} rollouts are done: to go on, raise rollout.num_rollout",
+             progress.num_rollouts);
   while (!progress.is_done()) {
     observe::Span step("step");
     std::optional<Rollout> drawn =

@@ -168,7 +168,12 @@ class Decision {
   static std::string require_checkpoint(const std::string& root, const std::string& hint) {
     std::string found = find_checkpoint(root);
     if (found.empty()) {
-      throw Error(ErrorCode::kUsage, "there is no complete checkpoint to resume from", hint, root);
+      const std::string inside = join_path(root, "checkpoints");
+      const bool is_run = !find_checkpoint(inside).empty();
+      throw Error(
+          ErrorCode::kUsage, "there is no complete checkpoint to resume from",
+          is_run ? fmt::format("give the folder of the run's checkpoints, {}", inside) : hint,
+          root);
     }
     return found;
   }

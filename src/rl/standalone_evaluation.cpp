@@ -37,12 +37,18 @@ std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device,
   const auto sets = load_eval_sets(config, text.tokenizer.get(), text.chat_template.get());
   const int64_t longest = longest_evaluated(sets, config);
   if (longest > policy.spec.max_positions) {
+    int64_t longest_prompt = 0;
+    for (const auto& set : sets) longest_prompt = std::max(longest_prompt, set.prompts->longest());
     throw Error(
         ErrorCode::kUsage,
         fmt::format(
             "the longest prompt and a full response are {} tokens, the model knows {} positions",
             longest, policy.spec.max_positions),
-        "lower eval.eval_max_response_len");
+        longest_prompt < policy.spec.max_positions
+            ? "lower eval.eval_max_response_len"
+            : fmt::format("a prompt has {} tokens already: leave prompts of more than the model "
+                          "knows out by eval.eval_max_prompt_len",
+                          longest_prompt));
   }
   const model::Decoder decoder(policy.spec, device, longest, model::whole_model(policy.spec), {},
                                count_leaves(config.rollout, grid_sizes(config.parallel)));

@@ -2,7 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "resume_check.h"
 #include "slimexx/base/activity.h"
@@ -247,13 +252,48 @@ void restore_training(const Session& session, const io::Checkpoint& checkpoint,
                                            checkpoint.directory() + "/manifest.json"));
 }
 
+// The newest checkpoint before this one whose files are as they were written; empty: none.
+std::string find_whole_before(const std::string& checkpoint) {
+  const std::filesystem::path path = std::filesystem::absolute(checkpoint).lexically_normal();
+  std::vector<std::string> earlier;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), error)) {
+    const std::string name = entry.path().filename().string();
+    const std::string own = path.filename().string();
+    // Of numbers of one width, or a wider one.
+    const bool is_before = std::pair(name.size(), name) < std::pair(own.size(), own);
+    if (name.starts_with("step_") && is_before) earlier.push_back(entry.path().string());
+  }
+  std::ranges::sort(earlier, std::greater<>(),
+                    [](const std::string& name) { return std::pair(name.size(), name); });
+  for (const std::string& folder : earlier) {
+    try {
+      io::Checkpoint::open(folder).verify_hashes();
+      return folder;
+    } catch (const Error&) {  // an earlier one, then
+    }
+  }
+  return "";
+}
+
+void verify_files(const io::Checkpoint& checkpoint, const std::string& path) {
+  try {
+    checkpoint.verify_hashes();
+  } catch (const Error& error) {
+    const std::string whole = find_whole_before(path);
+    if (whole.empty()) throw;
+    throw Error(error.code(), error.message(),
+                fmt::format("an earlier checkpoint is whole: --resume {}", whole), error.where());
+  }
+}
+
 // The training state of a checkpoint, or its weights, as the start says.
 void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
             Progress& progress) {
   const std::string& path = session.request.start.checkpoint;
   observe::Span span("load_model");
   const io::Checkpoint checkpoint = io::Checkpoint::open(path);
-  checkpoint.verify_hashes();
+  verify_files(checkpoint, path);
   const CheckpointUse use = session.request.start.use;
   if (checkpoint.state().contains("next_rollout") && use != CheckpointUse::kWeights) {
     check_same_model(path, session.config.model.hf_checkpoint);

@@ -23,6 +23,8 @@
 namespace slimexx::rl {
 namespace {
 
+constexpr size_t kLeastPlotted = 8;  // values
+
 // The beginning and the end of what is too long for TensorBoard's page of texts; a character that
 // is cut in two is replaced where the text is written.
 std::string shorten_text(const std::string& text) {
@@ -203,6 +205,32 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
   if (is_due(session.config.observe.log_samples_interval)) log_samples(session, rollout);
 }
 
+// The values of a metric over the run, of this process and of those before.
+std::vector<double> read_series(const std::string& metrics_path, const std::string& name) {
+  std::vector<double> values;
+  io::LineReader reader(metrics_path);
+  for (Json row; io::next_json_object(reader, row);)
+    if (const auto value = row.find(name); value != row.end() && value->is_number())
+      values.push_back(value->get<double>());
+  return values;
+}
+
+// The way of supervised training's loss.
+void log_losses(const RunConfig& config) {
+  const auto losses = read_series(join_path(config.observe.run_dir, "metrics.jsonl"), "train/loss");
+  if (losses.empty()) return;
+  if (losses.size() >= kLeastPlotted)
+    log_info("\n{}", observe::plot_series("loss by step", losses, 72, 12));
+  const size_t tenth = std::max<size_t>(1, losses.size() / 10);
+  const auto mean = [&](size_t first) {
+    double sum = 0;
+    for (size_t i = first; i < first + tenth; ++i) sum += losses[i];
+    return sum / static_cast<double>(tenth);
+  };
+  log_info("loss {:.4f} in the first {} of {} steps, {:.4f} in the last", mean(0), tenth,
+           losses.size(), mean(losses.size() - tenth));
+}
+
 // The run's first evaluation of each set, "eval/SET/..." by name: of this process or of one before.
 std::map<std::string, double> read_first_evaluations(const std::string& metrics_path) {
   std::map<std::string, double> first;
@@ -248,17 +276,17 @@ void report(const Session& session, RolloutSide& rollout_side, const Progress& p
   });
 }
 
-// The run at a glance: evaluations before and after, the reward's way.
+// The run at a glance: evaluations before and after, the reward's way or the loss's.
 void log_summary(const RunConfig& config, const RolloutSide& rollout_side) {
-  if (!config.is_sft() && rollout_side.reward_history.size() >= 8) {
+  if (!config.is_sft() && rollout_side.reward_history.size() >= kLeastPlotted) {
     log_info("\n{}",
              observe::plot_series("mean reward by rollout", rollout_side.reward_history, 72, 12));
   }
-  if (rollout_side.last_eval.empty()) return;
   try {
-    log_evaluations(config, rollout_side.last_eval);
+    if (config.is_sft()) log_losses(config);
+    if (!rollout_side.last_eval.empty()) log_evaluations(config, rollout_side.last_eval);
   } catch (const Error& error) {  // the run is whole without it
-    log_warn("no table of evaluations: {}", error.located_message());
+    log_warn("the summary is not whole: {}", error.located_message());
   }
 }
 

@@ -346,13 +346,30 @@ MetricRow typical_row() {
 
 TEST(StepLine, has_fixed_columns) {
   StepLine line(0, false);
-  const std::string header = StepLine::header(), text = line.format(128, typical_row(), 11520);
+  const std::string header = StepLine::header(typical_row()),
+                    text = line.format(128, typical_row(), 11520);
   EXPECT_EQ(header.size(), text.size()) << header << "\n" << text;
   for (const char* part : {"128", "0.4125", "0.4120", "2,214", "1.3e-04", "0.21", "0.3180", "0.412",
                            "1.0e-06", "41.2", "18.7", "5,812", "12.25", "3h12m"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << header << "\n" << text;
   EXPECT_EQ(line.format(129, {}, -1).size(), header.size());
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST(StepLine, shows_the_loss_of_supervised_training) {
+  MetricRow row;
+  row.set("train/loss", 1.2345);
+  row.set("train/entropy", 0.5);
+  row.set("perf/rollout_time", 0.01);
+  row.set("rollout/response_len/mean", 4);
+  StepLine line(0, false);
+  const std::string header = StepLine::header(row), text = line.format(3, row, -1);
+  EXPECT_EQ(header.size(), text.size()) << header << "\n" << text;
+  EXPECT_NE(text.find("1.2345"), std::string::npos) << text;
+  EXPECT_NE(header.find("loss"), std::string::npos) << header;
+  for (const char* absent : {"reward", "pass@1", "ref_kl", "clip%", "gen s"})
+    EXPECT_EQ(header.find(absent), std::string::npos) << header;
+  EXPECT_EQ(StepLine::header(typical_row()).find("loss"), std::string::npos);
 }
 
 TEST(StepLine, colours_anomalies_only) {
