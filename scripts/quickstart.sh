@@ -31,8 +31,11 @@ fi
 "${launch[@]}" "$slimexx" train --config configs/quickstart.yaml
 cat <<EOF
 
-The quickstart took $((SECONDS - started)) s. The model is in $run/grpo_model, a Hugging Face folder. Next:
+The quickstart took $((SECONDS - started)) s. The model is in $run/grpo_model, a Hugging Face folder, and the run with its metrics, samples and
+log in $run/grpo (docs/howto/observe.md). Next:
 
+  $slimexx samples $run/grpo --eval held-out --wrong
+  tensorboard --logdir $run
   $slimexx generate --hf-checkpoint $run/grpo_model --input $run/data/heldout.jsonl --greedy | head -3
   $slimexx eval --hf-checkpoint $run/grpo_model --data held-out=$run/data/heldout.jsonl --set reward.rm_type=math --set rollout.rollout_max_response_len=6
   ${launch[*]} $slimexx train --config configs/quickstart.yaml --set rollout.num_rollout=600 --resume

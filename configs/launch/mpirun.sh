@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Starts a recipe on the GPUs of one host or several, one rank a GPU, over Open MPI.
+# Starts a recipe on the GPUs of one host or several, one rank a GPU, over Open MPI; with a program that was built without CUDA
+# (SLX_BINARY=build/cpu/slimexx) on CPUs.
 #
 #   configs/launch/mpirun.sh configs/glm-z1-9b-colocated.yaml 4
 #   HOSTS=node0:8,node1:8 configs/launch/mpirun.sh configs/glm4.7-flash-30b-16gpus.yaml 16 --set rollout.num_rollout=100
@@ -23,7 +24,10 @@ for argument in "$@"; do
     *) if $of_set; then settings+=("$argument"); fi ;;
   esac
 done
-"$binary" plan --config "$config" --gpus "$ranks" "${settings[@]}" >plan.txt || { cat plan.txt >&2; exit 2; }
+# The plan is one of GPUs: a program for CPUs has nothing to ask it.
+if [[ $("$binary" version) == *"cuda yes"* ]]; then
+  plan=$("$binary" plan --config "$config" --gpus "$ranks" "${settings[@]}") || { printf '%s\n' "$plan" >&2; exit 2; }
+fi
 
 # SIGUSR1 to mpirun stops the run after a checkpoint; a SIGTERM leaves it ten minutes for that.
 exec mpirun -np "$ranks" ${HOSTS:+--host "$HOSTS"} --map-by slot --bind-to none --mca odls_base_sigkill_timeout 600 \
