@@ -21,25 +21,22 @@ struct Magic {
   std::string_view bytes, what, command;
 };
 
+// One line each: the lines of a hint are indented, which Python would mind.
 constexpr std::string_view kParquetCommand =
-    "python3 -c 'import json, sys, pyarrow.parquet as p\n"
-    "for row in p.read_table(sys.argv[1]).to_pylist(): print(json.dumps(row, default=str))' "
-    "$IN > $OUT";
+    "python3 -c 'import json, sys, pyarrow.parquet as p; [print(json.dumps(row, default=str)) for "
+    "row in p.read_table(sys.argv[1]).to_pylist()]' $IN > $OUT";
 constexpr std::string_view kArrowFileCommand =
-    "python3 -c 'import json, sys, pyarrow as a\n"
-    "for row in a.ipc.open_file(sys.argv[1]).read_all().to_pylist(): print(json.dumps(row, "
-    "default=str))' $IN > $OUT";
+    "python3 -c 'import json, sys, pyarrow as a; [print(json.dumps(row, default=str)) for row in "
+    "a.ipc.open_file(sys.argv[1]).read_all().to_pylist()]' $IN > $OUT";
 constexpr std::string_view kArrowStreamCommand =
-    "python3 -c 'import json, sys, pyarrow as a\n"
-    "for row in a.ipc.open_stream(sys.argv[1]).read_all().to_pylist(): print(json.dumps(row, "
-    "default=str))' $IN > $OUT";
+    "python3 -c 'import json, sys, pyarrow as a; [print(json.dumps(row, default=str)) for row in "
+    "a.ipc.open_stream(sys.argv[1]).read_all().to_pylist()]' $IN > $OUT";
 constexpr std::string_view kListCommand =
-    "python3 -c 'import json, sys\n"
-    "for row in json.load(open(sys.argv[1])): print(json.dumps(row))' $IN > $OUT";
+    "python3 -c 'import json, sys; [print(json.dumps(row)) for row in "
+    "json.load(open(sys.argv[1]))]' $IN > $OUT";
 constexpr std::string_view kCsvCommand =
-    "python3 -c 'import csv, json, sys\n"
-    "for row in csv.DictReader(open(sys.argv[1], newline=\"\"), delimiter=\"$SEP\"): "
-    "print(json.dumps(row))' $IN > $OUT";
+    "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in "
+    "csv.DictReader(open(sys.argv[1], newline=\"\"), delimiter=\"$SEP\")]' $IN > $OUT";
 
 using namespace std::string_view_literals;
 constexpr std::array kMagics{

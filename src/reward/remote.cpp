@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "reward/connection_pace.h"
 #include "reward/curl_start.h"
 #include "reward/graders.h"
 #include "reward/text_scan.h"
@@ -28,9 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxBodyBytes = 1 << 20;
 constexpr int kPollMs = 200;
-// A service with a short queue of connections lets those that are too many wait for a second, then
-// for two, four, ... So few are opened at once, and one that is not taken is tried anew.
-constexpr int64_t kMaxOpening = 4;
 constexpr ShortName kService{"the reward service"};
 
 struct EasyClose {
@@ -91,7 +89,7 @@ class RemoteGrader : public Grader {
   RemoteGrader(const RewardOptions& options, RemoteClock clock)
       : options_(options),
         clock_(clock),
-        max_open_(options.rm_max_connections),
+        pace_(options.rm_max_connections, clock.stall_s),
         generator_(std::random_device{}()) {
     initialize_curl();
     multi_.reset(curl_multi_init());
@@ -107,7 +105,7 @@ class RemoteGrader : public Grader {
     const std::lock_guard lock(mutex_);
     grades_.assign(inputs.size(), {});
     waiting_.clear();
-    has_failed_ = has_connected_ = false;
+    has_failed_ = false;
     last_grade_ = Clock::now();
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto request = std::make_unique<Request>();
@@ -155,20 +153,20 @@ class RemoteGrader : public Grader {
     if (code != CURLM_OK) throw Error(ErrorCode::kRun, "libcurl failed", curl_multi_strerror(code));
   }
 
-  // Until the next waiting request is due, if a connection is free for it.
+  // Until the next waiting request is due, or a connection may be given up.
   int poll_ms() const {
-    if (!has_room()) return kPollMs;
+    constexpr int kOpeningMs = 20;
+    if (!has_room()) return num_opening() > 0 ? kOpeningMs : kPollMs;
     auto next = Clock::now() + std::chrono::milliseconds(kPollMs);
     for (const auto& request : waiting_) next = std::min(next, request->not_before);
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
     return static_cast<int>(std::clamp<int64_t>(wait.count(), 0, kPollMs));
   }
 
-  bool has_room() const {
-    const auto opening =
-        std::ranges::count_if(running_, [](const auto& request) { return !request->connected; });
-    return std::ssize(running_) < max_open_ && opening < kMaxOpening;
+  int64_t num_opening() const {
+    return std::ranges::count_if(running_, [](const auto& r) { return !r->connected; });
   }
+  bool has_room() const { return pace_.has_room(std::ssize(running_), num_opening()); }
 
   bool may_start() const {
     const auto now = Clock::now();
@@ -191,33 +189,32 @@ class RemoteGrader : public Grader {
     }
   }
 
-  // Takes back what waits in vain for a connection while the service takes others: it has no more
-  // room, so no more are opened than it took.
+  // Takes back what waits in vain for a connection while the service works: it has no more room.
   void note_connections() {
     for (const auto& request : running_) {
-      curl_off_t looked_up = 0, connected = 0;
+      if (request->connected) continue;
+      curl_off_t looked_up = 0, taken = 0, ready = 0;  // microseconds; 0: not yet
       curl_easy_getinfo(request->easy.get(), CURLINFO_NAMELOOKUP_TIME_T, &looked_up);
-      curl_easy_getinfo(request->easy.get(), CURLINFO_PRETRANSFER_TIME_T, &connected);
-      request->connected |= connected > 0;
-      has_connected_ |= request->connected;
+      curl_easy_getinfo(request->easy.get(), CURLINFO_CONNECT_TIME_T, &taken);
+      curl_easy_getinfo(request->easy.get(), CURLINFO_PRETRANSFER_TIME_T, &ready);
+      request->connected = taken > 0 || ready > 0;
+      if (taken > looked_up) pace_.note_taken(static_cast<double>(taken - looked_up) * 1e-6);
       if (looked_up == 0) request->started = Clock::now();
     }
-    if (!has_connected_) return;
-    const auto stalled = [&](const auto& request) {
-      return !request->connected && Clock::now() - request->started > as_duration(clock_.stall_s);
+    const auto goes_on = [&](const auto& request) {
+      return request->connected || request->started > last_grade_ ||
+             Clock::now() - request->started < as_duration(pace_.patience_s());
     };
-    const auto first = std::stable_partition(
-        running_.begin(), running_.end(), [&](const auto& request) { return !stalled(request); });
+    const auto first = std::stable_partition(running_.begin(), running_.end(), goes_on);
     if (first == running_.end()) return;
     for (auto it = first; it != running_.end(); ++it) {
       curl_multi_remove_handle(multi_.get(), (*it)->easy.get());
       --(*it)->tries;
-      (*it)->not_before = Clock::now() + as_duration(clock_.stall_s / 10);
+      (*it)->not_before = Clock::now();
       waiting_.push_back(std::move(*it));
     }
     running_.erase(first, running_.end());
-    max_open_ = std::max<int64_t>(1, std::ssize(running_));
-    num_taken_ = 0;
+    pace_.note_stall(std::ssize(running_));
   }
 
   void start(Request& request) {
@@ -277,12 +274,9 @@ class RemoteGrader : public Grader {
     return false;
   }
 
-  // The limit grows again by one for every time that the service has worked it off.
   void note_grade() {
     last_grade_ = Clock::now();
-    if (++num_taken_ < max_open_) return;
-    num_taken_ = 0;
-    max_open_ = std::min<int64_t>(max_open_ + 1, options_.rm_max_connections);
+    pace_.note_answer();
   }
 
   // A service that answers is there, and only this sample goes without a reward.
@@ -350,12 +344,10 @@ class RemoteGrader : public Grader {
 
   RewardOptions options_;
   RemoteClock clock_;
-  bool has_failed_ = false;     // in this call of grade
-  bool has_connected_ = false;  // some request of this call
+  ConnectionPace pace_;
+  bool has_failed_ = false;  // in this call of grade
   Clock::time_point next_warning_ = Clock::time_point::min();
   Clock::time_point next_telling_ = Clock::time_point::min(), last_grade_;
-  int64_t max_open_;           // connections at a time
-  int64_t num_taken_ = 0;      // grades since it last changed
   std::mt19937_64 generator_;  // of waits, which no result depends on
   std::mutex mutex_;
   std::unique_ptr<CURLM, MultiClose> multi_;

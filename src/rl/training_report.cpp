@@ -227,8 +227,8 @@ void log_losses(const RunConfig& config) {
     for (size_t i = first; i < first + tenth; ++i) sum += losses[i];
     return sum / static_cast<double>(tenth);
   };
-  log_info("loss {:.4f} in the first {} of {} steps, {:.4f} in the last", mean(0), tenth,
-           losses.size(), mean(losses.size() - tenth));
+  log_info("loss {:.4f} at the start, {:.4f} at the end (means of {} of {} steps)", mean(0),
+           mean(losses.size() - tenth), tenth, losses.size());
 }
 
 // The run's first evaluation of each set, "eval/SET/..." by name: of this process or of one before.
