@@ -105,7 +105,8 @@ std::optional<Decimal> parse_decimal(std::string_view text, std::string& reason)
     return std::nullopt;
   }
   if (!text.empty()) {
-    reason = lower.starts_with("0x") || lower.starts_with("0o") || lower.starts_with("0b")
+    reason = is_not_decimal(lower) || lower.starts_with("0x") || lower.starts_with("0o") ||
+                     lower.starts_with("0b")
                  ? fmt::format("is {}, which is not decimal", quote_value(all))
                  : fmt::format("is {}, a number with {} behind it", quote_value(all),
                                quote_value(trim(text)));

@@ -13,7 +13,8 @@ namespace slimexx::data {
 namespace {
 
 constexpr const char* kSpansHint =
-    "use a template that marks the assistant's text with {% generation %} ... {% endgeneration %}";
+    "use a template that marks the assistant's text with {% generation %} ... {% endgeneration %}; "
+    "configs/chat_templates/qwen3-training.jinja is one for Qwen3";
 
 bool is_any_of(text::TokenId id, const std::vector<text::TokenId>& ids) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();

@@ -128,16 +128,24 @@ Found find_markup(std::string_view line) {
       "hf download --repo-type dataset OWNER/NAME FILE --local-dir data"};
 }
 
-// One JSON value over several lines, or a list of all rows.
+// One JSON value over several lines, or a list of all rows; of a list that has no object first, and
+// of what is cut off at once, nothing is known.
 Found find_whole_json(std::string_view line, std::string_view rest, const std::string& path) {
-  const bool ends = trim(rest).empty();
-  if (line.starts_with('[') && (ends || !line.ends_with(']')))
+  const auto first_of = [](std::string_view text) {
+    text = trim(text);
+    return text.empty() ? '\0' : text[0];
+  };
+  if (line.starts_with('[')) {
+    const char inside = first_of(line.substr(1));
+    const bool is_list = inside == '{' || (inside == '\0' && first_of(rest) == '{');
+    if (!is_list || (line.ends_with(']') && !trim(rest).empty())) return std::nullopt;
     return make_format("one JSON list, not a JSON object a line", kListCommand, path);
+  }
   const size_t next = rest.find_first_not_of("\r\n");
-  const bool is_indented = next != rest.npos && (rest[next] == ' ' || rest[next] == '\t');
-  const bool is_open =
-      line == "{" || line.ends_with('{') || line.ends_with('[') || line.ends_with(',');
-  if (!line.starts_with('{') || !is_open || !(is_indented || line == "{")) return std::nullopt;
+  if (!line.starts_with('{') || next == rest.npos) return std::nullopt;
+  const bool is_open = line.ends_with('{') || line.ends_with('[') || line.ends_with(',');
+  const bool is_indented = rest[next] == ' ' || rest[next] == '\t';
+  if (line != "{" && !(is_open && is_indented)) return std::nullopt;
   return make_format("JSON over several lines, not a JSON object a line",
                      "jq -c . $IN > $OUT   # '.KEY[]' for '.' if KEY has a list of the rows", path);
 }

@@ -77,11 +77,12 @@ TEST_F(Runs, TrainNeedsNoFileAndADryRunSaysWhatItChecked) {
        "rollout.rollout_max_response_len=6", "reward.rm_type=random", "rollout.rollout_top_p=0.9",
        "train.recompute_method=uniform", "observe.run_dir=" + folder_ / "bare"});
   ASSERT_EQ(f.status, 0) << f.err;
-  for (const char* part : {"rollout_batch_size 4 * n_samples_per_prompt 2 = global_batch_size 8 * "
-                           "num_steps_per_rollout 1",
-                           "train.recompute_method has no effect: ",
-                           "rollout_top_p 0.9: samples come from a truncated",
-                           "8 rendered, tokenized", "random; no response was graded"})
+  for (const char* part :
+       {"rollout_batch_size 4 * n_samples_per_prompt 2 = global_batch_size 8 * "
+        "num_steps_per_rollout 1",
+        "train.recompute_method has no effect: ",
+        "rollout_top_p 0.9: samples come from a truncated", "8 rendered, tokenized",
+        "the first prompt, ", "random; no response was graded"})
     EXPECT_NE(f.err.find(part), std::string::npos) << part << "\n" << f.err;
 }
 

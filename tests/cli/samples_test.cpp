@@ -103,13 +103,20 @@ TEST_F(Samples, FindsRolloutsAndEvaluations) {
   refused({"--rollout", "5"}, "there are those of 0 10");
   refused({"--eval", "set", "--rollout", "3"}, "there are those of -1 2");
   refused({"--eval", "other"}, "no evaluation of \"other\"");
+  refused({"--eval", "other"}, "there are those of set");
   refused({"--worst", "--best"}, "");
   refused({"--n", "0"}, "");
   const Finished none = run_slimexx({"samples", folder_ / "nothing"});
   EXPECT_EQ(none.status, 2);
   EXPECT_NE(none.err.find("no such run folder"), std::string::npos) << none.err;
   std::filesystem::remove_all(folder_ / "run/samples");
+  refused({}, "this folder is no run");
+  folder_.put("run/status.json", "{}");
   refused({}, "observe.samples_interval");
+  const Finished runs = run_slimexx({"samples", folder_.path()});
+  EXPECT_EQ(runs.status, 2);
+  EXPECT_NE(runs.err.find("it holds runs: give one of " + folder_ / "run"), std::string::npos)
+      << runs.err;
 }
 
 // What a model wrote does not command the reader's terminal.

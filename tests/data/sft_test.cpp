@@ -254,6 +254,9 @@ TEST_F(Sft, MasksRealTemplates) {
             "<think>\n\n</think>\n\n2<|im_end|>\n");
   EXPECT_EQ(learnt_of(kChat, load_template("trl-qwen3_training.jinja")),
             "<think>\n\n</think>\n\n2 \u00e9<|im_end|>\n|<think>\n\n</think>\n\n4<|im_end|>\n");
+  // The one that users are pointed to.
+  EXPECT_EQ(learnt_of(kChat, load_template("../../../configs/chat_templates/qwen3-training.jinja")),
+            "<think>\n\n</think>\n\n2 \u00e9<|im_end|>\n|<think>\n\n</think>\n\n4<|im_end|>\n");
   // Qwen3's own drops the thinking of turns that are past.
   EXPECT_THROW(learnt_of(kChat, load_template("Qwen-Qwen3-0.6B.jinja")), Error);
 }
