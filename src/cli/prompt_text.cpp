@@ -6,6 +6,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/io/hub_names.h"
 
 namespace slimexx::cli {
 namespace {
@@ -30,7 +31,7 @@ void check_messages(const Json& messages) {
 
 PromptText::PromptText(const std::string& directory) : directory_(directory) {
   if (!path_exists(directory)) {
-    throw Error(ErrorCode::kInput, "no such folder", "check the path", directory);
+    throw Error(ErrorCode::kInput, "no such folder", io::missing_model_hint(directory), directory);
   }
   side_ = rl::load_text_side(directory);
 }

@@ -13,9 +13,9 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
-#include "slimexx/base/shell.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
+#include "slimexx/io/hub_names.h"
 #include "slimexx/io/lines.h"
 
 namespace slimexx::data {
@@ -56,14 +56,8 @@ void check_is_file(const std::string& path) {
     throw Error(ErrorCode::kInput, "this is a folder, not a file of rows",
                 "name one file in it: lines of JSON, .jsonl or .jsonl.zst", path);
   }
-  const bool is_hub_name = std::ranges::count(path, '/') == 1 && !path.starts_with('.') &&
-                           std::filesystem::path(path).extension().empty();
-  if (path_exists(path) || !is_hub_name) return;
-  throw Error(ErrorCode::kInput, "no such file",
-              fmt::format("check the path; a data set of the Hugging Face hub is fetched first:\n"
-                          "hf download --repo-type dataset {} --local-dir data",
-                          quote_for_shell(path)),
-              path);
+  if (!path_exists(path))
+    throw Error(ErrorCode::kInput, "no such file", io::missing_data_hint(path), path);
 }
 
 }  // namespace

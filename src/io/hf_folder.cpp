@@ -13,8 +13,8 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
-#include "slimexx/base/shell.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/io/hub_names.h"
 
 namespace slimexx::io {
 namespace {
@@ -111,23 +111,9 @@ std::vector<std::string> find_shards(const std::string& directory) {
   return shards;
 }
 
-// OWNER/NAME may be a model of the Hugging Face hub, which the program does not reach.
-std::string missing_folder_hint(const std::string& directory) {
-  const size_t slash = directory.find('/');
-  const bool is_hub_name = slash != std::string::npos && slash > 0 &&
-                           slash + 1 < directory.size() &&
-                           directory.find('/', slash + 1) == std::string::npos &&
-                           directory[0] != '.' && directory[0] != '~';
-  if (!is_hub_name) return "check the path";
-  return fmt::format(
-      "check the path; a model of the Hugging Face hub is fetched first:\n"
-      "hf download {} --local-dir {}",
-      quote_for_shell(directory), quote_for_shell(directory));
-}
-
 Json read_config(const std::string& directory) {
   const std::string path = join_path(directory, "config.json");
-  if (!path_exists(directory)) fail(directory, "no such folder", missing_folder_hint(directory));
+  if (!path_exists(directory)) fail(directory, "no such folder", missing_model_hint(directory));
   if (!std::filesystem::is_directory(directory))
     fail(directory, "not a folder", "give the path of the folder that holds config.json");
   if (!path_exists(path)) {
