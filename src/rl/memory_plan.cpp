@@ -71,6 +71,13 @@ int64_t samples_per_microbatch(const RunConfig& config) {
   return config.train.use_dynamic_batch_size ? per_step : config.train.micro_batch_size;
 }
 
+int64_t samples_per_scored_microbatch(const RunConfig& config) {
+  if (!config.train.use_dynamic_batch_size) return config.train.micro_batch_size;
+  const bool knows_rollouts = config.global_batch_size > 0 && config.debug.load_rollout.empty();
+  if (!knows_rollouts) return INT32_MAX;
+  return config.global_batch_size * std::max<int64_t>(config.num_steps_per_rollout, 1);
+}
+
 bool is_transient_reference(const RunConfig& config,
                             const std::vector<model::ParameterInfo>& reference,
                             const model::ParameterStore& policy, tensor::Device device) {
@@ -101,11 +108,11 @@ MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs) {
       break;
     needs.trainer->limit_logits(limit / 2);
   }
-  if (needs.plan_scoring) {
-    const int64_t scoring = needs.plan_scoring(longest, num_samples);
-    budget.activations.least = std::max(budget.activations.least, scoring);
-    budget.activations.most = std::max(budget.activations.most, scoring);
-  }
+  const int64_t num_scored = samples_per_scored_microbatch(config);
+  int64_t scoring = config.is_sft() ? 0 : needs.trainer->plan_scoring(longest, num_scored);
+  if (needs.plan_scoring) scoring = std::max(scoring, needs.plan_scoring(longest, num_scored));
+  budget.activations.least = std::max(budget.activations.least, scoring);
+  budget.activations.most = std::max(budget.activations.most, scoring);
   return budget;
 }
 

@@ -57,6 +57,8 @@ struct MemoryNeeds {
 MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs);
 // No microbatch has more samples than an optimizer step.
 int64_t samples_per_microbatch(const RunConfig& config);
+// Log-probs are made of all samples of a rollout, which may be several steps.
+int64_t samples_per_scored_microbatch(const RunConfig& config);
 // Whether a reference lies in host memory, and in the gradients' memory while it is used.
 bool is_transient_reference(const RunConfig& config,
                             const std::vector<model::ParameterInfo>& reference,

@@ -44,6 +44,9 @@ struct SlotPlan {
   SlotCounts counts;
   SlotBytes most;                        // of its microbatches
   std::vector<int64_t> least_kept = {};  // of a step: bytes of a slot, by microbatch
+  // By microbatch: 0 where it fits, else what all slots would take with it. `most` is without
+  // these.
+  std::vector<int64_t> too_large = {};
 };
 
 // Slots that only measure.

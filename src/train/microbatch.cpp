@@ -29,13 +29,25 @@ struct PackedRows {
   std::vector<int32_t> rows, targets;      // [R]
 };
 
-model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards) {
-  return {.ranges = shards.ranges,
+// The rank with the most rows.
+int largest_rank(const model::ContextShards& shards) {
+  const auto largest = std::ranges::max_element(shards.ranges, {}, &dist::Range::size);
+  return static_cast<int>(largest - shards.ranges.begin());
+}
+
+// `ranges` gets those of the ranks, in a plan as many rows for each as for any.
+model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards,
+                                 std::vector<dist::Range>& ranges) {
+  ranges = shards.ranges;
+  const int64_t most = ranges[static_cast<size_t>(largest_rank(shards))].size();
+  if (ctx.planning()) std::ranges::fill(ranges, dist::Range{0, most});
+  return {.ranges = ranges,
           .sequence_rows = upload_ints(ctx, shards.sequence_rows),
           .rank_rows = upload_ints(ctx, shards.rank_rows)};
 }
 
-// Where the keys of a layout's sequences are, on CUDA. A plan has room for any lengths.
+// Where the keys of a layout's sequences are, on CUDA. A plan has pages for any lengths of so many
+// sequences.
 void page_context(const ops::Context& ctx, Microbatch& out,
                   const std::vector<int32_t>& sequence_of_chunk) {
   const int64_t num_sequences = std::ssize(out.cu_sequences) - 1;
@@ -53,7 +65,7 @@ void page_context(const ops::Context& ctx, Microbatch& out,
                    static_cast<int32_t>(num_pages) - 1));
   const int cp_chunks = 2;  // of a sequence on a rank
   ops::AttentionLayout& layout = out.batch.attention;
-  layout.page_table = upload_ints(ctx, table, cp_chunks * num_sequences * most)
+  layout.page_table = upload_ints(ctx, table, cp_chunks * num_sequences * pages.most_pages)
                           .reshaped({chunks, pages.most_pages});
   layout.page_tokens = model::kContextPage;
   layout.device_context_lens = upload_ints(ctx, out.context_lens);
@@ -74,10 +86,21 @@ void page_context(const ops::Context& ctx, Microbatch& out,
 
 // Leaves this rank's share of the packed rows, and a layout of its chunks.
 void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed) {
-  const int cp = ctx.groups.cp.size(), rank = ctx.groups.cp.rank();
-  std::vector<model::SequenceRows> of_tokens, of_rows;
+  const int cp = ctx.groups.cp.size();
   const bool on_cpu = ctx.device().is_cpu();
   const std::vector<int32_t> starts = out.cu_seqlens;
+  std::vector<model::SequenceRows> of_tokens, of_rows;
+  for (size_t b = 0; b + 1 < starts.size(); ++b) {
+    const int64_t length = starts[b + 1] - starts[b];
+    const int64_t num_rows = out.cu_rows[b + 1] - out.cu_rows[b];
+    of_tokens.push_back({length, {0, length}});
+    of_rows.push_back({length, {length - 1 - num_rows, length - 1}});
+  }
+  out.token_shards = model::shard_rows(of_tokens, cp);
+  out.row_shards = model::shard_rows(of_rows, cp);
+  out.context_rank = ctx.planning() ? largest_rank(out.token_shards) : ctx.groups.cp.rank();
+  const int rank = out.context_rank;
+  const int rank_of_rows = ctx.planning() ? largest_rank(out.row_shards) : rank;
   std::vector<int32_t> sequence_of_chunk;
   out.cu_sequences = starts;
   out.cu_seqlens.assign(1, 0);
@@ -85,9 +108,6 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   out.key_starts.clear();
   for (size_t b = 0; b + 1 < starts.size(); ++b) {
     const int64_t length = starts[b + 1] - starts[b];
-    const int64_t num_rows = out.cu_rows[b + 1] - out.cu_rows[b];
-    of_tokens.push_back({length, {0, length}});
-    of_rows.push_back({length, {length - 1 - num_rows, length - 1}});
     for (const dist::Range& chunk : model::context_chunks(length, cp, rank)) {
       if (!on_cpu && chunk.size() == 0) continue;
       sequence_of_chunk.push_back(static_cast<int32_t>(b));
@@ -96,17 +116,15 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
       out.key_starts.push_back(starts[b]);
     }
   }
-  out.token_shards = model::shard_rows(of_tokens, cp);
-  out.row_shards = model::shard_rows(of_rows, cp);
   packed.tokens = model::take_share(out.token_shards, rank, packed.tokens);
   packed.positions = model::take_share(out.token_shards, rank, packed.positions);
-  packed.targets = model::take_share(out.row_shards, rank, packed.targets);
-  packed.rows = model::take_share(out.row_shards, rank, packed.rows);
+  packed.targets = model::take_share(out.row_shards, rank_of_rows, packed.targets);
+  packed.rows = model::take_share(out.row_shards, rank_of_rows, packed.rows);
   const int64_t first = out.token_shards.ranges[static_cast<size_t>(rank)].begin;
   for (int32_t& row : packed.rows)  // of the batch, now of this rank
     row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(first);
-  out.batch.context = upload_shards(ctx, out.token_shards);
-  out.loss_rows = upload_shards(ctx, out.row_shards);
+  out.batch.context = upload_shards(ctx, out.token_shards, out.token_ranges);
+  out.loss_rows = upload_shards(ctx, out.row_shards, out.row_ranges);
   out.batch.attention.context_lens = out.context_lens;
   if (!on_cpu) return page_context(ctx, out, sequence_of_chunk);
   out.batch.attention.key_starts = out.key_starts;
@@ -124,8 +142,8 @@ void list_own_sequences(const ops::Context& ctx, Microbatch& out) {
   out.sequence_lengths.clear();
   for (size_t b = 0; b + 1 < starts.size(); ++b) {
     out.sequence_lengths.push_back(starts[b + 1] - starts[b]);
-    for (const dist::Range& chunk : model::context_chunks(
-             out.sequence_lengths.back(), ctx.groups.cp.size(), ctx.groups.cp.rank()))
+    for (const dist::Range& chunk :
+         model::context_chunks(out.sequence_lengths.back(), ctx.groups.cp.size(), out.context_rank))
       end += chunk.size();
     out.own_cu_seqlens.push_back(
         static_cast<int32_t>(std::clamp<int64_t>(end - own.begin, 0, own.size())));
@@ -137,6 +155,18 @@ void list_own_sequences(const ops::Context& ctx, Microbatch& out) {
 }
 
 }  // namespace
+
+std::vector<int64_t> lengths_of(std::span<const Sample> samples) {
+  std::vector<int64_t> lengths;
+  for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.tokens));
+  return lengths;
+}
+
+int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> indices) {
+  int64_t num_tokens = 0;
+  for (const int64_t i : indices) num_tokens += std::ssize(samples[static_cast<size_t>(i)].tokens);
+  return num_tokens;
+}
 
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
                                std::span<const dist::Range> tp_rows,

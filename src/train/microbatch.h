@@ -26,15 +26,23 @@ struct Microbatch {
   int64_t num_tokens = 0;         // on this rank
   int64_t num_rows = 0;           // of the loss
   int64_t num_own_rows = 0;       // of these, those of this cp rank
-  // Context parallelism; host.
+  // Context parallelism; host. The tokens are those of `context_rank`: in a plan, that of the rank
+  // with the most, for ranks plan alike.
+  int context_rank = 0;
   std::vector<int32_t> context_lens, key_starts;
   std::vector<int32_t> cu_sequences;  // of whole sequences
   model::ContextShards token_shards, row_shards;
-  model::ContextRows loss_rows;  // R of all ranks
+  std::vector<dist::Range> token_ranges, row_ranges;  // of these, by cp rank
+  model::ContextRows loss_rows;                       // R of all ranks
 };
 
+std::vector<int64_t> lengths_of(std::span<const Sample> samples);  // in tokens
+// Of the samples `indices` together.
+int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> indices);
+
 // Samples `indices` one after another. On a planning stream only the sizes matter: they are the
-// largest of all tp ranks, which must plan alike, whatever the tokens are. `out` stays where it is.
+// largest of all tp and cp ranks, which must plan alike, whatever the tokens are. `out` stays where
+// it is.
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, Microbatch& out);
 

@@ -63,8 +63,7 @@ class MtpPass {
     for (size_t k = 0; k < depths_.size(); ++k) {
       Depth& d = depths_[k];
       MtpLabels labels = list_mtp_labels(samples, indices, static_cast<int64_t>(k));
-      if (microbatch.batch.context.is_sharded())
-        labels = take_share(labels, microbatch.token_shards, p_.ctx.groups.cp.rank());
+      if (microbatch.batch.context.is_sharded()) labels = own_share(labels, microbatch);
       d.batch = microbatch.batch;
       d.batch.tokens = upload_vector(p_.ctx, DType::kI32, labels.tokens);
       const int64_t vocab_size = p_.decoder.spec().vocab_size;
@@ -94,6 +93,19 @@ class MtpPass {
   }
 
  private:
+  // In a plan as many rows as any cp rank has.
+  MtpLabels own_share(const MtpLabels& labels, const Microbatch& microbatch) const {
+    const model::ContextShards& shards = microbatch.token_shards;
+    MtpLabels own = take_share(labels, shards, microbatch.context_rank);
+    if (!p_.ctx.planning()) return own;
+    size_t most = 0;
+    for (int rank = 0; rank < p_.ctx.groups.cp.size(); ++rank)
+      most = std::max(most, take_share(labels, shards, rank).rows.size());
+    own.rows.resize(most);
+    own.targets.resize(most);
+    return own;
+  }
+
   // The loss of depth k, and its gradient by y.
   void add_loss(size_t k, Tensor dx) {
     const tensor::ArenaScope scope(p_.ctx.arena);

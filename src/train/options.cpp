@@ -87,7 +87,10 @@ void bind(config::Binder& b, TrainOptions& o) {
                   "a longer sample "
                   "stands alone, nothing is cut). Otherwise micro_batch_size samples each."});
   b.field("max_tokens_per_gpu", o.max_tokens_per_gpu,
-          {.unit = "tokens", .doc = "Capacity of a microbatch under dynamic batching.", .min = 1});
+          {.unit = "tokens",
+           .doc = "Capacity of a microbatch under dynamic batching. One that does not fit into "
+                  "the memory planned for activations is split by samples, with a warning.",
+           .min = 1});
   b.field(
       "micro_batch_size", o.micro_batch_size,
       {.unit = "samples", .doc = "Samples of a microbatch without dynamic batching.", .min = 1});

@@ -138,6 +138,20 @@ Bins pack_microbatches(std::span<const int64_t> lengths, const PackingOptions& o
   return bins;
 }
 
+Bins split_microbatch(std::span<const int64_t> indices, std::span<const int64_t> lengths) {
+  SLX_CHECK_GE(indices.size(), 2u);
+  int64_t num_tokens = 0;
+  for (const int64_t i : indices) num_tokens += lengths[static_cast<size_t>(i)];
+  size_t first = 0;  // samples of the first part
+  for (int64_t tokens = 0; first + 1 < indices.size(); ++first) {
+    const int64_t length = lengths[static_cast<size_t>(indices[first])];
+    if (first > 0 && 2 * tokens + length > num_tokens) break;
+    tokens += length;
+  }
+  return {{indices.begin(), indices.begin() + static_cast<int64_t>(first)},
+          {indices.begin() + static_cast<int64_t>(first), indices.end()}};
+}
+
 Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool balance) {
   if (balance) return partition_karmarkar_karp(costs, num_ranks, false);
   Bins bins(static_cast<size_t>(num_ranks));

@@ -120,14 +120,11 @@ PipelineShape Trainer::shape(size_t num_chunks) const {
   return make_pipeline_shape(options_, groups_.pp.size(), num_chunks);
 }
 
-Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
-                                    std::span<const Sample> samples) const {
-  std::vector<int64_t> lengths;
-  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.tokens.size()));
+Trainer::Assignment Trainer::assign(const StageDecoders& decoders, std::span<const Sample> samples,
+                                    Bins microbatches) const {
+  const std::vector<int64_t> lengths = lengths_of(samples);
   Assignment a;
-  a.microbatches = pack_microbatches(lengths, {.dynamic = options_.use_dynamic_batch_size,
-                                               .max_tokens = max_microbatch_tokens(),
-                                               .micro_batch_size = options_.micro_batch_size});
+  a.microbatches = std::move(microbatches);
   // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
   // ranks would then differ in their last bits from those of a run without.
   std::vector<double> costs;
@@ -145,8 +142,8 @@ Trainer::Assignment Trainer::assign(const StageDecoders& decoders,
   Bins by_rank = assign_microbatches(costs, groups_.dp.size(), options_.balance_data);
   a.num_packed = std::ssize(a.microbatches);
   even_out(a.microbatches, by_rank, round_up_microbatches(shape(decoders.chunks.size()), 1));
-  for (const int64_t m : by_rank[static_cast<size_t>(groups_.dp.rank())])
-    a.mine.push_back(a.microbatches[static_cast<size_t>(m)]);
+  a.numbers = by_rank[static_cast<size_t>(groups_.dp.rank())];
+  for (const int64_t m : a.numbers) a.mine.push_back(a.microbatches[static_cast<size_t>(m)]);
   a.owner.resize(a.microbatches.size());
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     for (int64_t m : by_rank[rank]) a.owner[static_cast<size_t>(m)] = static_cast<int>(rank);
@@ -255,10 +252,13 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
 
 StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
                          double learning_rate, const std::function<void()>& before_update) {
-  const Assignment assignment = assign(decoders_, samples);
-  const auto operations =
-      list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(assignment.mine));
-  const SlotPlan plan = reserve_for_step(samples, assignment, count_all(operations));
+  Assignment assignment;
+  std::vector<Operation> operations;
+  const auto reserve = [&](const Assignment& a) {
+    operations = list_operations(groups_.pp.rank(), shape(chunks_.size()), std::ssize(a.mine));
+    return reserve_for_step(samples, a, count_all(operations));
+  };
+  const SlotPlan plan = assign_fitting(decoders_, samples, reserve, assignment);
   clear_before_backward();
   StepResult result;
   result.learning_rate = learning_rate;
@@ -316,13 +316,17 @@ std::vector<TokenScores> Trainer::compute_log_probs(const StageDecoders& decoder
                                                     const model::ParameterStore& store,
                                                     std::span<const Sample> samples) {
   check_stages(decoders, groups_);
-  const Assignment assignment = assign(decoders, samples);
   const std::vector<StageChunk> chunks = bind_chunks(decoders, store, false);
+  Assignment assignment;
+  std::vector<Operation> operations;
+  const auto reserve = [&](const Assignment& a) {
+    operations =
+        list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(a.mine));
+    return reserve_for_scoring({chunks, head_options_, samples, a.mine}, a,
+                               count_slots(operations));
+  };
+  const SlotPlan plan = assign_fitting(decoders, samples, reserve, assignment);
   const ScoringWork work{chunks, head_options_, samples, assignment.mine};
-  const auto operations =
-      list_forward_operations(groups_.pp.rank(), shape(chunks.size()), std::ssize(assignment.mine));
-  const size_t num_slots = count_slots(operations);
-  const SlotPlan plan = reserve_for_scoring(work, assignment, num_slots);
   std::string mine;  // all scores of this replica's microbatches, one after another
   {
     const tensor::ArenaScope scope(arena_);

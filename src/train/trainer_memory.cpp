@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "copied_gradients.h"
 #include "executor.h"
+#include "largest_microbatches.h"
 #include "scoring.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
@@ -21,55 +23,14 @@ using tensor::Tensor;
 
 constexpr model::KeepPlan kKeepAll{.level = model::LayerKeep::kAll};
 constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
-
-// One microbatch of samples of equal length, none longer than `longest`, with every field there is.
-// With context parallelism every rank has chunks of a whole size, and as many rows as uneven chunks
-// of so many samples can give it: a chunk has less than a token more than its share.
-Sample largest_sample(int64_t length, int cp) {
-  if (cp > 1) length = (length + 2 * (2 * cp - 1)) / (2 * cp) * (2 * cp);
-  const auto responses = static_cast<size_t>(length - 1);
-  return {.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
-          .response_length = length - 1,
-          .loss_mask = std::vector<uint8_t>(responses, 1),
-          .advantages = std::vector<float>(responses),
-          .old_log_probs = std::vector<float>(responses),
-          .ref_log_probs = std::vector<float>(responses),
-          .rollout_log_probs = std::vector<float>(responses)};
-}
-
-std::vector<Sample> equal_samples(int64_t num_tokens, int64_t count, int64_t longest, int cp) {
-  std::vector<Sample> samples;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t share = num_tokens * (i + 1) / count - num_tokens * i / count;
-    samples.push_back(largest_sample(std::clamp<int64_t>(share, 2, longest), cp));
-  }
-  return samples;
-}
-
-// The longest, and what is left.
-std::vector<Sample> longest_samples(int64_t num_tokens, int64_t most, int64_t longest, int cp) {
-  std::vector<Sample> samples;
-  for (int64_t left = num_tokens; left >= 2 && std::ssize(samples) < most; left -= longest)
-    samples.push_back(largest_sample(std::min(left, longest), cp));
-  return samples;
-}
+// Of a slot. Tables with an element for each sample or row take whole units of an arena's
+// alignment, so that a microbatch may take some hundred bytes more than others that are larger.
+constexpr int64_t kTableBytes = 8192;
 
 std::vector<int64_t> all_indices(std::span<const Sample> samples) {
   std::vector<int64_t> indices;
   for (size_t i = 0; i < samples.size(); ++i) indices.push_back(static_cast<int64_t>(i));
   return indices;
-}
-
-int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> indices) {
-  int64_t num_tokens = 0;
-  for (const int64_t i : indices) num_tokens += std::ssize(samples[static_cast<size_t>(i)].tokens);
-  return num_tokens;
-}
-
-int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatches) {
-  int64_t most = 0;
-  for (const auto& indices : microbatches) most = std::max(most, count_tokens(samples, indices));
-  return most;
 }
 
 }  // namespace
@@ -90,20 +51,20 @@ void Trainer::limit_logits(int64_t max_logits_bytes) {
   head_options_.max_logits_bytes = max_logits_bytes;
 }
 
-// The largest microbatches that packing can make: as few and as many samples as they can hold, and
-// samples as long as they may be, of which blocks of attention may take more than of equal ones.
 std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_sequence,
                                                                int64_t num_samples) const {
-  const int64_t longest = std::max<int64_t>(longest_sequence, 2);
-  const int64_t num_tokens = options_.use_dynamic_batch_size
-                                 ? std::max(max_microbatch_tokens(), longest)
-                                 : options_.micro_batch_size * longest;
-  const int64_t most = std::clamp<int64_t>(num_samples, 1, std::max<int64_t>(num_tokens / 2, 1));
-  const int64_t fewest = std::min(most, (num_tokens + longest - 1) / longest);
-  const int cp = groups_.cp.size();
-  return {equal_samples(num_tokens, fewest, longest, cp),
-          equal_samples(num_tokens, most, longest, cp),
-          longest_samples(num_tokens, most, longest, cp)};
+  const model::Decoder& last = chunks_.back().decoder;
+  model::HeadSpec head = last.local_spec().head();
+  head.vocab_size /= groups_.tp.size();  // of this rank's logits
+  const int64_t fixed = options_.micro_batch_size * std::max<int64_t>(longest_sequence, 2);
+  return list_largest_microbatches(
+      {.num_tokens = options_.use_dynamic_batch_size ? max_microbatch_tokens() : fixed,
+       .num_samples = num_samples,
+       .longest = longest_sequence,
+       .kept_logit_rows = last.stage().has_head ? model::head_chunk_rows(head, head_options_)
+                                                : std::numeric_limits<int64_t>::max(),
+       .num_trained_mtp = num_trained_mtp_,
+       .cp_size = groups_.cp.size()});
 }
 
 ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_samples) const {
@@ -120,6 +81,8 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
   // What is kept is decided later, and scratch before that. Of a stage of few layers, what is
   // computed again may take more than what would be kept.
   least.scratch = most.scratch = std::max(least.scratch, most.scratch);
+  least.kept += kTableBytes;
+  most.kept += kTableBytes;
   ActivationBytes bytes{.least = std::max(measure_update(), bytes_of_slots(least, counts))};
   bytes.most = std::max(bytes.least, bytes_of_slots(most, counts));
   bytes.in_flight = static_cast<int64_t>(counts.slots);
@@ -143,6 +106,7 @@ int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::Parame
     bytes.grow_to(measure_scoring({chunks, head_options_, samples, {&all, 1}}, groups_.pp.rank(),
                                   shape(chunks.size()), num_slots, device_, groups_, rows));
   }
+  bytes.kept += kTableBytes;
   return bytes_of_slots(bytes, {num_slots});
 }
 
@@ -169,7 +133,8 @@ int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
 // The slots of a step, or of a scoring pass: behind what they share, equal shares of the arena. One
 // has all that is left, and its scratch where what it keeps ends.
 std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
-  const auto& [counts, most, least_kept] = plan;
+  const SlotCounts& counts = plan.counts;
+  const SlotBytes& most = plan.most;
   const int64_t share = share_of_slots(arena_.capacity_bytes(), most, counts);
   const auto lend = [&](Arena& borrower, int64_t bytes) {
     borrower.borrow(arena_.allocate(DType::kU8, {bytes}));
@@ -228,6 +193,14 @@ SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const
   return plan.most_bytes();
 }
 
+int64_t Trainer::used_bytes() const {
+  if (slot_arenas_.size() == 1 && deferred_arenas_.empty()) return arena_.high_water_bytes();
+  int64_t bytes = scratch_arena_.high_water_bytes();
+  for (const auto* arenas : {&slot_arenas_, &deferred_arenas_})
+    for (const Arena& arena : *arenas) bytes += arena.high_water_bytes();
+  return bytes;
+}
+
 int64_t Trainer::measure_update() const {
   Arena plan = Arena::for_planning(device_, arena_.what_for());
   const ops::Context ctx = ops::planning_context(plan, groups_);
@@ -241,21 +214,6 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
   if (options_.recompute_granularity == "none") return kKeepAll;
   if (options_.recompute_granularity == "full") return kKeepLeast;
   return std::nullopt;
-}
-
-// `bytes` of all slots.
-void Trainer::check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const {
-  const int64_t capacity = arena_.capacity_bytes();
-  if (bytes <= capacity) return;
-  throw Error(
-      ErrorCode::kEnvironment,
-      fmt::format("activations, with a microbatch of {} tokens in {} samples, take {}, and {} were "
-                  "planned",
-                  num_tokens, num_samples, format_bytes(static_cast<double>(bytes)),
-                  format_bytes(static_cast<double>(capacity))),
-      "lower train.max_tokens_per_gpu or the longest response, or raise "
-      "rollout.mem_fraction_static",
-      "train.max_tokens_per_gpu");
 }
 
 // What the layers of a microbatch keep. In planned memory: what fits in more_bytes more than the
@@ -297,46 +255,6 @@ std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> sampl
                 .num_raised = least % kLevel};
   }
   return keeps;
-}
-
-// Without a plan the arena grows to what this rank's largest microbatches take.
-SlotPlan Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
-                                   const SlotCounts& counts) {
-  most_tokens_ = count_most_tokens(samples, assignment.microbatches);
-  const bool is_open = is_planned_ && !fixed_keep();  // what layers keep
-  SlotPlan plan{.counts = counts, .most = {}};
-  SlotBytes& most = plan.most;
-  for (const auto& indices : assignment.mine) {
-    const auto measure = [&](model::KeepPlan keep) {
-      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
-    };
-    const SlotBytes least = measure(is_open ? kKeepLeast : kKeepAll);
-    plan.least_kept.push_back(least.kept);
-    most.grow_to(least);
-    if (is_open && counts.slots > 1)  // as plan_activations
-      most.scratch = std::max(most.scratch, measure(kKeepAll).scratch);
-    if (is_planned_)
-      check_fits(bytes_of_slots(most, counts), count_tokens(samples, indices), indices.size());
-  }
-  if (!is_planned_) arena_.reserve(std::max(bytes_of_slots(most, counts), measure_update()));
-  return plan;
-}
-
-SlotPlan Trainer::reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,
-                                      size_t num_slots) {
-  most_tokens_ = count_most_tokens(work.samples, assignment.microbatches);
-  SlotPlan plan{.counts = {num_slots}, .most = {}};
-  SlotBytes& most = plan.most;
-  for (const auto& indices : work.microbatches) {
-    most.grow_to(measure_scoring({work.chunks, work.head, work.samples, {&indices, 1}},
-                                 groups_.pp.rank(), shape(work.chunks.size()), num_slots, device_,
-                                 groups_, most_ep_rows(count_tokens(work.samples, indices))));
-    if (is_planned_)
-      check_fits(bytes_of_slots(most, plan.counts), count_tokens(work.samples, indices),
-                 indices.size());
-  }
-  if (!is_planned_) arena_.reserve(bytes_of_slots(most, plan.counts));
-  return plan;
 }
 
 }  // namespace slimexx::train

@@ -45,7 +45,10 @@ struct GridRun {
   std::optional<int> rank_with_nan = {};
   // Activations lie in planned memory: 0 the least that the plan says, 1 the most.
   std::optional<double> planned_share = {};
+  std::optional<int64_t> planned_bytes = {};                     // instead: so many
+  std::function<void(int64_t bytes)> after_plan = {};            // one rank after the other
   std::function<void(dist::Collective& host)> after_steps = {};  // on each rank, all of it alive
+  std::function<void(const Trainer& trainer)> look_at = {};      // after the steps, on each rank
 };
 
 struct GridResult {
@@ -177,8 +180,14 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
                   1);
 
   tensor::Buffer memory;
-  if (run.planned_share) {
-    const int64_t bytes = planned_bytes(trainer, decoders, store, samples, *run.planned_share);
+  if (run.planned_share || run.planned_bytes) {
+    const int64_t bytes =
+        run.planned_bytes ? *run.planned_bytes
+                          : planned_bytes(trainer, decoders, store, samples, *run.planned_share);
+    if (run.after_plan) {
+      const std::lock_guard lock(mutex);
+      run.after_plan(bytes);
+    }
     memory = tensor::Buffer(device, bytes, "activations");
     trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
   }
@@ -196,6 +205,7 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
                                  step == 0 ? collect_gradients : std::function<void()>{}));
   }
   if (run.after_steps) run.after_steps(host);
+  if (run.look_at) run.look_at(trainer);
   const std::lock_guard lock(mutex);
   collect_tensors(store, &model::ParameterStore::read_weights, false, result.weights);
   collect_embedding(store, result.embeddings);

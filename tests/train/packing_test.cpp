@@ -93,6 +93,20 @@ TEST(Microbatches, DoNotDependOnTheNumberOfRanks) {
   }
 }
 
+TEST(SplitMicrobatch, HalvesTokensAndKeepsTheOrder) {
+  const std::vector<int64_t> lengths = {10, 10, 40, 5, 5, 100, 1};
+  const auto split = [&](const std::vector<int64_t>& indices) {
+    return split_microbatch(indices, lengths);
+  };
+  EXPECT_EQ(split({0, 1}), (Bins{{0}, {1}}));
+  EXPECT_EQ(split({0, 1, 2}), (Bins{{0, 1}, {2}}));
+  EXPECT_EQ(split({2, 0, 1}), (Bins{{2}, {0, 1}}));
+  EXPECT_EQ(split({5, 6}), (Bins{{5}, {6}}));
+  EXPECT_EQ(split({6, 5}), (Bins{{6}, {5}}));
+  EXPECT_EQ(split({5, 0, 3, 4}), (Bins{{5}, {0, 3, 4}}));
+  EXPECT_EQ(split({3, 4, 0, 6, 5}), (Bins{{3, 4, 0, 6}, {5}}));
+}
+
 TEST(EvenOut, EmptyMicrobatchesComeFirst) {
   Bins microbatches = {{0}, {1, 2}, {3}, {4}}, by_rank = {{0, 2, 3}, {1}, {}};
   even_out(microbatches, by_rank);

@@ -25,6 +25,10 @@ struct PackingOptions {
 };
 Bins pack_microbatches(std::span<const int64_t> lengths, const PackingOptions& options);
 
+// Two parts of about equally many tokens, in the order of `indices`, of which there are two or
+// more.
+Bins split_microbatch(std::span<const int64_t> indices, std::span<const int64_t> lengths);
+
 // Microbatch indices by rank: dealt out in turn, or balanced by cost. Ranks may get different
 // numbers.
 Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool balance);

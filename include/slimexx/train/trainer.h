@@ -115,19 +115,26 @@ class Trainer {
   // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
+  // The most of it that steps and scoring have used so far.
+  int64_t used_bytes() const;
   // What the activations of a run may take: no sequence is longer than `longest_sequence` tokens,
   // and no microbatch has more than `num_samples` samples. On recompute_granularity none or full
   // both figures are what that takes.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
-  // The same for compute_log_probs of a model.
+  // The same for compute_log_probs of a model, and of the policy.
+  int64_t plan_scoring(int64_t longest_sequence, int64_t num_samples) const {
+    return plan_scoring(decoders_, policy_, longest_sequence, num_samples);
+  }
   int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
   // What forward, loss and backward of microbatches of `samples` take, as many of them in flight
   // as there may be, with layers that keep as `keep` says.
   int64_t plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
-  // fits (recompute_granularity auto). One that needs more throws Error(kEnvironment). The lender
-  // leaves the memory alone while a call of this trainer runs, and expects no content afterwards.
+  // fits (recompute_granularity auto). One that would need more is split by samples, which changes
+  // the order of sums and nothing else; a single sample that needs more throws Error(kEnvironment)
+  // on all ranks. The lender leaves the memory alone while a call of this trainer runs, and expects
+  // no content afterwards.
   // Without this call the arena grows with the microbatches, and auto keeps everything.
   // Ranks that compute a microbatch together keep the same of it: what fits on all of them.
   // Rows go between ranks by kernels then, where these ranks reach each other's `memory`: the
@@ -145,15 +152,26 @@ class Trainer {
 
  private:
   struct Assignment {
-    Bins microbatches;        // sample indices; those that even_out added are empty
-    int64_t num_packed = 0;   // that have samples
-    int64_t room_tokens = 0;  // of those
-    Bins mine;                // the microbatches of this rank; as many on every rank
-    std::vector<int> owner;   // rank of each microbatch
+    Bins microbatches;             // sample indices; those that even_out added are empty
+    int64_t num_packed = 0;        // that have samples
+    int64_t room_tokens = 0;       // of those
+    Bins mine;                     // the microbatches of this rank; as many on every rank
+    std::vector<int64_t> numbers;  // of these, among all microbatches
+    std::vector<int> owner;        // rank of each microbatch
   };
   ops::Context context();
   PipelineShape shape(size_t num_chunks) const;
-  Assignment assign(const StageDecoders& decoders, std::span<const Sample> samples) const;
+  Bins pack(std::span<const Sample> samples) const;
+  Assignment assign(const StageDecoders& decoders, std::span<const Sample> samples,
+                    Bins microbatches) const;
+  // Packs samples and assigns the microbatches. In planned memory those that `reserve` finds too
+  // large are split by samples until all fit; one sample that does not throws AgreedError. Then
+  // collective.
+  SlotPlan assign_fitting(const StageDecoders& decoders, std::span<const Sample> samples,
+                          const std::function<SlotPlan(const Assignment&)>& reserve,
+                          Assignment& assignment);
+  bool split_too_large(std::span<const Sample> samples, const Assignment& assignment,
+                       const SlotPlan& plan, Bins& microbatches);
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
   SlotBytes measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -163,7 +181,6 @@ class Trainer {
   int64_t measure_update() const;
   // Over the cp ranks that share a microbatch.
   int64_t max_microbatch_tokens() const { return options_.max_tokens_per_gpu * groups_.cp.size(); }
-  void check_fits(int64_t bytes, int64_t num_tokens, size_t num_samples) const;
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
                               std::span<const int64_t> indices, int64_t more_bytes) const;
@@ -206,6 +223,7 @@ class Trainer {
   std::unique_ptr<dist::Collective> embedding_ranks_;
   tensor::Tensor embedding_, embedding_gradient_;  // of these
   bool is_planned_ = false;                        // the arena's size is final
+  bool has_split_ = false;                         // a microbatch that did not fit
   model::KeepPlan keep_ = {};
   int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
   const int64_t num_trained_mtp_;
