@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
+#include "slimexx/data/prompts.h"
 #include "slimexx/reward/remote_service.h"
 #include "slimexx/reward/rewards.h"
 
@@ -39,6 +40,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
     row.erase(key);
     return text;
   };
+  if (const auto label = row.find("label"); label != row.end()) *label = data::label_text(*label);
   text_of(row, "response");
   if (!row.contains("label")) {
     throw Error(ErrorCode::kInput, "key \"label\" is missing",
@@ -117,7 +119,9 @@ std::string names_of_rewards() {
   for (const auto& info : reward::list_rewards()) {
     text += fmt::format("  {:<20}{}\n", info.name, info.doc);
   }
-  return text + "  boxed_NAME          NAME of what stands in the last \\boxed{}\n";
+  return text +
+         "  boxed_NAME          NAME of what stands in the last \\boxed{}; not of deepscaler, "
+         "dapo\n";
 }
 
 }  // namespace

@@ -18,9 +18,12 @@ constexpr const char* kTokensKey = "tokens";
 
 std::string read_label(const Json& row, const std::string& label_key) {
   if (label_key.empty()) return "";
-  const Json& label = require_key(row, label_key);
-  if (label.is_null()) return "";
-  return label.is_string() ? label.get<std::string>() : label.dump();
+  return label_text(require_key(row, label_key));
+}
+
+std::string item_text(const Json& item) {
+  return item.is_string() ? item.get<std::string>()
+                          : item.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 class PromptReader {
@@ -39,9 +42,10 @@ class PromptReader {
     }
   }
 
-  Prompt read(int64_t index, const Json& row) const {
+  Prompt read(const Row& place, const Json& row) const {
     Prompt prompt;
-    prompt.index = index;
+    prompt.index = place.index;
+    prompt.line_number = place.line_number;
     const bool ready = !row.contains(options_.input_key) && row.contains(kTokensKey);
     if (ready) {
       read_tokens(row[kTokensKey], prompt);
@@ -102,15 +106,24 @@ class PromptReader {
 
 }  // namespace
 
+std::string label_text(const Json& label) {
+  if (label.is_null()) return "";
+  const auto is_answer = [](const Json& item) { return item.is_primitive() && !item.is_null(); };
+  if (!label.is_array() || !std::ranges::all_of(label, is_answer)) return item_text(label);
+  Json answers = Json::array();
+  for (const Json& item : label) answers.push_back(item_text(item));
+  return item_text(answers);
+}
+
 PromptSet PromptSet::load(const PromptOptions& options, const text::Tokenizer* tokenizer,
                           const text::ChatTemplate* chat_template) {
   const PromptReader reader(options, tokenizer, chat_template);
   const std::vector<Row> rows = read_rows(options.prompt_data);
   std::vector<Prompt> prompts(rows.size());
-  for_each_row(rows,
-               [&](size_t i, const Json& row) { prompts[i] = reader.read(rows[i].index, row); });
+  for_each_row(rows, [&](size_t i, const Json& row) { prompts[i] = reader.read(rows[i], row); });
 
   PromptSet set;
+  set.path_ = parse_sliced_path(options.prompt_data).path;
   std::vector<uint8_t> keep(rows.size(), 1);
   const auto limit = static_cast<size_t>(options.rollout_max_prompt_len);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -131,6 +144,10 @@ PromptSet PromptSet::load(const PromptOptions& options, const text::Tokenizer* t
   }
   set.content_hash_ = hash_rows(rows, keep);
   return set;
+}
+
+std::string PromptSet::where(const Prompt& prompt) const {
+  return fmt::format("{}:{}", path_, prompt.line_number);
 }
 
 PromptSource::PromptSource(std::shared_ptr<const PromptSet> set, const PromptOptions& options)

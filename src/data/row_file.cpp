@@ -90,7 +90,9 @@ std::vector<Row> read_rows(const std::string& prompt_data) {
   while (reader.next(line)) {
     if (trim(line).empty()) continue;
     if (known_start && count >= sliced.end) break;
-    if (!known_start || count >= sliced.start) rows.push_back({count, line, reader.where()});
+    if (!known_start || count >= sliced.start) {
+      rows.push_back({count, line, reader.where(), reader.line_number()});
+    }
     ++count;
   }
   if (!known_start) {

@@ -24,6 +24,7 @@ struct Row {
   int64_t index = 0;  // in the file, blank lines not counted
   std::string line;
   std::string where;  // "path:line"
+  int64_t line_number = 0;
 };
 // Throws Error(kInput) if the slice holds no row.
 std::vector<Row> read_rows(const std::string& prompt_data);

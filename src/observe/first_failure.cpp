@@ -44,6 +44,7 @@ std::string format_failure(const std::string& status_path, int64_t step, std::st
   status["eta_s"] = kept("eta_s");
   status["error"] = error;
   status["warning"] = nullptr;
+  status["not_learning"] = kept("not_learning");
   status["failure"] = nullptr;
   if (place.rank >= 0) {
     status["failure"] = Json{{"rank", place.rank},

@@ -77,6 +77,7 @@ struct RunLog::Impl {
 
   Options options;
   std::string metrics_path, train_steps_path;
+  std::string not_learning;
   int metrics_fd = -1, train_steps_fd = -1;
   // Two folders of events, which TensorBoard takes for two runs: a restart makes it forget by step
   // number, and rollouts and optimizer steps have their own.
@@ -212,6 +213,8 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
   if (path_exists(failure)) write_file_atomic(impl_->status_path(), read_text_file(failure));
 }
 
+void RunLog::set_not_learning(std::string why) { impl_->not_learning = std::move(why); }
+
 void RunLog::write_failure(int64_t step, std::string_view error, const FailurePlace& place) {
   write_first_failure(impl_->options.run_dir, step, error, place);
 }
@@ -232,6 +235,7 @@ std::string RunLog::Impl::format_status(std::string_view state, int64_t step,
   status["eta_s"] = eta >= 0 ? Json(std::round(eta)) : Json(nullptr);
   status["error"] = error.empty() ? Json(nullptr) : Json(error);
   status["warning"] = warning.empty() ? Json(nullptr) : Json(warning);
+  status["not_learning"] = not_learning.empty() ? Json(nullptr) : Json(not_learning);
   status["failure"] = nullptr;
   status["updated"] = std::round(wall_seconds() * 1000) / 1000;
   return status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -14,7 +14,7 @@ namespace slimexx::reward {
 namespace {
 
 constexpr size_t kTailChars = 300;
-constexpr std::string_view kNoAnswer = "[INVALID]";
+constexpr std::string_view kInvalid = "[INVALID]";
 
 // Deleted one after the other: words that follow a number, and LaTeX that says nothing about it.
 constexpr std::string_view kDeleted[] = {
@@ -177,7 +177,7 @@ std::string dapo_form(std::string_view answer) {
 
 std::string dapo_prediction(std::string_view response) {
   const std::string_view tail = last_chars(response, kTailChars);
-  std::string_view answer = kNoAnswer;
+  std::string_view answer = kInvalid;
   for (size_t i = 0; i < tail.size();) {
     const size_t begin = answer_start(tail, i);
     if (begin == tail.npos) {
@@ -205,13 +205,17 @@ Grade grade_dapo(const RewardInput& input) {
   const bool correct = grade.prediction == *label;
   grade.reward = correct ? 1 : -1;
   grade.values = {{"score", grade.reward}, {"acc", correct ? 1.0 : 0.0}};
-  if (grade.prediction == kNoAnswer) {
-    grade.reason = fmt::format("no 'Answer:' in the last {} characters", kTailChars);
+  if (grade.prediction == kInvalid) {
+    grade.reason = fmt::format("{}no 'Answer:' in the last {} characters", kNoAnswer, kTailChars);
   } else {
     grade.reason = fmt::format("{}: '{}', label {}", correct ? "equal" : "not equal",
                                shorten(grade.prediction), shorten(*label));
   }
   return grade;
+}
+
+std::string give_dapo(const RewardInput& input) {
+  return "Answer: " + integer_text(dapo_form(input.label)).value_or(input.label);
 }
 
 }  // namespace slimexx::reward

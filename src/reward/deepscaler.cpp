@@ -9,9 +9,9 @@
 namespace slimexx::reward {
 namespace {
 
-Grade no_answer(std::string reason) {
+Grade no_answer(const std::string& reason) {
   Grade grade;
-  grade.reason = std::move(reason);
+  grade.reason = std::string(kNoAnswer) + reason;
   return grade;
 }
 
@@ -29,26 +29,36 @@ std::optional<std::string_view> find_answer_part(std::string_view response) {
 }  // namespace
 
 Grade grade_deepscaler(const RewardInput& input) {
+  std::string truth = input.label;
+  if (input.label.empty()) return failed_grade("the label is empty");
+  if (contains(input.label, kBoxed) && !read_final_box(input.label, truth))
+    return failed_grade("the label has a \\boxed without its braces");
   const auto part = find_answer_part(input.response);
+  std::string given;
+  const bool has_box = part && read_final_box(*part, given);
+  Equality equality;
+  if (has_box) equality = compare_mathd(truth, given);
+  if (has_box && !equality.equal) equality = compare_sympy(truth, given);
+  if (equality.undecided) return failed_grade(equality.reason, given);
+  if (const std::string fault = equality.equal ? "" : find_answer_fault(truth); !fault.empty())
+    return failed_grade(fault, given);
   if (!part) {
     return no_answer(
         "no </think> and no ###Response in the response; for a model that does not think "
         "aloud use rm_type math");
   }
-  std::string given, truth = input.label;
-  if (!read_final_box(*part, given)) return no_answer("no complete \\boxed{} behind the reasoning");
-  if (input.label.empty()) return failed_grade("the label is empty", given);
-  if (contains(input.label, kBoxed) && !read_final_box(input.label, truth)) {
-    return failed_grade("the label has a \\boxed without its braces", given);
-  }
-  Equality equality = compare_mathd(truth, given);
-  if (!equality.equal) equality = compare_sympy(truth, given);
-  if (equality.undecided) return failed_grade(equality.reason, given);
+  if (!has_box) return no_answer("no complete \\boxed{} behind the reasoning");
   Grade grade;
   grade.reward = equality.equal ? 1 : 0;
   grade.reason = fmt::format("{}: {}", equality.equal ? "equal" : "not equal", equality.reason);
   grade.prediction = std::move(given);
   return grade;
+}
+
+std::string give_deepscaler(const RewardInput& input) {
+  std::string answer = input.label;
+  read_final_box(input.label, answer);
+  return "</think> \\boxed{" + answer + "}";
 }
 
 }  // namespace slimexx::reward

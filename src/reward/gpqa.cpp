@@ -9,6 +9,7 @@
 
 #include "reward/decimal_text.h"
 #include "reward/graders.h"
+#include "reward/option_words.h"
 #include "reward/text_scan.h"
 
 namespace slimexx::reward {
@@ -17,79 +18,12 @@ namespace {
 constexpr std::string_view kDefaultLetters = "ABCDEFGHIJ";
 constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }
 
 std::string upper_text(std::string_view text) {
   std::string out(trim_space(text));
   std::transform(out.begin(), out.end(), out.begin(), upper);
   return out;
-}
-
-// The length of the first of `words` at `position`; 0 if none is there.
-size_t match_any(std::string_view text, size_t position,
-                 std::initializer_list<std::string_view> words) {
-  for (const std::string_view word : words) {
-    if (matches_word(text, position, word)) return word.size();
-  }
-  return 0;
-}
-
-// Behind "answer" or its like: an optional "is" or colon, then the letter. Where no letter follows
-// "is", the "i" is taken for one. 0 if there is no letter.
-char letter_behind(std::string_view text, size_t position) {
-  const size_t link = skip_space(text, position);
-  const size_t linked = match_any(text, link, {"is", ":"});
-  const size_t letter = skip_space(text, link + linked);
-  if (letter < text.size() && is_letter(text[letter])) return upper(text[letter]);
-  return linked > 1 ? 'I' : 0;
-}
-
-// "answer is B", "option: b", "choice C": the first of them.
-char letter_of_answer(std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const size_t keyword = match_any(text, i, {"answer", "option", "choice"});
-    if (keyword == 0) continue;
-    if (const char letter = letter_behind(text, i + keyword)) return letter;
-  }
-  return 0;
-}
-
-// "B is correct", "B is the correct".
-char letter_called_correct(std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (!is_letter(text[i])) continue;
-    const size_t is = skip_space(text, i + 1);
-    if (!matches_word(text, is, "is")) continue;
-    const size_t next = skip_space(text, is + 2);
-    const size_t the = match_any(text, next, {"the"});
-    if (matches_word(text, skip_space(text, next + the), "correct")) return upper(text[i]);
-  }
-  return 0;
-}
-
-// "final answer: B".
-char letter_of_final_answer(std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (!matches_word(text, i, "final")) continue;
-    const size_t next = skip_space(text, i + 5);
-    const size_t keyword = match_any(text, next, {"answer", "option"});
-    if (keyword == 0) continue;
-    if (const char letter = letter_behind(text, next + keyword)) return letter;
-  }
-  return 0;
-}
-
-// The last capital that stands alone and is one of `valid`.
-char last_lone_capital(std::string_view text, const std::vector<std::string>& valid) {
-  for (size_t i = text.size(); i-- > 0;) {
-    if (text[i] < 'A' || text[i] > 'Z') continue;
-    if (i > 0 && is_word(char_at(text, previous_char(text, i)))) continue;
-    if (i + 1 < text.size() && is_word(char_at(text, i + 1))) continue;
-    if (std::find(valid.begin(), valid.end(), std::string(1, text[i])) != valid.end())
-      return text[i];
-  }
-  return 0;
 }
 
 std::string json_text(const Json& value) {
@@ -104,20 +38,18 @@ std::vector<std::string> list_texts(const Json* list) {
   return out;
 }
 
-// Lower-case ASCII letters and digits, anything else one blank.
-std::string normalize(std::string_view text) {
-  std::string out;
-  for (const char raw : text) {
-    const char c = raw >= 'A' && raw <= 'Z' ? static_cast<char>(raw + 32) : raw;
-    if (is_digit(c) || (c >= 'a' && c <= 'z')) {
-      out += c;
-    } else if (!out.empty() && out.back() != ' ') {
-      out += ' ';
-    }
+// The words of a text, for comparison and for search: "\ndeep\nblue\n".
+std::string join_words(const std::vector<OptionWord>& words) {
+  std::string out = "\n";
+  for (const OptionWord& word : words) {
+    if (word.kind == OptionWord::kWord && !word.is("\\boxed")) out += word.text + "\n";
   }
-  if (!out.empty() && out.back() == ' ') out.pop_back();
   return out;
 }
+
+std::string normalize(std::string_view text) { return join_words(split_option_words(text)); }
+
+bool is_empty(std::string_view normalized) { return normalized.size() < 2; }
 
 struct Question {
   std::vector<std::string> choices, letters;
@@ -125,6 +57,27 @@ struct Question {
   std::string correct;  // letter, empty if unknown
   bool label_is_letter = false;
 };
+
+// "(D)", "D) three plums", "Answer: D": a label that is more than the letter.
+std::string letter_of_label(const Question& question) {
+  std::vector<OptionWord> words = split_option_words(question.label);
+  std::erase_if(words, [](const OptionWord& word) {
+    return word.kind != OptionWord::kWord || word.is("\\boxed");
+  });
+  if (words.empty()) return "";
+  const std::string first = upper_text(words[0].raw);
+  const auto letter = std::ranges::find(question.letters, first);
+  const bool heads = words[0].after == ')' || words[0].after == ':';
+  if (letter != question.letters.end() && (words.size() == 1 || heads)) return first;
+  if (letter != question.letters.end() && words[0].after == '.') {  // not "C. elegans"
+    const auto index = static_cast<size_t>(letter - question.letters.begin());
+    const std::string rest = join_words({words.begin() + 1, words.end()});
+    if (index < question.choices.size() && normalize(question.choices[index]) == rest) return first;
+  }
+  const Settled settled = find_letter(question.label, question.letters);
+  return settled.found && settled.stance == Stance::kAnswered ? question.letters[settled.option]
+                                                              : "";
+}
 
 std::string find_correct_letter(const RewardInput& input, const Question& question) {
   const Json* named = find_metadata(input, "correct_letter");
@@ -140,11 +93,9 @@ std::string find_correct_letter(const RewardInput& input, const Question& questi
   }
   const std::string target = normalize(question.label);
   for (size_t i = 0; i < question.choices.size() && i < question.letters.size(); ++i) {
-    if (!question.label.empty() && normalize(question.choices[i]) == target) {
-      return question.letters[i];
-    }
+    if (!is_empty(target) && normalize(question.choices[i]) == target) return question.letters[i];
   }
-  return "";
+  return letter_of_label(question);
 }
 
 Question read_question(const RewardInput& input) {
@@ -170,69 +121,142 @@ Question read_question(const RewardInput& input) {
   return question;
 }
 
-// The texts any of which within the response makes it right.
-std::vector<std::string> answer_texts(const RewardInput& input, const Question& question) {
-  std::vector<std::string> texts;
-  const auto it = std::find(question.letters.begin(), question.letters.end(), question.correct);
-  const auto index = static_cast<size_t>(it - question.letters.begin());
-  if (!question.correct.empty() && index < question.choices.size()) {
-    texts.push_back(question.choices[index]);
-  }
+// A text that makes a response right or wrong, and the choice that it stands for.
+struct OptionText {
+  std::string text;
+  size_t option = 0;
+};
+
+// Of all choices, and other texts of the correct one. Where the choices are not known, texts of the
+// correct answer alone.
+std::vector<OptionText> option_texts(const RewardInput& input, const Question& question,
+                                     size_t correct) {
+  std::vector<OptionText> texts;
+  for (size_t i = 0; i < question.choices.size(); ++i) texts.push_back({question.choices[i], i});
   for (const char* key : {"correct_answer", "answer_text"}) {
     const Json* value = find_metadata(input, key);
-    if (value && (value->is_string() || value->is_number())) texts.push_back(json_text(*value));
+    if (value && (value->is_string() || value->is_number()))
+      texts.push_back({json_text(*value), correct});
   }
-  if (!question.label_is_letter) texts.push_back(question.label);
+  if (question.choices.empty() && !question.label_is_letter)
+    texts.push_back({question.label, correct});
+  std::erase_if(texts, [](const OptionText& one) { return is_empty(normalize(one.text)); });
   return texts;
 }
 
-Grade make_grade(bool right, std::string reason, const std::string& letter) {
+// Where the texts stand in the response, in order; "blue" within "deep blue" does not count.
+std::vector<Mention> find_texts(const std::vector<OptionWord>& words,
+                                const std::vector<OptionText>& texts) {
+  std::vector<size_t> places;  // of the words
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].kind == OptionWord::kWord && !words[i].is("\\boxed")) places.push_back(i);
+  }
+  const std::string response = join_words(words);
+  std::vector<Mention> found;
+  for (const OptionText& one : texts) {
+    const std::string target = normalize(one.text);
+    const auto length = static_cast<size_t>(std::ranges::count(target, '\n')) - 1;
+    size_t word = 0, counted = 0;
+    for (size_t at = find_text(response, target, 0); at != std::string::npos;
+         at = find_text(response, target, at + target.size() - 1)) {
+      word += static_cast<size_t>(std::count(response.begin() + static_cast<int64_t>(counted),
+                                             response.begin() + static_cast<int64_t>(at), '\n'));
+      counted = at;
+      found.push_back({one.option, places[word], places[word + length - 1] + 1});
+    }
+  }
+  std::ranges::sort(found, [](const Mention& a, const Mention& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  });
+  size_t covered = 0;
+  std::vector<Mention> longest;
+  for (const Mention& one : found) {
+    const bool repeats = !longest.empty() && one.begin == longest.back().begin &&
+                         one.end == longest.back().end && one.option != longest.back().option;
+    if (one.end > covered || repeats) longest.push_back(one);
+    covered = std::max(covered, one.end);
+  }
+  return longest;
+}
+
+// Without the other choices nobody knows what else "two pears or three plums" names.
+bool is_one_of_several(const std::vector<OptionWord>& words, const Mention& mention) {
+  const auto ends = [&](size_t i) {
+    return words[i].kind == OptionWord::kStop || words[i].kind == OptionWord::kQuestion ||
+           words[i].kind == OptionWord::kLine;
+  };
+  for (size_t i = mention.begin; i-- > 0 && !ends(i);)
+    if (words[i].is("or")) return true;
+  for (size_t i = mention.end; i < words.size() && !ends(i); ++i)
+    if (words[i].is("or")) return true;
+  return false;
+}
+
+Grade make_grade(bool right, std::string reason, const std::string& prediction) {
   Grade grade;
   grade.reward = right ? 1 : 0;
   grade.reason = std::move(reason);
-  grade.prediction = letter;
+  grade.prediction = prediction;
   return grade;
+}
+
+// Beyond all options where it is not known.
+size_t index_of_correct(const Question& question) {
+  const auto it = std::ranges::find(question.letters, question.correct);
+  return it == question.letters.end() ? std::max(question.letters.size(), question.choices.size())
+                                      : static_cast<size_t>(it - question.letters.begin());
+}
+
+Grade grade_letter(const Question& question, const std::string& letter) {
+  return make_grade(letter == question.correct,
+                    fmt::format("chose {}, correct is {}", letter, shorten(question.correct)),
+                    letter);
 }
 
 }  // namespace
 
-std::string find_letter(std::string_view response, const std::vector<std::string>& valid_letters) {
-  const std::string_view text = after_reasoning(response);
-  for (const auto find : {letter_of_answer, letter_called_correct, letter_of_final_answer}) {
-    const std::string letter(1, find(text));
-    if (std::find(valid_letters.begin(), valid_letters.end(), letter) != valid_letters.end()) {
-      return letter;
-    }
-  }
-  const char lone = last_lone_capital(text, valid_letters);
-  return lone ? std::string(1, lone) : "";
-}
-
 Grade grade_gpqa(const RewardInput& input) {
   const Question question = read_question(input);
-  const std::string letter = find_letter(input.response, question.letters);
-  if (!letter.empty() && !question.correct.empty()) {
-    return make_grade(letter == question.correct,
-                      fmt::format("chose {}, correct is {}", letter, shorten(question.correct)),
-                      letter);
+  const size_t correct = index_of_correct(question);
+  const auto texts = option_texts(input, question, correct);
+  const bool has_text = std::ranges::find(texts, correct, &OptionText::option) != texts.end();
+  if (question.correct.empty() && !has_text) {
+    return failed_grade(question.choices.empty()
+                            ? "neither the label nor the metadata names the correct choice"
+                            : fmt::format("the label '{}' is no letter, number or text of a choice",
+                                          shorten(question.label)));
   }
-  const std::string response = " " + normalize(after_reasoning(input.response)) + " ";
-  for (const std::string& text : answer_texts(input, question)) {
-    const std::string target = normalize(text);
-    if (!target.empty() && contains(response, " " + target + " ")) {
-      return make_grade(true, fmt::format("the response contains '{}'", shorten(text)), letter);
-    }
+  if (is_unfinished_thought(input.response))
+    return make_grade(false, std::string(kNoAnswer) + "the response never leaves <think>", "");
+  const Settled letter = find_letter(input.response, question.letters);
+  const std::string chosen = letter.found ? question.letters[letter.option] : "";
+  const bool can_compare = letter.found && !question.correct.empty();
+  if (can_compare && letter.stance == Stance::kAnswered) return grade_letter(question, chosen);
+
+  const auto words = split_option_words(after_reasoning(input.response));
+  std::vector<Mention> mentions = find_texts(words, texts);
+  if (question.choices.empty())
+    std::erase_if(mentions, [&](const Mention& one) { return is_one_of_several(words, one); });
+  const Settled settled = settle(words, mentions, true);
+  if (can_compare && (!settled.found || settled.stance <= letter.stance))
+    return grade_letter(question, chosen);
+  if (settled.found) {
+    const auto text = std::ranges::find(texts, settled.option, &OptionText::option);
+    return make_grade(settled.option == correct,
+                      fmt::format("the response settles on '{}'", shorten(text->text)), text->text);
   }
-  if (!letter.empty() && !question.label.empty()) {
-    return make_grade(letter == upper_text(question.label),
-                      fmt::format("chose {}, label {}", letter, shorten(question.label)), letter);
-  }
-  const auto texts = answer_texts(input, question);
-  if (question.correct.empty() && std::all_of(texts.begin(), texts.end(), [](const auto& text) {
-        return normalize(text).empty();
-      }))
-    return failed_grade("neither the label nor the metadata names the correct choice", letter);
-  return make_grade(false, "no letter and no answer text in the response", letter);
+  const char* why = mentions.empty() ? "no letter and no text of an option in the response"
+                                     : "no letter, and texts of several options";
+  return make_grade(false, std::string(kNoAnswer) + why, chosen);
+}
+
+std::string give_gpqa(const RewardInput& input) {
+  const Question question = read_question(input);
+  const size_t correct = index_of_correct(question);
+  const auto texts = option_texts(input, question, correct);
+  const auto text = std::ranges::find(texts, correct, &OptionText::option);
+  if (!question.correct.empty()) return "Answer: " + question.correct;
+  return "Answer: " + (text == texts.end() ? question.label : text->text);
 }
 
 }  // namespace slimexx::reward

@@ -1,13 +1,14 @@
-// The part of the `gpqa` grader that its vectors pin down.
+// The letter that a response to a question of multiple choice settles on.
 #pragma once
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "reward/option_words.h"
+
 namespace slimexx::reward {
 
-// The letter that the response settles on, by the wording around it, else its last lone capital;
-// empty if it names none of `valid_letters`.
-std::string find_letter(std::string_view response, const std::vector<std::string>& valid_letters);
+// By the words around the letters, else the last capital that stands alone.
+Settled find_letter(std::string_view response, const std::vector<std::string>& valid_letters);
 
 }  // namespace slimexx::reward

@@ -12,10 +12,18 @@ namespace slimexx::reward {
 
 Grade grade_deepscaler(const RewardInput& input);
 Grade grade_dapo(const RewardInput& input);
+Grade grade_gsm8k(const RewardInput& input);
 Grade grade_math(const RewardInput& input);
 Grade grade_gpqa(const RewardInput& input);
 Grade grade_f1(const RewardInput& input);
 Grade grade_random(const RewardInput& input);
+
+// The label as a response of the form that the grader reads: what earns the full reward.
+std::string give_deepscaler(const RewardInput& input);
+std::string give_dapo(const RewardInput& input);
+std::string give_gsm8k(const RewardInput& input);
+std::string give_math(const RewardInput& input);
+std::string give_gpqa(const RewardInput& input);
 
 // A grade without a score.
 inline Grade failed_grade(std::string reason, std::string prediction = "") {
@@ -39,6 +47,10 @@ struct Equality {
 // `converts_units`: 0.5 equals 50\%, and pi/4 equals 45^\circ, as 50 and 45 do.
 Equality compare_answers(std::string_view gold, std::string_view prediction,
                          bool converts_units = true);
+
+// answer_fault.cpp: why `math` can compare nothing with this reference answer but the same text;
+// empty if it can.
+std::string find_answer_fault(std::string_view reference);
 
 // extract_answer.cpp: the final answer in free text: last \boxed{}, "answer is ...", "####", last
 // formula, last number; nullopt if nothing answers.

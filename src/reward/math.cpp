@@ -3,24 +3,39 @@
 #include "reward/graders.h"
 
 namespace slimexx::reward {
+namespace {
+
+// GSM8K's labels are solutions that end with "#### 72".
+std::string answer_of_label(std::string_view label) {
+  constexpr std::string_view kMark = "####";
+  if (const size_t mark = label.rfind(kMark); mark != label.npos)
+    label.remove_prefix(mark + kMark.size());
+  return read_label(label);
+}
+
+}  // namespace
 
 Grade grade_math(const RewardInput& input) {
   Grade grade;
-  const std::string label = read_label(input.label);
+  const std::string label = answer_of_label(input.label);
   const auto answer = extract_answer(input.response);
-  if (label.empty()) return failed_grade("the label is empty", answer.value_or(""));
-  if (!answer) {
-    grade.reason = "the response gives no answer, or was cut off inside its last \\boxed";
-  } else {
-    const Equality equality = compare_answers(label, *answer);
-    if (equality.undecided) return failed_grade(equality.reason, *answer);
-    grade.reward = equality.equal ? 1 : 0;
-    grade.reason = equality.reason;
-    grade.prediction = *answer;
-  }
+  grade.prediction = answer.value_or("");
+  if (label.empty()) return failed_grade("the label is empty", grade.prediction);
+  const Equality equality = answer ? compare_answers(label, *answer) : Equality{};
+  if (equality.undecided) return failed_grade(equality.reason, grade.prediction);
+  if (const std::string fault = equality.equal ? "" : find_answer_fault(label); !fault.empty())
+    return failed_grade(fault, grade.prediction);
+  grade.reward = equality.equal ? 1 : 0;
+  grade.reason = answer ? equality.reason
+                        : std::string(kNoAnswer) +
+                              "the response gives none, or was cut off inside its last \\boxed";
   grade.values["score"] = grade.reward;
   grade.values["acc"] = grade.reward;
   return grade;
+}
+
+std::string give_math(const RewardInput& input) {
+  return "\\boxed{" + answer_of_label(input.label) + "}";
 }
 
 }  // namespace slimexx::reward

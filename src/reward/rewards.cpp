@@ -10,6 +10,7 @@
 
 #include "reward/data_sets.h"
 #include "reward/graders.h"
+#include "reward/label.h"
 #include "reward/remote.h"
 #include "reward/text_scan.h"
 #include "slimexx/base/error.h"
@@ -25,7 +26,10 @@ struct RuleGrader {
   const char* name;
   const char* doc;
   Grade (*grade)(const RewardInput&);
-  std::vector<std::string> keys;  // of Grade::values
+  std::vector<std::string> keys;                      // of Grade::values
+  std::string (*give)(const RewardInput&) = nullptr;  // null: the label as it stands
+  bool reads_label = true;
+  const char* instead_of_boxed = "";  // see RewardInfo
 };
 
 // A new grader is one line here and one file.
@@ -34,18 +38,39 @@ const std::vector<RuleGrader>& rule_graders() {
       {"deepscaler",
        "1 if the \\boxed answer behind </think> equals the label, else 0",
        grade_deepscaler,
-       {}},
+       {},
+       give_deepscaler,
+       true,
+       "deepscaler reads the box behind </think> itself: take deepscaler, or math where the model "
+       "does not think aloud"},
       {"dapo",
        "+1 if the last 'Answer: ...' is the label, an integer, else -1",
        grade_dapo,
-       {"score", "acc"}},
-      {"math", "1 if the final answer equals the label by exact value, else 0", grade_math, {}},
-      {"gpqa", "1 for the correct letter, or text, of a multiple choice, else 0", grade_gpqa, {}},
+       {"score", "acc"},
+       give_dapo,
+       true,
+       "dapo looks for 'Answer:' outside the box, and takes the box off itself: take dapo, or "
+       "math"},
+      {"gsm8k",
+       "1 if the number behind the last '####', else the last one, is the label's, else 0",
+       grade_gsm8k,
+       {"strict"},
+       give_gsm8k},
+      {"math",
+       "1 if the final answer equals the label by exact value, else 0",
+       grade_math,
+       {},
+       give_math},
+      {"gpqa",
+       "1 for the correct letter, or text, of a multiple choice, else 0",
+       grade_gpqa,
+       {},
+       give_gpqa},
       {"f1",
        "overlap of the words of response and label, 0 to 1",
        grade_f1,
        {"f1", "precision", "recall"}},
-      {"random", "0 or 1 by the sample's seed", grade_random, {}},
+      {"random", "0 or 1 by the sample's seed", grade_random, {}, nullptr, false},
   };
   return kGraders;
 }
@@ -70,7 +95,7 @@ std::string_view without_prefix(std::string_view rm_type) {
       known.empty() ? nearest_name(without_prefix(rm_type), names) : std::optional(known);
   throw Error(code, fmt::format("there is no rm_type '{}'", shorten(rm_type)),
               (nearest ? fmt::format("did you mean '{}'? ", *nearest) : "") +
-                  fmt::format("rm_type is one of {}, perhaps with the prefix boxed_",
+                  fmt::format("rm_type is one of {}, most also with the prefix boxed_",
                               fmt::join(names, ", ")),
               where);
 }
@@ -102,6 +127,10 @@ Assignment assign(const std::string& rm_type, ErrorCode code, const std::string&
   const std::string_view name = without_prefix(rm_type);
   const Assignment out{find_rule_grader(name), name.size() < rm_type.size()};
   if (!out.rule && name != "remote") refuse_type(code, rm_type, where);
+  if (out.rule && out.boxed && *out.rule->instead_of_boxed != '\0') {
+    throw Error(code, fmt::format("by rm_type '{}' no response can be right", rm_type),
+                out.rule->instead_of_boxed, where);
+  }
   return out;
 }
 
@@ -111,6 +140,44 @@ std::optional<Assignment> assign_own(const RewardInput& row, const std::string& 
   if (!named || named->is_null() || *named == "") return std::nullopt;
   return assign(named->is_string() ? named->get<std::string>() : named->dump(), ErrorCode::kInput,
                 where);
+}
+
+Grade grade_answer(const Assignment& assignment, const RewardInput& input) {
+  return assignment.rule->grade(assignment.boxed ? reduce_to_box(input) : input);
+}
+
+// Is `a` the better grade? One that failed is worse than any.
+bool is_better(const Grade& a, const Grade& b) {
+  return a.failed != b.failed ? b.failed : a.reward > b.reward;
+}
+
+// Of all answers that the label accepts the one that suits the response best counts.
+Grade grade_by_rule(const Assignment& assignment, const RewardInput& input) {
+  if (!assignment.rule->reads_label) return grade_answer(assignment, input);
+  const Label label = read_answers(input.label);
+  if (!label.fault.empty()) return failed_grade(label.fault);
+  if (label.answers.size() == 1 && label.answers[0] == input.label)
+    return grade_answer(assignment, input);
+  RewardInput one = input;
+  std::optional<Grade> best;
+  for (const std::string& answer : label.answers) {
+    one.label = answer;
+    Grade grade = grade_answer(assignment, one);
+    if (!best || is_better(grade, *best)) best = std::move(grade);
+  }
+  return *best;
+}
+
+// Why nothing can be right by the row's label: it fails whatever the response, or earns less than
+// the full reward itself. Empty if it can be read.
+std::string find_label_fault(const RuleGrader& rule, RewardInput row) {
+  row.response.clear();
+  if (const Grade grade = rule.grade(row); grade.failed) return grade.reason;
+  row.response = rule.give ? rule.give(row) : row.label;
+  const Grade own = rule.grade(row);
+  if (own.failed) return own.reason;
+  if (own.reward >= 1) return "";
+  return fmt::format("the label itself, as the response, earns {}: {}", own.reward, own.reason);
 }
 
 class TableGrader : public Grader {
@@ -145,7 +212,7 @@ class TableGrader : public Grader {
   }
 
   Grade apply_rule(const Assignment& assignment, const RewardInput& input) const {
-    Grade grade = assignment.rule->grade(assignment.boxed ? reduce_to_box(input) : input);
+    Grade grade = grade_by_rule(assignment, input);
     // Rows of another rm_type may lack the key; their own reward stands.
     const auto value = grade.values.find(options_.reward_key);
     if (!grade.failed && !options_.reward_key.empty() && value != grade.values.end())
@@ -184,8 +251,9 @@ class TableGrader : public Grader {
 const std::vector<RewardInfo>& list_rewards() {
   static const std::vector<RewardInfo> kInfos = [] {
     std::vector<RewardInfo> infos;
-    for (const RuleGrader& grader : rule_graders()) infos.push_back({grader.name, grader.doc});
-    infos.push_back({"remote", "whatever the HTTP service at rm_url answers"});
+    for (const RuleGrader& grader : rule_graders())
+      infos.push_back({grader.name, grader.doc, grader.instead_of_boxed});
+    infos.push_back({"remote", "whatever the HTTP service at rm_url answers", ""});
     return infos;
   }();
   return kInfos;
@@ -196,5 +264,21 @@ std::unique_ptr<Grader> make_grader(const RewardOptions& options) {
 }
 
 void check_own_rm_type(const RewardInput& row) { assign_own(row, ""); }
+
+LabelTrial try_label(const std::string& rm_type, const RewardInput& row) {
+  const auto own = assign_own(row, "");
+  const Assignment assignment = own ? *own : assign(rm_type, ErrorCode::kUsage, "rm_type");
+  if (!assignment.rule || !assignment.rule->reads_label) return {};
+  const Label label = read_answers(row.label);
+  LabelTrial trial{true, label.fault};
+  RewardInput one = row;
+  for (const std::string& answer : label.answers) {
+    one.label = answer;
+    const std::string fault = find_label_fault(*assignment.rule, one);
+    if (fault.empty()) return {true, ""};  // the best answer counts
+    if (trial.fault.empty()) trial.fault = fault;
+  }
+  return trial;
+}
 
 }  // namespace slimexx::reward

@@ -114,9 +114,16 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   text = out.append(text, begin);
 }
 
-bool contains(std::string_view text, std::string_view part) {
+size_t find_text(std::string_view text, std::string_view part, size_t begin) {
   // glibc's memmem is a two-way search: linear, where std::string::find is quadratic at worst.
-  return memmem(text.data(), text.size(), part.data(), part.size()) != nullptr;
+  text.remove_prefix(begin);
+  const void* found = memmem(text.data(), text.size(), part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return begin + static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return find_text(text, part, 0) != std::string_view::npos;
 }
 
 bool matches_word(std::string_view text, size_t position, std::string_view word) {
@@ -132,6 +139,12 @@ std::string_view after_reasoning(std::string_view response) {
   constexpr std::string_view kEnd = "</think>";
   const size_t end = response.rfind(kEnd);
   return end == std::string_view::npos ? response : response.substr(end + kEnd.size());
+}
+
+bool is_unfinished_thought(std::string_view response) {
+  const size_t open = response.rfind("<think>");
+  if (open == std::string_view::npos) return false;
+  return response.find("</think>", open) == std::string_view::npos;
 }
 
 bool read_final_box(std::string_view text, std::string& content) {

@@ -29,12 +29,17 @@ std::string lower_text(
 std::string_view last_chars(std::string_view text, size_t count);
 
 void replace_all(std::string& text, std::string_view from, std::string_view to);
-bool contains(std::string_view text, std::string_view part);  // linear whatever the two hold
+// From `begin` on; linear whatever the two hold.
+size_t find_text(std::string_view text, std::string_view part, size_t begin);
+bool contains(std::string_view text, std::string_view part);  // likewise
 // Is `word` (lower-case ASCII) at `position`, in any case?
 bool matches_word(std::string_view text, size_t position, std::string_view word);
 
 // The text behind the last "</think>"; all of it if there is none.
 std::string_view after_reasoning(std::string_view response);
+
+// Does the response open <think> and never close it? Then it ends before its answer.
+bool is_unfinished_thought(std::string_view response);
 
 // The content of the last \boxed{...}; null if that one has no brace right behind it or none that
 // closes it, even if an earlier one has.

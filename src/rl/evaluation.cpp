@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 
+#include "learning_watch.h"
 #include "sample_metrics.h"
 #include "sample_source.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
 
@@ -89,6 +91,11 @@ void set_metrics(observe::MetricRow& row, const EvalResult& result,
   std::vector<double> lengths;
   for (const auto& s : samples) lengths.push_back(static_cast<double>(s.response_length));
   observe::set_statistics(row, prefix + "/response_len", lengths);
+}
+
+void warn_of_no_answer(const std::string& name, const std::vector<Sample>& samples) {
+  for (const LearningFault& fault : find_learning_faults(find_signs(samples, std::nullopt)))
+    if (fault.name == "no_answer") log_warn("eval {}: {}", name, fault.what);
 }
 
 constexpr const char* kTableHeaders[] = {"set",    "prompts", "samples", "reward",
@@ -188,6 +195,7 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
                             .stop_on_grader_failure = config.reward.on_failure == "stop",
                             .should_stop = should_stop},
                            grader);
+    if (is_root) warn_of_no_answer(set.name, samples);
     results.push_back(summarise(set, samples, n));
     set_metrics(found, results.back(), samples);
     if (is_root && !samples_dir.empty()) {

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "label_trial.h"
+#include "learning_watch.h"
 #include "run_checkpoint.h"
 #include "sample_source.h"
 #include "slimexx/dist/process_grid.h"
@@ -72,6 +74,8 @@ struct RolloutSide {
   std::unique_ptr<WeightHandOver> hand_over;
   std::unique_ptr<Generator> generator;
   std::unique_ptr<SampleSource> source;
+  std::vector<LabelTrials> label_trials;  // of the prompts, then of the evaluation's sets
+  LearningWatch learning;
   std::vector<double> reward_history;  // mean reward by rollout, of this process
   std::vector<EvalResult> last_eval;
 };

@@ -225,15 +225,21 @@ void bind_section(Binder& b, RolloutOptions& o) {
 void bind_section(Binder& b, reward::RewardOptions& o) {
   b.begin_section("reward", "What a response is worth.");
   std::vector<std::string> names;
+  std::vector<std::pair<std::string, std::string>> refused = {
+      {"remote_rm", "here it is remote"}, {"ifbench", "planned: instruction-following rules"}};
   for (const auto& info : reward::list_rewards()) {
     names.push_back(info.name);
-    names.push_back("boxed_" + info.name);
+    if (info.instead_of_boxed.empty()) {
+      names.push_back("boxed_" + info.name);
+    } else {
+      refused.push_back(
+          {"boxed_" + info.name, "no response can be right: " + info.instead_of_boxed});
+    }
   }
   b.field("rm_type", o.rm_type,
           {.doc = "The grader; docs/howto/reward.md lists them.",
            .choices = names,
-           .refused_choices = {{"remote_rm", "here it is remote"},
-                               {"ifbench", "planned: instruction-following rules"}}});
+           .refused_choices = refused});
   b.field("reward_key", o.reward_key,
           {.doc = "Take this value of the grader's as the reward, such as dapo's score."});
   b.field("rm_url", o.rm_url,

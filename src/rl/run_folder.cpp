@@ -154,6 +154,8 @@ void open_run_folder(TrainingRun& run) {
   for (const std::string& line : describe_taken_keys(session.config)) log_info("{}", line);
   if (const std::string text = describe_truncated_sampling(session.config); !text.empty())
     log_warn("{}", text);
+  for (const LabelTrials& trials : run.rollout_side.label_trials)
+    if (trials.num_unread > 0) log_warn("{}; such rows are left out", describe_labels(trials));
   if (session.request.dry_run) log_info("{}", describe_checks(run));
   if (!session.request.dry_run && session.request.start.is_own) {
     record_way_back(session);

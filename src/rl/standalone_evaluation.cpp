@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "label_trial.h"
 #include "sample_source.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
@@ -35,6 +36,12 @@ std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device,
                 policy.directory);
   }
   const auto sets = load_eval_sets(config, text.tokenizer.get(), text.chat_template.get());
+  for (const EvalSet& set : sets) {
+    const LabelTrials trials = try_labels(*set.prompts, eval_reward_options(config));
+    check_labels(trials, config.reward);
+    if (trials.num_unread > 0 && world.rank() == 0)
+      log_warn("{}; such rows are left out", describe_labels(trials));
+  }
   const int64_t longest = longest_evaluated(sets, config);
   if (longest > policy.spec.max_positions) {
     int64_t longest_prompt = 0;

@@ -126,6 +126,18 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
                                                  rollout.rollout_stop_token_ids);
 }
 
+// Where graders are made.
+void try_labels_of(const RunConfig& config, RolloutSide& rollout_side) {
+  const auto try_on = [&](const data::PromptSet& prompts, const reward::RewardOptions& options) {
+    rollout_side.label_trials.push_back(try_labels(prompts, options));
+    check_labels(rollout_side.label_trials.back(), options);
+  };
+  if (rollout_side.prompts) try_on(*rollout_side.prompts, config.reward);
+  if (config.eval.eval_interval == 0) return;
+  for (const EvalSet& set : rollout_side.eval_sets)
+    try_on(*set.prompts, eval_reward_options(config));
+}
+
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {
   const PhaseScope phase("load_data");
   const std::string& dump = session.config.debug.load_rollout;
@@ -159,6 +171,7 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
         data::PromptSet::load(prompt_options(session.config), rollout_side.text.tokenizer.get(),
                               rollout_side.text.chat_template.get()));
   }
+  try_labels_of(session.config, rollout_side);
 }
 
 void build_generator(const Session& session, const EngineGrid& engine_grid,

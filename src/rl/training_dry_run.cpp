@@ -92,6 +92,8 @@ std::string describe_checks(const TrainingRun& run) {
   }
   for (const auto& set : rollout_side.eval_sets)
     add("evaluation", fmt::format("{}: {} prompts, likewise", set.name, set.prompts->size()));
+  for (const LabelTrials& trials : rollout_side.label_trials)
+    if (trials.num_tried > 0) add("labels", trials.grader + ": " + describe_labels(trials));
   if (rollout_side.grader) add("reward", describe_service(session.config.reward));
   add("checkpoints", fmt::format("{} can be written", session.checkpoint_root));
   if (!session.config.checkpoint.save_hf.empty())

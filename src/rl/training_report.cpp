@@ -187,6 +187,19 @@ void log_samples(const Session& session, const Rollout& rollout) {
                                  rows));
 }
 
+// Whether anything is learnt: on the console now and then, in status.json always.
+void watch_learning(const Session& session, RolloutSide& rollout_side, const Rollout& rollout) {
+  if (session.config.is_sft()) return;
+  const double* entropy = rollout.row.find("train/entropy");
+  const auto faults = find_learning_faults(
+      find_signs(rollout.samples, entropy ? std::optional(*entropy) : std::nullopt));
+  std::string all;
+  for (const LearningFault& fault : faults) all += (all.empty() ? "" : "; ") + fault.what;
+  session.log->set_not_learning(all);
+  for (const std::string& what : rollout_side.learning.choose_due(rollout.index, faults))
+    log_warn("rollout {}: {}", rollout.index, what);
+}
+
 void log_rollout(const Session& session, RolloutSide& rollout_side, const Progress& progress,
                  const Rollout& rollout) {
   const observe::MetricRow& row = rollout.row;
@@ -195,6 +208,7 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
   session.log->write_row(rollout.index, row);
   write_train_steps(session, progress, rollout);
   session.log->print_step(rollout.index, row);
+  watch_learning(session, rollout_side, rollout);
   session.log->write_status("running", progress.next_rollout);
   if (rollout.index == 0) log_first_step_checks(session.config, rollout);
   if (session.config.is_sft()) return;

@@ -46,6 +46,7 @@ TEST_F(Prompts, TokenizesTextAsItStands) {
   const Prompt& second = set.prompts()[1];
   EXPECT_EQ(second.index, 1);
   EXPECT_EQ(second.label, "4.0");
+  EXPECT_TRUE(set.where(second).ends_with(":3")) << set.where(second);
   EXPECT_EQ(second.metadata->dump(), "{\"k\":[1],\"tools\":null}");
   EXPECT_EQ(set.num_dropped(), 0);
 }
@@ -56,11 +57,13 @@ TEST_F(Prompts, LabelsOfAnyTypeBecomeText) {
       "{\"prompt\": \"a\", \"label\": [1, \"b\"]}\n{\"prompt\": \"a\", \"label\": true}\n");
   EXPECT_EQ(set.prompts()[0].label, "7");
   EXPECT_EQ(set.prompts()[1].label, "");
-  EXPECT_EQ(set.prompts()[2].label, "[1,\"b\"]");
+  EXPECT_EQ(set.prompts()[2].label, "[\"1\",\"b\"]") << "a list of accepted answers";
   EXPECT_EQ(set.prompts()[3].label, "true");
   // Floats as Python reads and prints them.
   EXPECT_EQ(load("{\"prompt\": \"a\", \"label\": 0.10000000000000000001}").prompts()[0].label,
             "0.1");
+  EXPECT_EQ(load("{\"prompt\": \"a\", \"label\": [[1], {\"b\": 2}]}").prompts()[0].label,
+            "[[1],{\"b\":2}]");
   options_.label_key = "";
   EXPECT_EQ(load("{\"prompt\": \"a\"}").prompts()[0].label, "");
   EXPECT_EQ(load("{\"prompt\": \"a\", \"label\": 1}").prompts()[0].metadata->dump(),

@@ -43,8 +43,8 @@ TEST(Rewards, ListsEveryGraderOnceWithItsDoc) {
     EXPECT_TRUE(names.insert(info.name).second) << info.name;
     EXPECT_GT(info.doc.size(), 10u) << info.name;
   }
-  const std::set<std::string> expected = {"deepscaler", "dapo",   "math",  "gpqa",
-                                          "f1",         "random", "remote"};
+  const std::set<std::string> expected = {"deepscaler", "dapo", "gsm8k",  "math",
+                                          "gpqa",       "f1",   "random", "remote"};
   EXPECT_EQ(names, expected);
 }
 

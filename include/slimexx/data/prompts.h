@@ -31,11 +31,16 @@ struct PromptOptions {
   std::function<void(const std::shared_ptr<const Json>& metadata)> check_metadata;
 };
 
+// A label as text: a JSON label that is no string as its JSON, null as empty. A list of texts,
+// numbers and truth values holds the answers that are accepted: it becomes a list of texts.
+std::string label_text(const Json& label);
+
 struct Prompt {
-  int64_t index = 0;  // row in the file, blank lines not counted
+  int64_t index = 0;        // row in the file, blank lines not counted
+  int64_t line_number = 0;  // in the file, from 1
   std::vector<text::TokenId> tokens;
   std::string text;   // what was tokenized; of a row of tokens, what they decode to
-  std::string label;  // a JSON label that is no string as its JSON; null as empty
+  std::string label;  // see label_text
   std::shared_ptr<const Json> metadata;  // the row's other keys as an object; null if it has none
 };
 
@@ -54,11 +59,13 @@ class PromptSet {
   int64_t longest() const { return longest_; }          // tokens of the longest prompt
   // Hash of the kept rows' numbers and lines as they stand in the file.
   const std::string& content_hash() const { return content_hash_; }
+  const std::string& path() const { return path_; }  // of the file, without a slice
+  std::string where(const Prompt& prompt) const;     // "path:line"
 
  private:
   std::vector<Prompt> prompts_;
   int64_t num_dropped_ = 0, longest_ = 0;
-  std::string content_hash_;
+  std::string content_hash_, path_;
 };
 
 using PromptCursor = Cursor;

@@ -79,9 +79,12 @@ class RunLog {
   // a terminal (NO_COLOR respected) and only for anomalies.
   void print_step(int64_t step, const MetricRow& row);
   // status.json, replaced atomically: {"state": ..., "step": ..., "total_steps", "eta_s", "error",
-  // "warning", "failure": null or {"rank", "host", "phase", "call"}}. Not once a failure was told.
+  // "warning", "not_learning", "failure": null or {"rank", "host", "phase", "call"}}. Not once a
+  // failure was told.
   void write_status(std::string_view state, int64_t step, std::string_view error = "",
                     std::string_view warning = "");
+  // For each status from here on: why the run learns nothing; empty if it does.
+  void set_not_learning(std::string why);
   // The state "failed" (write_first_failure).
   void write_failure(int64_t step, std::string_view error, const FailurePlace& place = {});
 

@@ -15,12 +15,17 @@
 namespace slimexx::reward {
 
 struct RewardInput {
-  std::string prompt;                    // as rendered for the model; empty where unknown
-  std::string response;                  // decoded text of the response tokens
-  std::string label;                     // as text; of a JSON label that is not a string, its JSON
+  std::string prompt;    // as rendered for the model; empty where unknown
+  std::string response;  // decoded text of the response tokens
+  // As text; of a JSON label that is not a string its JSON. A JSON list of strings has all answers
+  // that are accepted: the best grade counts.
+  std::string label;
   std::shared_ptr<const Json> metadata;  // other keys of the prompt's row; may be null
   uint64_t seed = 0;                     // names this sample; only `random` looks at it
 };
+
+// How the reason of a grade begins where the response has no answer that the grader could read.
+inline constexpr std::string_view kNoAnswer = "no answer: ";
 
 struct Grade {
   double reward = 0;
@@ -56,16 +61,25 @@ class Grader {
 
 struct RewardInfo {
   std::string name, doc;
+  std::string instead_of_boxed;  // why there is no boxed_NAME, and what to take; else empty
 };
 const std::vector<RewardInfo>& list_rewards();
 
 // Throws Error(kUsage) for an unknown rm_type (naming the nearest), a missing rm_url, or a
 // reward_key that the grader does not give. The prefix "boxed_" replaces the response by the
-// content of its last \boxed{} first.
+// content of its last \boxed{} first; it is refused where the grader looks for marks outside of it.
 std::unique_ptr<Grader> make_grader(const RewardOptions& options);
 
 // A row may name its own rm_type in its metadata. Throws Error(kInput), without a place, for one
 // that there is not (naming the nearest).
 void check_own_rm_type(const RewardInput& row);
+
+// Grades the row's label as the response, in the form that its grader reads, which must earn the
+// full reward.
+struct LabelTrial {
+  bool is_tried = false;  // not where the grader reads no label of ours: random, remote
+  std::string fault;      // why no response can be right by this label; empty: it can be read
+};
+LabelTrial try_label(const std::string& rm_type, const RewardInput& row);
 
 }  // namespace slimexx::reward

@@ -1,0 +1,53 @@
+// A response as a row of words and of what stands between them, for graders that look for the
+// option it settles on. Markup is dropped, and remembered as the signs around a word.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace slimexx::reward {
+
+struct OptionWord {
+  // kJoint: a comma, slash or ampersand; kLink: a colon, an equals sign, a dash or an arrow; kStop:
+  // the end of a sentence.
+  enum Kind { kWord, kJoint, kLink, kStop, kQuestion, kLine };
+  Kind kind = kWord;
+  std::string raw;                 // of a word: as it stands
+  std::string text;                // in lower case, without apostrophes
+  char before = ' ', after = ' ';  // the bytes beside it; a blank at the ends
+  bool in_formula = false;         // part of an equation, a sum or a power: "A = 5", "C^2"
+
+  bool is(std::string_view word) const { return kind == kWord && text == word; }
+  // Between brackets, quotation marks, dollars or emphasis.
+  bool is_wrapped() const;
+};
+
+std::vector<OptionWord> split_option_words(std::string_view text);
+
+// One place of a response that names an option, by the words [begin, end).
+struct Mention {
+  size_t option = 0;
+  size_t begin = 0, end = 0;
+};
+
+// How the words around a mention take it. The higher counts more.
+enum class Stance {
+  kRejected,  // "not A", "A is wrong", "ruled out A"
+  kNamed,
+  kAffirmed,  // "it is A", "so A", "I choose A"
+  kAnswered   // "the answer is A", "\boxed{A}", "A is correct"
+};
+Stance find_stance(const std::vector<OptionWord>& words, const Mention& mention);
+
+// The option that the response settles on: of the mentions with the highest stance the last.
+// Mentions that are joined ("A or B", "A, B and C") settle on none. `mentions` are in order.
+// `names_one`: where no mention is better than named, they must all name one option.
+struct Settled {
+  bool found = false;
+  size_t option = 0;
+  Stance stance = Stance::kNamed;
+};
+Settled settle(const std::vector<OptionWord>& words, const std::vector<Mention>& mentions,
+               bool names_one);
+
+}  // namespace slimexx::reward

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# A label in which the grader can read no answer is a failure, not a reward of 0; GSM8K's "#### 72" is read.
+source "$(dirname "$0")/../lib.sh"
+timeout 60 "$B" grade --rm-type math --input "$CASE/cases.jsonl" --output rewards 2>log || wrong "grade fails"
+[ "$(grep -c '"reward":1,' rewards)" = 2 ] || wrong "read: $(cat rewards)"
+[ "$(grep -c '"failed":true' rewards)" = 5 ] || wrong "failed: $(cat rewards)"
+grep -q 'the grader failed on 5 of 7 rows' log || wrong "no warning: $(cat log)"
