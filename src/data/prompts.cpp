@@ -46,16 +46,19 @@ class PromptReader {
     Prompt prompt;
     prompt.index = place.index;
     prompt.line_number = place.line_number;
+    std::vector<text::TokenId> tokens;
     const bool ready = !row.contains(options_.input_key) && row.contains(kTokensKey);
     if (ready) {
-      read_tokens(row[kTokensKey], prompt);
+      tokens = read_tokens(row[kTokensKey]);
+      if (tokenizer_) prompt.text = tokenizer_->decode(tokens);
     } else {
       require_tokenizer();
       prompt.text = read_text(row);
-      prompt.tokens = tokenizer_->encode(prompt.text);
+      tokens = tokenizer_->encode(prompt.text);
     }
-    if (prompt.tokens.empty())
+    if (tokens.empty())
       throw Error(ErrorCode::kInput, "the prompt is empty", "give it text, or take the row out");
+    prompt.tokens = PackedTokens(tokens);
     prompt.label = read_label(row, options_.label_key);
     Json rest = row;
     rest.erase(ready ? kTokensKey : options_.input_key);
@@ -82,7 +85,8 @@ class PromptReader {
         .text;
   }
 
-  void read_tokens(const Json& list, Prompt& prompt) const {
+  std::vector<text::TokenId> read_tokens(const Json& list) const {
+    std::vector<text::TokenId> tokens;
     if (!list.is_array())
       throw Error(ErrorCode::kInput, "'tokens' is not a list of ids", "write [1, 2, 3]");
     const int64_t limit = tokenizer_ ? tokenizer_->vocab_size() : INT32_MAX;
@@ -94,9 +98,9 @@ class PromptReader {
                     fmt::format("{} in 'tokens' is no token id below {}", id.dump(), limit),
                     "tokenize the text with this model's tokenizer");
       }
-      prompt.tokens.push_back(id.get<text::TokenId>());
+      tokens.push_back(id.get<text::TokenId>());
     }
-    if (tokenizer_) prompt.text = tokenizer_->decode(prompt.tokens);
+    return tokens;
   }
 
   const PromptOptions& options_;
@@ -105,6 +109,32 @@ class PromptReader {
 };
 
 }  // namespace
+
+PackedTokens::PackedTokens(const std::vector<text::TokenId>& ids) : size_(ids.size()) {
+  for (const text::TokenId id : ids) {
+    auto left = static_cast<uint32_t>(id);
+    for (; left >= 0x80; left >>= 7) bytes_ += static_cast<char>(left | 0x80);
+    bytes_ += static_cast<char>(left);
+  }
+  bytes_.shrink_to_fit();
+}
+
+std::vector<text::TokenId> PackedTokens::unpack() const {
+  std::vector<text::TokenId> ids;
+  ids.reserve(size_);
+  uint32_t id = 0;
+  int shift = 0;
+  for (const char c : bytes_) {
+    const auto byte = static_cast<unsigned char>(c);
+    id |= static_cast<uint32_t>(byte & 0x7f) << shift;
+    shift += 7;
+    if (byte >= 0x80) continue;
+    ids.push_back(static_cast<text::TokenId>(id));
+    id = 0;
+    shift = 0;
+  }
+  return ids;
+}
 
 std::string label_text(const Json& label) {
   if (label.is_null()) return "";
@@ -118,31 +148,36 @@ std::string label_text(const Json& label) {
 PromptSet PromptSet::load(const PromptOptions& options, const text::Tokenizer* tokenizer,
                           const text::ChatTemplate* chat_template) {
   const PromptReader reader(options, tokenizer, chat_template);
-  const std::vector<Row> rows = read_rows(options.prompt_data);
-  std::vector<Prompt> prompts(rows.size());
-  for_each_row(rows, [&](size_t i, const Json& row) { prompts[i] = reader.read(rows[i], row); });
-
   PromptSet set;
   set.path_ = parse_sliced_path(options.prompt_data).path;
-  std::vector<uint8_t> keep(rows.size(), 1);
   const auto limit = static_cast<size_t>(options.rollout_max_prompt_len);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (limit > 0 && prompts[i].tokens.size() > limit) keep[i] = 0;
-    if (keep[i]) set.prompts_.push_back(std::move(prompts[i]));
+  RowReader rows(options.prompt_data);
+  RowHash hash;
+  int64_t num_rows = 0;
+  for (std::vector<Row> batch; rows.next(batch);) {
+    std::vector<Prompt> prompts(batch.size());
+    for_each_row(batch,
+                 [&](size_t i, const Json& row) { prompts[i] = reader.read(batch[i], row); });
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (limit > 0 && prompts[i].tokens.size() > limit) continue;
+      hash.add(batch[i]);
+      set.prompts_.push_back(std::move(prompts[i]));
+    }
+    num_rows += std::ssize(batch);
   }
   for (const Prompt& prompt : set.prompts_)
     set.longest_ = std::max<int64_t>(set.longest_, std::ssize(prompt.tokens));
-  set.num_dropped_ = static_cast<int64_t>(rows.size() - set.prompts_.size());
+  set.num_dropped_ = num_rows - std::ssize(set.prompts_);
   if (set.prompts_.empty()) {
     throw Error(ErrorCode::kInput,
-                fmt::format("all {} prompts are longer than {} tokens", rows.size(), limit),
+                fmt::format("all {} prompts are longer than {} tokens", num_rows, limit),
                 fmt::format("raise {}", options.max_prompt_len_key), options.prompt_data);
   }
   if (set.num_dropped_ > 0) {
     log_warn("{}: dropped {} of {} prompts, which are longer than {} {}", options.prompt_data,
-             set.num_dropped_, rows.size(), options.max_prompt_len_key, limit);
+             set.num_dropped_, num_rows, options.max_prompt_len_key, limit);
   }
-  set.content_hash_ = hash_rows(rows, keep);
+  set.content_hash_ = hash.digits();
   return set;
 }
 

@@ -13,6 +13,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/io/hub_names.h"
@@ -38,6 +39,28 @@ int64_t resolve_bound(int64_t bound, int64_t n) {
   return std::clamp<int64_t>(bound < 0 ? bound + n : bound, 0, n);
 }
 
+void check_is_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw Error(ErrorCode::kInput, "this is a folder, not a file of rows",
+                "name one file in it: lines of JSON, .jsonl or .jsonl.zst", path);
+  }
+  if (!path_exists(path))
+    throw Error(ErrorCode::kInput, "no such file", io::missing_data_hint(path), path);
+}
+
+SlicedPath count_from_start(SlicedPath slice) {
+  check_is_file(slice.path);
+  if (slice.start >= 0 && slice.end >= 0) return slice;
+  io::LineReader reader(slice.path);
+  std::string line;
+  int64_t count = 0;
+  while (reader.next_filled(line)) ++count;
+  slice.start = resolve_bound(slice.start, count);
+  slice.end = resolve_bound(slice.end, count);
+  return slice;
+}
+
 void throw_first(const std::vector<std::exception_ptr>& failures, const std::vector<Row>& rows) {
   for (size_t i = 0; i < failures.size(); ++i) {
     if (!failures[i]) continue;
@@ -50,15 +73,6 @@ void throw_first(const std::vector<std::exception_ptr>& failures, const std::vec
 }
 
 // A name of the Hugging Face hub, or a folder that was fetched from it, is no file of rows.
-void check_is_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw Error(ErrorCode::kInput, "this is a folder, not a file of rows",
-                "name one file in it: lines of JSON, .jsonl or .jsonl.zst", path);
-  }
-  if (!path_exists(path))
-    throw Error(ErrorCode::kInput, "no such file", io::missing_data_hint(path), path);
-}
 
 }  // namespace
 
@@ -79,34 +93,45 @@ SlicedPath parse_sliced_path(const std::string& prompt_data) {
   return out;
 }
 
-std::vector<Row> read_rows(const std::string& prompt_data) {
-  const SlicedPath sliced = parse_sliced_path(prompt_data);
-  check_is_file(sliced.path);
-  io::LineReader reader(sliced.path);
-  std::vector<Row> rows;
+RowReader::RowReader(const std::string& prompt_data)
+    : prompt_data_(prompt_data),
+      slice_(count_from_start(parse_sliced_path(prompt_data))),
+      reader_(slice_.path),
+      last_line_(std::chrono::steady_clock::now()) {}
+
+bool RowReader::next(std::vector<Row>& batch) {
+  batch.clear();
   std::string line;
-  int64_t count = 0;
-  const bool known_start = sliced.start >= 0 && sliced.end >= 0;
-  while (reader.next(line)) {
-    if (trim(line).empty()) continue;
-    if (known_start && count >= sliced.end) break;
-    if (!known_start || count >= sliced.start) {
-      rows.push_back({count, line, reader.where(), reader.line_number()});
+  size_t bytes = 0;
+  while (bytes < kBatchBytes && count_ < slice_.end && reader_.next_filled(line)) {
+    if (count_ >= slice_.start) {
+      bytes += line.size();
+      batch.push_back({count_, std::move(line), reader_.where(), reader_.line_number()});
+      line.clear();
     }
-    ++count;
+    ++count_;
   }
-  if (!known_start) {
-    const int64_t start = resolve_bound(sliced.start, count);
-    const int64_t end = std::max(resolve_bound(sliced.end, count), start);
-    rows.erase(rows.begin() + end, rows.end());
-    rows.erase(rows.begin(), rows.begin() + start);
-  }
-  if (rows.empty()) {
-    throw Error(ErrorCode::kInput,
-                count == 0 ? std::string("the file has no rows")
-                           : fmt::format("the slice holds none of the {} rows read", count),
-                "one JSON object a line, as {\"prompt\": ..., \"label\": ...}", prompt_data);
-  }
+  num_rows_ += std::ssize(batch);
+  log_progress();
+  if (num_rows_ > 0) return !batch.empty();
+  throw Error(ErrorCode::kInput,
+              count_ == 0 ? std::string("the file has no rows")
+                          : fmt::format("the slice holds none of the {} rows read", count_),
+              "one JSON object a line, as {\"prompt\": ..., \"label\": ...}", prompt_data_);
+}
+
+void RowReader::log_progress() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_line_ < std::chrono::seconds(10)) return;
+  last_line_ = now;
+  log_info("{}: {} rows read, {}", slice_.path, num_rows_,
+           format_bytes(static_cast<double>(reader_.bytes_read())));
+}
+
+std::vector<Row> read_rows(const std::string& prompt_data) {
+  RowReader reader(prompt_data);
+  std::vector<Row> rows, batch;
+  while (reader.next(batch)) rows.insert(rows.end(), batch.begin(), batch.end());
   return rows;
 }
 
@@ -131,16 +156,21 @@ void for_each_row(const std::vector<Row>& rows,
   throw_first(failures, rows);
 }
 
-std::string hash_rows(const std::vector<Row>& rows, const std::vector<uint8_t>& keep) {
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!keep[i]) continue;
-    const std::string head = fmt::format("{}:{}\n", rows[i].index, rows[i].line.size());
-    XXH3_128bits_update(&state, head.data(), head.size());
-    XXH3_128bits_update(&state, rows[i].line.data(), rows[i].line.size());
-  }
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+struct RowHash::State {
+  XXH3_state_t hash;
+};
+
+RowHash::RowHash() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->hash); }
+RowHash::~RowHash() = default;
+
+void RowHash::add(const Row& row) {
+  const std::string head = fmt::format("{}:{}\n", row.index, row.line.size());
+  XXH3_128bits_update(&state_->hash, head.data(), head.size());
+  XXH3_128bits_update(&state_->hash, row.line.data(), row.line.size());
+}
+
+std::string RowHash::digits() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->hash);
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 

@@ -101,30 +101,32 @@ class SftReader {
 SftSet SftSet::load(const SftOptions& options, const text::Tokenizer& tokenizer,
                     const text::ChatTemplate* chat_template) {
   const SftReader reader(options, tokenizer, chat_template);
-  const std::vector<Row> rows = read_rows(options.prompt_data);
-  std::vector<SftExample> examples(rows.size());
-  for_each_row(rows,
-               [&](size_t i, const Json& row) { examples[i] = reader.read(rows[i].index, row); });
-
   SftSet set;
-  std::vector<uint8_t> keep(rows.size(), 1);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    keep[i] =
-        options.max_len == 0 || examples[i].tokens.size() <= static_cast<size_t>(options.max_len);
-    if (keep[i]) set.examples_.push_back(std::move(examples[i]));
+  RowReader rows(options.prompt_data);
+  RowHash hash;
+  int64_t num_rows = 0;
+  for (std::vector<Row> batch; rows.next(batch);) {
+    std::vector<SftExample> examples(batch.size());
+    for_each_row(
+        batch, [&](size_t i, const Json& row) { examples[i] = reader.read(batch[i].index, row); });
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (options.max_len > 0 && std::ssize(examples[i].tokens) > options.max_len) continue;
+      hash.add(batch[i]);
+      set.examples_.push_back(std::move(examples[i]));
+    }
+    num_rows += std::ssize(batch);
   }
-  set.num_dropped_ = static_cast<int64_t>(rows.size() - set.examples_.size());
+  set.num_dropped_ = num_rows - std::ssize(set.examples_);
   if (set.examples_.empty()) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format("all {} examples are longer than {} tokens", rows.size(), options.max_len),
-        "raise the length limit", options.prompt_data);
+    throw Error(ErrorCode::kInput,
+                fmt::format("all {} examples are longer than {} tokens", num_rows, options.max_len),
+                "raise the length limit", options.prompt_data);
   }
   if (set.num_dropped_ > 0) {
     log_warn("{}: dropped {} of {} examples, which are longer than {} tokens", options.prompt_data,
-             set.num_dropped_, rows.size(), options.max_len);
+             set.num_dropped_, num_rows, options.max_len);
   }
-  set.content_hash_ = hash_rows(rows, keep);
+  set.content_hash_ = hash.digits();
   return set;
 }
 

@@ -42,19 +42,22 @@ uint64_t LineReader::bytes_read() const { return impl_->splitter.bytes_read(); }
 int64_t LineReader::line_number() const { return impl_->splitter.line_number(); }
 std::string LineReader::where() const { return impl_->splitter.where(); }
 
+bool LineReader::next_filled(std::string& line) {
+  const uint64_t start = bytes_read();
+  while (next(line)) {
+    if (!trim(line).empty()) return true;
+    if (bytes_read() - start <= kMaxBlankBytes) continue;
+    throw Error(ErrorCode::kInput,
+                fmt::format("more than {} of blank lines in a row",
+                            format_bytes(static_cast<double>(kMaxBlankBytes))),
+                "was the file written to its end, and is it the one that is meant?", where());
+  }
+  return false;
+}
+
 bool next_json_object(LineReader& reader, Json& object) {
-  const uint64_t start = reader.bytes_read();
   std::string line;
-  do {
-    if (!reader.next(line)) return false;
-    if (reader.bytes_read() - start > kMaxBlankBytes && trim(line).empty()) {
-      throw Error(ErrorCode::kInput,
-                  fmt::format("more than {} of blank lines in a row",
-                              format_bytes(static_cast<double>(kMaxBlankBytes))),
-                  "was the file written to its end, and is it the one that is meant?",
-                  reader.where());
-    }
-  } while (trim(line).empty());
+  if (!reader.next_filled(line)) return false;
   object = parse_json(line, reader.where(), WideIntegers::kRefuse);
   if (!object.is_object()) {
     throw Error(ErrorCode::kInput,

@@ -87,7 +87,7 @@ Sample Generator::make_sample(const GenerationRequest& request,
   s.rollout = request.rollout;
   s.response_length = static_cast<int64_t>(completion.tokens.size());
   if (tokenizer_ != nullptr) s.response_text = tokenizer_->decode(completion.tokens, true);
-  s.tokens = prompt.tokens;
+  s.tokens = prompt.tokens.unpack();
   s.tokens.insert(s.tokens.end(), completion.tokens.begin(), completion.tokens.end());
   s.loss_mask.assign(completion.tokens.size(), 1);
   s.rollout_log_probs = std::move(completion.log_probs);
@@ -120,7 +120,7 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
   }
   std::vector<rollout::GroupRequest> groups;
   for (const PromptGroup& group : request.groups)
-    groups.push_back({group.prompt->tokens, group.number});
+    groups.push_back({group.prompt->tokens.unpack(), group.number});
   const rollout::GenerationJob job{.groups = groups,
                                    .n_samples_per_prompt = request.n_samples_per_prompt,
                                    .sampling = request.sampling,

@@ -41,7 +41,7 @@ TEST_F(Prompts, TokenizesTextAsItStands) {
   const Prompt& first = set.prompts()[0];
   EXPECT_EQ(first.text, "a<|end|>");
   ASSERT_EQ(first.tokens.size(), 2u) << "special tokens are parsed";
-  EXPECT_EQ(first.tokens[1], tokenizer_.token_to_id("<|end|>"));
+  EXPECT_EQ(first.tokens.unpack()[1], tokenizer_.token_to_id("<|end|>"));
   EXPECT_EQ(first.metadata, nullptr);
   const Prompt& second = set.prompts()[1];
   EXPECT_EQ(second.index, 1);
@@ -94,8 +94,8 @@ TEST_F(Prompts, RendersMessagesToolsAndKwargs) {
 TEST_F(Prompts, TakesRowsOfTokens) {
   options_.label_key = "";
   const PromptSet set = load("{\"tokens\": [104, 105], \"id\": 1}");
-  EXPECT_EQ(set.prompts()[0].tokens, (std::vector<text::TokenId>{104, 105}));
-  EXPECT_EQ(set.prompts()[0].text, tokenizer_.decode(set.prompts()[0].tokens));
+  EXPECT_EQ(set.prompts()[0].tokens.unpack(), (std::vector<text::TokenId>{104, 105}));
+  EXPECT_EQ(set.prompts()[0].text, tokenizer_.decode(set.prompts()[0].tokens.unpack()));
   EXPECT_EQ(set.prompts()[0].metadata->dump(), "{\"id\":1}");
   const PromptSet bare = PromptSet::load(options_, nullptr, nullptr);
   EXPECT_EQ(bare.prompts()[0].text, "");
@@ -224,10 +224,17 @@ TEST_F(Prompts, ReadsRealPrompts) {
   for (const Prompt& prompt : set.prompts()) {
     EXPECT_TRUE(prompt.text.starts_with("<|im_start|>user\n")) << prompt.index;
     EXPECT_TRUE(prompt.text.ends_with("<|im_end|>\n<|im_start|>assistant\n")) << prompt.index;
-    EXPECT_EQ(prompt.tokens.front(), 151644) << prompt.index;
-    EXPECT_EQ(tokenizer.decode(prompt.tokens), prompt.text) << prompt.index;
+    EXPECT_EQ(prompt.tokens.unpack().front(), 151644) << prompt.index;
+    EXPECT_EQ(tokenizer.decode(prompt.tokens.unpack()), prompt.text) << prompt.index;
     EXPECT_FALSE(prompt.label.empty());
   }
+}
+
+TEST(PackedTokens, KeepsIds) {
+  const std::vector<text::TokenId> ids = {0, 1, 127, 128, 16383, 16384, 151551, 2097152, INT32_MAX};
+  EXPECT_EQ(PackedTokens(ids).unpack(), ids);
+  EXPECT_EQ(PackedTokens(ids).size(), ids.size());
+  EXPECT_TRUE(PackedTokens().unpack().empty());
 }
 
 }  // namespace

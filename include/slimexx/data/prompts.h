@@ -35,10 +35,24 @@ struct PromptOptions {
 // numbers and truth values holds the answers that are accepted: it becomes a list of texts.
 std::string label_text(const Json& label);
 
+// Token ids in one to three bytes each, for sets of millions of prompts.
+class PackedTokens {
+ public:
+  PackedTokens() = default;
+  explicit PackedTokens(const std::vector<text::TokenId>& ids);  // none below 0
+  size_t size() const { return size_; }
+  std::vector<text::TokenId> unpack() const;
+  bool operator==(const PackedTokens&) const = default;
+
+ private:
+  std::string bytes_;  // LEB128
+  size_t size_ = 0;
+};
+
 struct Prompt {
   int64_t index = 0;        // row in the file, blank lines not counted
   int64_t line_number = 0;  // in the file, from 1
-  std::vector<text::TokenId> tokens;
+  PackedTokens tokens;
   std::string text;   // what was tokenized; of a row of tokens, what they decode to
   std::string label;  // see label_text
   std::shared_ptr<const Json> metadata;  // the row's other keys as an object; null if it has none

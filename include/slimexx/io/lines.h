@@ -22,9 +22,12 @@ class LineReader {
   LineReader(LineReader&&) noexcept;
   ~LineReader();
   bool next(std::string& line);  // false at the end; `line` without its newline
-  int64_t line_number() const;   // of the line last returned, from 1
-  uint64_t bytes_read() const;   // all lines so far, decompressed, each with a newline
-  std::string where() const;     // "path:line", for errors
+  // The next line that is not blank. Throws Error(kInput) after 64 MiB of blank lines in a row: so
+  // many compress to nothing, and the file is not what is meant.
+  bool next_filled(std::string& line);
+  int64_t line_number() const;  // of the line last returned, from 1
+  uint64_t bytes_read() const;  // all lines so far, decompressed, each with a newline
+  std::string where() const;    // "path:line", for errors
 
  private:
   struct Impl;
@@ -32,7 +35,7 @@ class LineReader {
 };
 
 // The next non-blank line parsed as a JSON object; false at the end. Throws Error(kInput) at
-// path:line, also for 64 MiB of blank lines in a row.
+// path:line.
 bool next_json_object(LineReader& reader, Json& object);
 
 // Bytes that zstd makes of `text`.
