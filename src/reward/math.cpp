@@ -1,8 +1,21 @@
 // `math`: our own grader. The answer that the response ends with against the label, as mathematics.
+#include <algorithm>
+
 #include "reward/extract_answer.h"
 #include "reward/graders.h"
+#include "reward/latex/lexer.h"
 
 namespace slimexx::reward {
+namespace {
+
+bool has_letters(std::string_view label) {
+  const auto tokens = latex::tokenize(label, latex::CommaMode::kList);
+  return std::any_of(tokens.begin(), tokens.end(), [](const latex::Token& token) {
+    return token.kind == latex::Token::kName && token.text != "pi";
+  });
+}
+
+}  // namespace
 
 Grade grade_math(const RewardInput& input) {
   Grade grade;
@@ -12,7 +25,12 @@ Grade grade_math(const RewardInput& input) {
   if (!answer) {
     grade.reason = "the response gives no answer, or was cut off inside its last \\boxed";
   } else {
-    const Equality equality = compare_answers(label, *answer);
+    Equality equality = compare_answers(label, *answer);
+    if (!equality.equal && !has_letters(label)) {
+      if (const auto upright = latex::with_upright_unit(*answer)) {
+        equality = compare_answers(label, *upright);
+      }
+    }
     if (equality.undecided) return failed_grade(equality.reason, *answer);
     grade.reward = equality.equal ? 1 : 0;
     grade.reason = equality.reason;

@@ -220,6 +220,11 @@ class Comparer {
     if (unit == "degree" && compare_scalars(to_radians(with), without).equal) {
       return yes("the angle in radians");
     }
+    // 12m may be a product: it is the length 12 \text{ m} where the other side says so.
+    const Ref letters = product_of_unit_letters(unit);
+    if (letters && compare_scalars(make_mul({with, letters}), without).equal) {
+      return yes("equal, the unit written as a variable");
+    }
     return bare;
   }
 

@@ -1,9 +1,12 @@
 // The identity test in F_p[i]; identity.h says why it is sound.
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "reward/latex/exact.h"
 #include "reward/latex/identity.h"
@@ -118,8 +121,11 @@ U64 inverse_mod(U64 a, U64 n) {
 
 struct Element {
   U64 re = 0, im = 0;
-  bool operator==(const Element&) const = default;
+  auto operator<=>(const Element&) const = default;
 };
+
+// How far apart n and m may be for n! / m! to be multiplied out.
+constexpr U64 kMaxShift = 100;
 
 class Evaluator {
  public:
@@ -244,22 +250,115 @@ class Evaluator {
   }
 
   std::optional<Element> call(const Node& node) {
-    std::vector<Element> args;
-    for (const Ref& arg : node.args) {
-      const auto value = evaluate(arg);
-      if (!value) return std::nullopt;
-      args.push_back(*value);
-    }
     if (node.name == "undefined" || node.name == "pm" || node.name == "mp") return std::nullopt;
+    static const std::set<std::string> kSymmetric = {"max", "min", "gcd", "lcm"};
+    const bool symmetric = kSymmetric.count(node.name) > 0;
+    std::vector<Element> args;
+    if (!evaluate_all(node, symmetric, args)) return std::nullopt;
+    if (symmetric) return symmetric_function(node.name, std::move(args));
     if (node.name == "percent") return product(args[0], *rational(Rational(1, 100)));
     if (node.name == "degree") {
       return product(product(args[0], *rational(Rational(1, 180))), *evaluate(make_symbol("pi")));
     }
+    if (node.name == "factorial") return factorial(args[0]);
+    if (node.name == "binom" && args.size() == 2) return binomial(args[0], args[1]);
+    if (node.name == "floor") return floor(args[0]);
+    if (node.name == "ceil") return difference({}, floor(difference({}, args[0])));
     return opaque(node.name, args);
+  }
+
+  // max(a, max(b, c)) has three arguments.
+  bool evaluate_all(const Node& node, bool flatten, std::vector<Element>& out) {
+    for (const Ref& arg : node.args) {
+      if (flatten && is_call(arg, node.name.c_str())) {
+        if (!evaluate_all(*arg, true, out)) return false;
+        continue;
+      }
+      const auto value = evaluate(arg);
+      if (!value) return false;
+      out.push_back(*value);
+    }
+    return true;
+  }
+
+  // ---- laws of functions whose values are indeterminates otherwise
+  // --------------------------------
+
+  // Neither order nor repetition matters. gcd(ka, kb) = k gcd(a, b), and lcm(a, b) gcd(a, b) = a b.
+  std::optional<Element> symmetric_function(const std::string& name, std::vector<Element> args) {
+    if (name == "lcm" && args.size() == 2) {
+      const auto divisor = symmetric_function("gcd", args);
+      const auto inverse = divisor ? invert(*divisor) : std::nullopt;
+      return inverse ? std::optional(product(product(args[0], args[1]), *inverse)) : std::nullopt;
+    }
+    Element scale{1, 0};
+    if (name == "gcd" || name == "lcm") {
+      Element sum;
+      for (const Element& arg : args) sum = difference(sum, difference({}, arg));
+      const auto inverse = invert(sum);
+      if (inverse) scale = sum;
+      for (Element& arg : args) arg = inverse ? product(arg, *inverse) : arg;
+    }
+    std::sort(args.begin(), args.end());
+    args.erase(std::unique(args.begin(), args.end()), args.end());
+    return product(scale, args.size() == 1 ? args[0] : opaque(name, args));
+  }
+
+  // x as an earlier argument of the function, or x itself if there is none, and an integer.
+  std::pair<Element, int64_t> split_shift(std::vector<Element>& earlier, const Element& x,
+                                          U64 limit) {
+    for (const Element& base : earlier) {
+      const Element shift = difference(x, base);
+      if (shift.im != 0) continue;
+      if (shift.re <= limit) return {base, static_cast<int64_t>(shift.re)};
+      if (p_ - shift.re <= limit) return {base, -static_cast<int64_t>(p_ - shift.re)};
+    }
+    earlier.push_back(x);
+    return {x, 0};
+  }
+
+  // (x + 1)! = (x + 1) x!
+  std::optional<Element> factorial(const Element& x) {
+    if (!budget_.spend(static_cast<long>(factorials_.size()) + kMaxShift)) return std::nullopt;
+    Element base, value{1, 0};
+    int64_t shift = static_cast<int64_t>(x.re);  // from 0! = 1
+    if (x.im != 0 || x.re > kMaxShift) {
+      std::tie(base, shift) = split_shift(factorials_, x, kMaxShift);
+      value = opaque("factorial", {base});
+    }
+    Element factors{1, 0};
+    for (int64_t k = 1; k <= shift; ++k) factors = product(factors, add_integer(base, k));
+    for (int64_t k = 0; k > shift; --k) factors = product(factors, add_integer(base, k));
+    if (shift >= 0) return product(value, factors);
+    const auto inverse = invert(factors);
+    return inverse ? std::optional(product(value, *inverse)) : std::nullopt;
+  }
+
+  std::optional<Element> binomial(const Element& n, const Element& k) {
+    const auto above = factorial(n), chosen = factorial(k), left = factorial(difference(n, k));
+    const auto inverse = above && chosen && left ? invert(product(*chosen, *left)) : std::nullopt;
+    return inverse ? std::optional(product(*above, *inverse)) : std::nullopt;
+  }
+
+  // floor(x + 1) = floor(x) + 1
+  Element floor(const Element& x) {
+    budget_.spend(static_cast<long>(floors_.size()));
+    const auto [base, shift] = split_shift(floors_, x, U64{1} << 32);
+    return add_integer(opaque("floor", {base}), shift);
+  }
+
+  Element add_integer(const Element& x, int64_t n) const {
+    const U64 residue = n < 0 ? p_ - static_cast<U64>(-n) : static_cast<U64>(n);
+    return {(x.re + residue) % p_, x.im};
+  }
+
+  Element difference(const Element& a, const Element& b) const {
+    return {(a.re + p_ - b.re) % p_, (a.im + p_ - b.im) % p_};
   }
 
   U64 p_, constants_, variables_;
   Budget& budget_;
+  std::vector<Element> factorials_, floors_;  // arguments that lie no integer apart
 };
 
 constexpr int kRounds = 3;

@@ -23,15 +23,9 @@ Ref Parser::parse_factor() {
 Ref Parser::parse_postfix(Ref base) {
   for (int count = 0;; ++count) {
     if (count > kMaxParseDepth) fail("too many signs behind a value");
-    if (take("^")) {
-      if (is("'")) fail("a raised prime");
-      base = make_pow(base, parse_exponent());
-    } else if (is("!")) {
-      ++at_;
-      base = make_function("factorial", {base});
-    } else if (take("%")) {
-      base = make_call("percent", {base});
-    } else if (take("degree")) {
+    if (is("{") && peek(1).kind == Token::kSymbol && peek(1).text == "}") {  // 90{}^\circ
+      at_ += 2;
+    } else if (take("degree") || take_degree_exponent(base)) {
       base = make_call("degree", {base});
       const bool scale = peek().kind == Token::kName && (peek().text == "C" || peek().text == "F");
       if (scale) {
@@ -40,6 +34,13 @@ Ref Parser::parse_postfix(Ref base) {
                       {base->args[0]});
         ++at_;
       }
+    } else if (take("^")) {
+      if (is("'")) fail("a raised prime");
+      base = make_pow(base, parse_exponent());
+    } else if (take("!")) {
+      base = make_function(take("!") ? "factorial2" : "factorial", {base});
+    } else if (take("%")) {
+      base = make_call("percent", {base});
     } else if (is("'") && is_number(base)) {
       const bool inches = peek(1).text == "'";
       at_ += inches ? 2 : 1;
@@ -57,6 +58,21 @@ Ref Parser::parse_postfix(Ref base) {
       return base;
     }
   }
+}
+
+// ^\circ, ^{\circ}; also ^o, if it is no power of a letter.
+bool Parser::take_degree_exponent(const Ref& base) {
+  const size_t start = at_;
+  if (!take("^")) return false;
+  const bool braced = take("{");
+  const bool letter = peek().kind == Token::kName && (peek().text == "o" || peek().text == "O") &&
+                      (peek().upright || base->kind != Kind::kSymbol);
+  if (letter || is("circ") || is("degree")) {
+    ++at_;
+    if (!braced || take("}")) return true;
+  }
+  at_ = start;
+  return false;
 }
 
 Ref Parser::parse_exponent() {
@@ -177,6 +193,11 @@ Ref Parser::parse_name() {
     ++at_;
     if (name.size() > 32) fail("too many primes");
   }
+  if (name == "Gamma" && is("(")) {
+    const std::vector<Ref> args = parse_function_arguments();
+    if (args.size() != 1) fail("Gamma of several arguments");
+    return make_function("factorial", {subtract(args[0], make_number(1))});
+  }
   if (name.size() > 1 && name.back() == '\'' && is("(")) {
     std::vector<Ref> args = parse_function_arguments();
     return make_call("apply:" + name, std::move(args));
@@ -236,6 +257,9 @@ Ref Parser::parse_brackets() {
   if (items.items.size() == 1 && (open == "(") == (close == ")")) {
     const Ref& only = items.items[0];
     if (only->kind == Kind::kList) fail("a list in brackets");
+    if (is_call(only, "atop")) {  // \left( n \atop k \right)
+      return make_function(open == "(" ? "binom" : "stirling1", only->args);
+    }
     return only;
   }
   if (items.joint == "or") fail("alternatives in brackets");
@@ -269,7 +293,7 @@ Ref Parser::parse_between(std::string_view close, const char* function) {
   const bool in_set = in_set_;
   in_set_ = false;
   if (close == "|") ++bars_;
-  const Ref inside = parse_sum();
+  const Ref inside = parse_infix();
   if (close == "|") --bars_;
   in_set_ = in_set;
   expect(close);

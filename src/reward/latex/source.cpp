@@ -98,7 +98,7 @@ std::string clean_source(std::string_view raw) {
   while (view.size() >= 4 && view.substr(0, 2) == "**" && view.substr(view.size() - 2) == "**") {
     view = trim(view.substr(2, view.size() - 4));
   }
-  std::string text = drop_delimiters(to_ascii_latex(view));
+  std::string text = drop_layout(drop_delimiters(to_ascii_latex(view)));
   view = trim(text);
   while (!view.empty() &&
          (view.back() == '.' || view.back() == ',' || view.back() == ';' || view.back() == ':')) {
@@ -107,6 +107,24 @@ std::string clean_source(std::string_view raw) {
     view = trim(view.substr(0, view.size() - 1));
   }
   return std::string(view);
+}
+
+std::optional<std::string> with_upright_unit(std::string_view answer) {
+  const std::string text = clean_source(answer);
+  const size_t unit = text.find_first_not_of(" 0123456789.,+-/");
+  if (unit == std::string::npos || unit < 2 || text[unit - 1] != ' ') return std::nullopt;
+  const std::string_view tail = std::string_view(text).substr(unit);
+  // Letters one by one, with powers, one stroke between two: "m", "m^2", "kg/m^{3}".
+  bool letter_may_follow = true;
+  for (size_t at = 0; at < tail.size(); ++at) {
+    const bool letter = isalpha(static_cast<unsigned char>(tail[at]));
+    if (!letter && std::string_view(" ^{}-/0123456789").find(tail[at]) == std::string::npos) {
+      return std::nullopt;
+    }
+    if (letter && (!letter_may_follow || !is_unit_letter(tail.substr(at, 1)))) return std::nullopt;
+    letter_may_follow = tail[at] == '/' || (tail[at] == ' ' && letter_may_follow);
+  }
+  return text.substr(0, unit) + "\\mathrm{" + std::string(tail) + '}';
 }
 
 }  // namespace slimexx::reward::latex
