@@ -56,11 +56,6 @@ constexpr LayoutCommands kLayoutCommands[] = {
     {kOne, "raisebox raise lower scalebox parbox overset underset stackrel"},
     {kTwo, "resizebox rule fontsize"}};
 
-// Those that arrange formulas and are no object, as a matrix is.
-constexpr std::string_view kLayoutEnvironments =
-    "align align* aligned alignat alignat* alignedat flalign flalign* gather gather* gathered "
-    "equation equation* split multline multline* eqnarray eqnarray* math displaymath center";
-
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 template <typename Visit>
@@ -82,12 +77,6 @@ const HiddenArguments* find_layout_command(std::string_view name) {
   }();
   const auto it = kAll.find(name);
   return it == kAll.end() ? nullptr : &it->second;
-}
-
-bool is_layout_environment(std::string_view name) {
-  bool found = false;
-  for_each_name(kLayoutEnvironments, [&](std::string_view one) { found |= one == name; });
-  return found;
 }
 
 // Length of the dimension ("-2pt", "1.5 em") that begins the text, or 0.
@@ -121,25 +110,18 @@ class LayoutDropper {
   char peek(size_t ahead = 0) const {
     return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
   }
-  bool in_layout() const { return !environments_.empty() && environments_.back(); }
-
   void step() {
-    if (peek() == '&' && in_layout()) {
-      out_ += ' ';
-      ++at_;
-    } else if (peek() != '\\') {
+    if (peek() != '\\') {
       out_ += text_[at_++];
     } else if (is_letter(peek(1))) {
       command();
-    } else if (peek(1) == '\\' && !environments_.empty()) {
-      at_ += 2;
-      out_ += in_layout() ? "\\quad " : "\\\\";
-      if (peek() == '[' && dimension_length(text_.substr(at_ + 1)) > 0) skip_options();
-    } else if (peek(1) == '\\' && is_letter(peek(2))) {
+    } else if (peek(1) == '\\' && is_letter(peek(2)) && environments_ == 0) {
       ++at_;  // doubly escaped
     } else {
+      const bool row = peek(1) == '\\';
       out_ += text_.substr(at_, 2);
       at_ = std::min(at_ + 2, text_.size());
+      if (row && peek() == '[' && dimension_length(text_.substr(at_ + 1)) > 0) skip_options();
     }
   }
 
@@ -157,8 +139,6 @@ class LayoutDropper {
       if (hidden->options) skip_options();
       for (int k = 0; k < hidden->count; ++k) skip_argument();
       out_ += ' ';
-    } else if (name == "begin" || name == "end") {
-      environment(begin, name == "begin");
     } else if (name == "underbrace" || name == "overbrace") {
       if (peek() == '{') at_ends_.push_back({group_end(at_), ""});
     } else if (name == "above" || name.ends_with("withdelims")) {
@@ -176,6 +156,7 @@ class LayoutDropper {
       skip_options();
       out_ += "\\mathrm";
     } else {
+      environments_ += name == "begin" ? 1 : name == "end" ? -1 : 0;
       out_ += text_.substr(begin, at_ - begin);
     }
   }
@@ -221,24 +202,6 @@ class LayoutDropper {
       at_ = std::min(text_.size(), at_ + (peek() == '\\' ? 2 : 1));
     }
     return text_.substr(begin, at_ - begin);
-  }
-
-  void environment(size_t begin, bool opens) {
-    skip_blanks();
-    std::string_view name = peek() == '{' ? skip_argument() : std::string_view();
-    if (name.size() >= 2) name = name.substr(1, name.size() - 2);
-    const bool layout = is_layout_environment(name);
-    if (opens) {
-      environments_.push_back(layout);
-      if (name.starts_with("alignat") || name == "alignedat") skip_argument();
-    } else if (!environments_.empty()) {
-      environments_.pop_back();
-    }
-    if (layout) {
-      out_ += ' ';
-    } else {
-      out_ += text_.substr(begin, at_ - begin);
-    }
   }
 
   // What follows a group: \underbrace{12}_{a note}, \SI{12}{\meter}.
@@ -287,8 +250,8 @@ class LayoutDropper {
   std::string_view text_;
   std::string out_;
   size_t at_ = 0;
-  std::vector<GroupEnd> at_ends_;   // innermost last
-  std::vector<bool> environments_;  // those that are open: is it one of layout?
+  std::vector<GroupEnd> at_ends_;  // innermost last
+  int environments_ = 0;
 };
 
 }  // namespace

@@ -464,27 +464,53 @@ bool is_separator(const Token& token) {
          std::find(std::begin(kMarks), std::end(kMarks), token.text) != std::end(kMarks);
 }
 
-// \quad between two answers is a comma; beside any other separator it is a space. The braces of
-// \mathop{\rm lcm} are dropped.
-void settle(std::vector<Token>& tokens) {
-  auto is = [&](size_t i, std::string_view symbol) {
-    return i < tokens.size() && tokens[i].kind == Token::kSymbol && tokens[i].text == symbol;
-  };
+bool is_symbol(const Token& token, std::string_view text) {
+  return token.kind == Token::kSymbol && token.text == text;
+}
+
+// The braces of {{x}}, and those of one function or sign where they are no script: {=}, {\rm lcm}.
+void drop_spare_braces(std::vector<Token>& tokens) {
+  std::vector<size_t> open, close(tokens.size(), 0);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (is_symbol(tokens[i], "{")) open.push_back(i);
+    if (!is_symbol(tokens[i], "}") || open.empty()) continue;
+    close[open.back()] = i;
+    open.pop_back();
+  }
+  std::vector<bool> spare(tokens.size(), false);
+  for (size_t i = 0; i + 2 < tokens.size(); ++i) {
+    if (close[i] == 0) continue;
+    const Token& inside = tokens[i + 1];
+    static constexpr std::string_view kSigns[] = {"=",  "<", ">", "<=", ">=", "!=", "~",
+                                                  "in", "+", "-", "*",  "/",  ","};
+    const bool sign =
+        inside.kind == Token::kSymbol &&
+        std::find(std::begin(kSigns), std::end(kSigns), inside.text) != std::end(kSigns);
+    const bool function = inside.kind == Token::kCommand && is_function(inside.text);
+    const bool script = i > 0 && (is_symbol(tokens[i - 1], "^") || is_symbol(tokens[i - 1], "_"));
+    const bool alone = close[i] == i + 2 && !script && (sign || function);
+    const bool twice = close[i + 1] > 0 && close[i] == close[i + 1] + 1;
+    if (alone || twice) spare[i] = spare[close[i]] = true;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!spare[i]) std::swap(tokens[kept++], tokens[i]);
+  }
+  tokens.resize(kept);
+}
+
+// \quad between two answers is a comma; beside any other separator it is a space.
+void settle_quads(std::vector<Token>& tokens) {
   std::vector<Token> out;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (is(i, "{") && is(i + 2, "}") && tokens[i + 1].kind == Token::kCommand &&
-        is_function(tokens[i + 1].text)) {
-      out.push_back(std::move(tokens[i + 1]));
-      i += 2;
-    } else if (!is(i, "quad")) {
+    if (!is_symbol(tokens[i], "quad")) {
       out.push_back(std::move(tokens[i]));
-    } else {
-      const Token& next = tokens[i + 1];
-      const bool spare = out.empty() || is_separator(out.back()) || is_separator(next) ||
-                         next.kind == Token::kWord || next.text == ")" ||
-                         out.back().kind == Token::kWord || is(i + 1, "quad");
-      if (!spare) out.push_back({Token::kSymbol, ",", "", true});
+      continue;
     }
+    const bool spare = out.empty() || is_separator(out.back()) || is_separator(tokens[i + 1]) ||
+                       tokens[i + 1].kind == Token::kWord || tokens[i + 1].text == ")" ||
+                       out.back().kind == Token::kWord;
+    if (!spare) out.push_back({Token::kSymbol, ",", "", true});
   }
   tokens = std::move(out);
 }
@@ -494,7 +520,8 @@ void settle(std::vector<Token>& tokens) {
 std::vector<Token> tokenize(std::string_view text, CommaMode mode, bool* mode_used) {
   Lexer lexer(clean_source(text), mode);
   std::vector<Token> tokens = lexer.run();
-  settle(tokens);
+  drop_spare_braces(tokens);
+  settle_quads(tokens);
   if (mode_used) *mode_used = lexer.mode_used();
   return tokens;
 }

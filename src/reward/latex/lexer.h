@@ -45,8 +45,8 @@ std::string clean_source(std::string_view text);
 // that the letters are no variables may read the answer so.
 std::optional<std::string> with_upright_unit(std::string_view answer);
 
-// Without sizes, colours, spaces, numbers of formulas and environments that arrange lines. The
-// lines that they arrange are parted by \quad; variants of \over and \choose become these.
+// Without sizes, colours, spaces and numbers of formulas. Variants of \over, \choose and \frac
+// become these.
 std::string drop_layout(std::string_view text);
 
 }  // namespace slimexx::reward::latex

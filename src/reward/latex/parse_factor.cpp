@@ -25,7 +25,7 @@ Ref Parser::parse_postfix(Ref base) {
     if (count > kMaxParseDepth) fail("too many signs behind a value");
     if (is("{") && peek(1).kind == Token::kSymbol && peek(1).text == "}") {  // 90{}^\circ
       at_ += 2;
-    } else if (take("degree") || take_degree_exponent(base)) {
+    } else if (take("degree") || (is_number(base) && take("circ")) || take_degree_exponent(base)) {
       base = make_call("degree", {base});
       const bool scale = peek().kind == Token::kName && (peek().text == "C" || peek().text == "F");
       if (scale) {
@@ -110,6 +110,12 @@ Ref Parser::parse_group_value() {
   bars_ = bars;
   in_set_ = in_set;
   expect("}");
+  // Of \frac{180^\circ}{7} the sign goes on to the quotient.
+  for (const char* mark : {"degree", "percent"}) {
+    const bool marked = value->kind == Kind::kQuantity &&
+                        value->name == (mark[0] == 'd' ? std::string("degree") : std::string("%"));
+    if (marked) return make_call(mark, {value->args[0]});
+  }
   return value;
 }
 
@@ -157,7 +163,7 @@ Ref Parser::parse_number() {
   return token.text.find('.') == std::string::npos ? parse_mixed_number(number) : number;
 }
 
-// 1\frac{2}{3} and "1 2/3": an integer before a proper fraction of integers.
+// 1\frac{2}{3}, 1{2\over3} and "1 2/3": an integer before a proper fraction of integers.
 Ref Parser::parse_mixed_number(const Ref& whole) {
   const size_t start = at_;
   auto proper = [](const Ref& top, const Ref& bottom) {
@@ -171,6 +177,11 @@ Ref Parser::parse_mixed_number(const Ref& whole) {
         top && (is("{") || peek().kind == Token::kNumber) ? parse_argument() : nullptr;
     if (bottom && proper(top, bottom))
       return make_number(whole->value + top->value / bottom->value);
+  } else if (is("{") && peek(1).kind == Token::kNumber && peek(2).text == "over") {
+    const Ref fraction = parse_group_value();
+    if (is_number(fraction) && fraction->value > 0 && fraction->value < 1) {
+      return make_number(whole->value + fraction->value);
+    }
   } else if (peek().kind == Token::kNumber && peek().space_before && peek(1).text == "/" &&
              peek(2).kind == Token::kNumber) {
     const auto top = parse_decimal(peek().text), bottom = parse_decimal(peek(2).text);
@@ -276,7 +287,9 @@ Ref Parser::parse_set() {
   Items items = parse_items();
   in_set_ = false;
   Ref set;
-  if (items.items.size() == 1 && (take("|") || take(":"))) {
+  if (items.items.size() == 1 && is_call(items.items[0], "atop")) {  // \{ n \atop k \}
+    set = make_function("stirling2", items.items[0]->args);
+  } else if (items.items.size() == 1 && (take("|") || take(":"))) {
     const Ref condition = join_items(parse_items());
     set = make_call("such_that", {items.items[0], condition});
   } else {

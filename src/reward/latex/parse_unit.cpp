@@ -47,6 +47,11 @@ std::optional<std::string> Parser::scan_unit(size_t& at, size_t limit) const {
     if (token().kind == Token::kWord || token().kind == Token::kName) {
       unit += ' ' + token().text;
       ++at;
+    } else if (take("(") || take("[") ||
+               (is_symbol_token(token(), "{") && token(1).kind != Token::kNumber && take("{"))) {
+      ++brackets;
+    } else if (brackets > 0 && (take(")") || take("]") || take("}"))) {
+      --brackets;
     } else if (take("^") || take("{")) {
       const bool braced = is_symbol_token(tokens_[at - 1], "{") || take("{");
       const bool negative = take("-");
@@ -58,10 +63,6 @@ std::optional<std::string> Parser::scan_unit(size_t& at, size_t limit) const {
       unit += ' ' + tokens_[at - 1].text;
     } else if (take("degree")) {
       unit += " degree";
-    } else if (take("(")) {
-      ++brackets;
-    } else if (brackets > 0 && take(")")) {
-      --brackets;
     } else if (fraction == 0 && token().kind == Token::kCommand && token().text == "frac" &&
                is_symbol_token(token(1), "{")) {
       at += 2;
@@ -89,11 +90,19 @@ bool Parser::at_unit() const {
     return token.kind == Token::kName && upright && is_unit_letter(token.text);
   };
   const Token& first = peek();
+  auto is_group = [&](size_t ahead) {
+    const Token& open = peek(ahead);
+    const Token& inside = peek(ahead + 1);
+    const bool bracket = is_symbol_token(open, "(") || is_symbol_token(open, "[");
+    if (!bracket && !is_symbol_token(open, "{")) return false;
+    if (inside.kind != Token::kWord) return is_letter(inside);
+    return bracket ? is_known_unit(canonical_unit(inside.text)) : !is_connective(inside.text);
+  };
   const bool fraction = first.kind == Token::kCommand && first.text == "frac" &&
-                        is_symbol_token(peek(1), "{") &&
-                        (peek(2).kind == Token::kWord || is_letter(peek(2)));
-  const bool micro = first.kind == Token::kName && first.text == "mu" && is_letter(peek(1));
-  if (!fraction && !micro && !is_letter(first)) return false;
+                        is_symbol_token(peek(1), "{") && is_group(1);
+  const bool prefix = first.kind == Token::kName && is_letter(peek(1)) &&
+                      (first.text == "mu" || (peek(1).text == "Omega" && first.upright));
+  if (!fraction && !prefix && !is_group(0) && !is_letter(first)) return false;
   if (at_ == 0 || (tokens_[at_ - 1].kind == Token::kName && tokens_[at_ - 1].upright)) return false;
   size_t end = at_;
   if (!scan_unit(end, kMaxUnitTokens)) return false;
@@ -103,14 +112,16 @@ bool Parser::at_unit() const {
   });
 }
 
-// 2.5 million, 3 dozen. "5 score" may also be a word about points: only alone it is 100.
+// 2.5 million, 3 dozen. "5 score" may also be a word about points: only alone it is a number.
 Ref Parser::take_magnitudes(Ref value) {
-  while (peek().kind == Token::kWord) {
-    const auto magnitude = magnitude_of(peek().text);
-    const bool alone = ends_item(peek(1));
-    if (!magnitude || ((peek().text == "score" || peek().text == "gross") && !alone)) break;
+  for (;;) {
+    const bool braced = is("{") && is_symbol_token(peek(2), "}");  // {\rm million}
+    const Token& word = peek(braced ? 1 : 0);
+    const auto magnitude = word.kind == Token::kWord ? magnitude_of(word.text) : std::nullopt;
+    const bool alone = ends_item(peek(braced ? 3 : 1));
+    if (!magnitude || ((word.text == "score" || word.text == "gross") && !alone)) break;
     value = make_mul({value, make_number(*magnitude)});
-    ++at_;
+    at_ += braced ? 3 : 1;
   }
   return value;
 }

@@ -274,6 +274,7 @@ bool Parser::starts_factor() const {
       return !token.text.starts_with("end:") && !at_unit();
     case Token::kSymbol:
       if (token.text == "|") return bars_ == 0 && !in_set_;
+      if (at_unit()) return false;
       return token.text == "(" || token.text == "[" || token.text == "{" || token.text == "\\{" ||
              token.text == "lfloor" || token.text == "lceil" || token.text == "sci";
     default:

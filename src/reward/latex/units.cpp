@@ -136,16 +136,20 @@ class UnitReader {
       next_ = 3;
     } else if (lower == "squared" || lower == "cubed") {
       raise(lower == "squared" ? 1 : 2);
-    } else if (const auto prefix = std::find_if(std::begin(kPrefixes), std::end(kPrefixes),
-                                                [&](const Prefix& one) {
-                                                  return one.name == lower ||
-                                                         (lower == "mu" && one.letter == lower);
-                                                });
-               prefix != std::end(kPrefixes)) {  // \kilo\gram, \mu\text{m}
+    } else if (const Prefix* prefix =
+                   lone_prefix(text)) {  // \kilo\gram, \mu\text{m}, \text{k}\Omega
       prefix_ = prefix->name;
     } else {
       add(text);
     }
+  }
+
+  static const Prefix* lone_prefix(std::string_view text) {
+    const auto prefix =
+        std::find_if(std::begin(kPrefixes), std::end(kPrefixes), [&](const Prefix& one) {
+          return one.name == text || (one.letter == text && spellings().count(text) == 0);
+        });
+    return prefix == std::end(kPrefixes) ? nullptr : prefix;
   }
 
   void add(std::string_view text) {
