@@ -63,6 +63,8 @@ std::optional<std::string> Parser::scan_unit(size_t& at, size_t limit) const {
       unit += ' ' + tokens_[at - 1].text;
     } else if (take("degree")) {
       unit += " degree";
+    } else if (!unit.empty() && take(".")) {  // sq. ft.
+      continue;
     } else if (fraction == 0 && token().kind == Token::kCommand && token().text == "frac" &&
                is_symbol_token(token(1), "{")) {
       at += 2;
