@@ -27,7 +27,16 @@ std::vector<Json> read_lines(const std::string& path) {
   return rows;
 }
 
-std::vector<Json> own_cases() { return read_lines(test_data_path("reward/math.jsonl")); }
+std::vector<Json> own_cases() {
+  std::vector<Json> all;
+  for (const char* name : {"math", "latex_degrees", "latex_functions", "latex_infix",
+                           "latex_layout", "latex_magnitudes", "latex_mixed", "latex_units"}) {
+    for (Json& row : read_lines(test_data_path("reward/" + std::string(name) + ".jsonl"))) {
+      all.push_back(std::move(row));
+    }
+  }
+  return all;
+}
 
 Grade grade(const std::string& label, const std::string& response) {
   RewardInput input;
@@ -52,7 +61,7 @@ TEST(Math, PairsCompareAsListedInBothDirections) {
     EXPECT_TRUE(compare_answers(prediction, prediction).equal) << prediction;
     ++pairs;
   }
-  EXPECT_GT(pairs, 300);
+  EXPECT_GT(pairs, 1400);
 }
 
 // Equal sets of sums, so ordered that they take more steps than there are: that is no 0.
@@ -240,6 +249,16 @@ TEST(Math, HostileInputEndsSoon) {
                                           repeat("\\", 100000),
                                           "\\pm1" + repeat("\\pm1", 50),
                                           repeat("\\begin{pmatrix}", 1000),
+                                          repeat("\\color{", 10000),
+                                          repeat("\\underbrace{", 1500) + repeat("}_{1}", 1500),
+                                          repeat("\\SI{", 4000) + repeat("}", 4000),
+                                          repeat("{\\rm ", 3000) + "m",
+                                          "1" + repeat("\\text{m}", 2500) + "=",
+                                          repeat("{1\\over ", 1500) + "2" + repeat("}", 1500),
+                                          repeat("{64 \\brack 32}", 400),
+                                          repeat("{", 3000) + "1" + repeat("}", 3000),
+                                          repeat("\\max(a,", 90) + "b" + repeat(")", 90),
+                                          "n!" + repeat("(n+1)!", 900),
                                           repeat("\\{", 5000),
                                           repeat("[1,2]\\cup", 900) + "[1,2]",
                                           repeat("\\sqrt{1+", 90) + "x" + repeat("}", 90),
