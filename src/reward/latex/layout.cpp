@@ -141,6 +141,10 @@ class LayoutDropper {
       out_ += ' ';
     } else if (name == "underbrace" || name == "overbrace") {
       if (peek() == '{') at_ends_.push_back({group_end(at_), ""});
+    } else if (name == "not") {
+      skip_blanks();
+      out_ += peek() == '=' ? "\\neq " : "\\not ";
+      at_ += peek() == '=';
     } else if (name == "above" || name.ends_with("withdelims")) {
       infix(name);
     } else if (name == "genfrac") {

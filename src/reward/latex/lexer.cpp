@@ -35,6 +35,11 @@ bool is_proper_fraction(std::string_view text) {
   return bottom.size() > 3 || (bottom.size() == 3 && bottom > top);
 }
 
+// Letters in the style of variables, vectors and matrices are no units.
+bool is_slanted(std::string_view command) {
+  return command == "mathit" || command == "it" || command == "bf";
+}
+
 class Lexer {
  public:
   Lexer(std::string text, CommaMode mode) : text_(std::move(text)), mode_(mode) {}
@@ -307,7 +312,7 @@ class Lexer {
     const bool braced = peek() == '{', whole_group = braced || is_text_switch(command);
     if (!whole_group && (!is_letter(peek()) || is_letter(peek(1)))) return;
     const bool outer_text = std::exchange(in_text_, true);
-    const bool outer_upright = std::exchange(upright_, command != "mathit" && command != "it");
+    const bool outer_upright = std::exchange(upright_, !is_slanted(command));
     if (braced) ++at_;
     if (whole_group) {
       lex_group_of_text();

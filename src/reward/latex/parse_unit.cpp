@@ -1,6 +1,4 @@
 // What stands behind a value: units, words that multiply it, percent and degree signs.
-#include <algorithm>
-
 #include "reward/latex/parser.h"
 #include "reward/latex/words.h"
 
@@ -88,7 +86,7 @@ std::string Parser::take_unit() {
 
 bool Parser::at_unit() const {
   auto is_letter = [](const Token& token) {
-    const bool upright = token.upright || (token.text == "Omega" && token.space_before);
+    const bool upright = token.upright || token.text == "Omega";
     return token.kind == Token::kName && upright && is_unit_letter(token.text);
   };
   const Token& first = peek();
@@ -105,13 +103,17 @@ bool Parser::at_unit() const {
   const bool prefix = first.kind == Token::kName && is_letter(peek(1)) &&
                       (first.text == "mu" || (peek(1).text == "Omega" && first.upright));
   if (!fraction && !prefix && !is_group(0) && !is_letter(first)) return false;
+  if (first.text == "Omega" && !first.space_before) return false;
   if (at_ == 0 || (tokens_[at_ - 1].kind == Token::kName && tokens_[at_ - 1].upright)) return false;
   size_t end = at_;
   if (!scan_unit(end, kMaxUnitTokens)) return false;
-  return std::all_of(&tokens_[at_], &tokens_[end], [](const Token& token) {
-    return token.kind != Token::kName || token.upright || token.text == "mu" ||
-           token.text == "Omega";
-  });
+  // "12 m of a rope" may have any letters after its first word.
+  for (size_t k = at_; k < end && tokens_[k].kind != Token::kWord; ++k) {
+    const bool variable =
+        tokens_[k].kind == Token::kName && !is_letter(tokens_[k]) && !(k == at_ && prefix);
+    if (variable) return false;
+  }
+  return true;
 }
 
 // 2.5 million, 3 dozen. "5 score" may also be a word about points: only alone it is a number.
