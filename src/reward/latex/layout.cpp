@@ -29,18 +29,22 @@ constexpr LayoutCommands kLayoutCommands[] = {
     // sizes and styles
     {kNone, "tiny Tiny scriptsize footnotesize small SMALL normalsize large Large LARGE huge Huge"},
     {kNone, "displaystyle textstyle scriptstyle scriptscriptstyle displaymath limits nolimits"},
-    {kNone, "displaylimits normalfont selectfont boldmath unboldmath bfseries mdseries itshape"},
+    {kNone,
+     "normalcolor displaylimits normalfont selectfont boldmath unboldmath bfseries mdseries "
+     "itshape"},
     {kNone, "slshape scshape upshape rmfamily sffamily ttfamily em cal centering raggedright"},
     {kNone, "mathbf boldsymbol bm pmb bold mathcal mathfrak frak mathscr mathnormal mathbfit"},
     {kNone, "mathbfup mathbfsf symbf symit symrm symup symsf mathbin mathrel mathop mathord"},
     {kNone, "mathopen mathclose mathpunct mathinner ensuremath cramped"},
     // boxes, lines and arrows around or above what they hold
     {kNone, "boxed fbox Aboxed underline underbar uline vec overrightarrow mathllap mathrlap"},
-    {kNone, "mathclap llap rlap clap vcenter"},
-    {kOptions, "smash makebox framebox bbox num numprint"},
+    {kNone, "mathclap llap rlap clap vcenter ovalbox Ovalbox shadowbox doublebox uuline uwave"},
+    {kNone, "hl ul"},
+    {kOptions, "smash makebox framebox bbox tcbhighmath num numprint"},
     // spaces and line breaks
     {kNone, "space thinspace medspace thickspace enspace enskip negthinspace negmedspace"},
-    {kNone, "negthickspace nobreakspace hfil hfill hss vfill hline newline linebreak nolinebreak"},
+    {kNone, "negthickspace nobreakspace hfil hfill hss vfill hrulefill dotfill hline newline"},
+    {kOptions, "linebreak nolinebreak"},
     {kNone, "break nobreak allowbreak par indent noindent smallskip medskip bigskip null strut"},
     {kNone, "mathstrut relax nonumber notag protect leavevmode ignorespaces unskip"},
     {kOne, "hspace vspace mspace hskip vskip mskip kern mkern phantom hphantom vphantom"},
@@ -49,7 +53,7 @@ constexpr LayoutCommands kLayoutCommands[] = {
     {kOne, "htmlClass htmlId htmlStyle htmlData"},
     {kNone, "therefore checkmark qed qedsymbol qedhere blacksquare"},
     // colours; Khan Academy's commands are the colours' names
-    {kOne, "color textcolor mathcolor colorbox pagecolor"},
+    {kOne, "color textcolor mathcolor colorbox pagecolor mathversion fontfamily fontseries"},
     {kTwo, "fcolorbox"},
     {kNone, "red blue green orange purple pink gray teal gold maroon"},
     // what is moved or scaled; notes above and below it
@@ -141,6 +145,8 @@ class LayoutDropper {
       out_ += ' ';
     } else if (name == "underbrace" || name == "overbrace") {
       if (peek() == '{') at_ends_.push_back({group_end(at_), ""});
+    } else if (name == "eqno" || name == "leqno") {
+      at_ = text_.size();
     } else if (name == "not") {
       skip_blanks();
       out_ += peek() == '=' ? "\\neq " : "\\not ";

@@ -133,9 +133,13 @@ Ref Parser::parse_primary() {
     default:
       fail(token.kind == Token::kEnd ? "ends too early" : "unexpected word '" + token.text + "'");
   }
+  if (token.text == "_" || token.text == "^") return parse_prescript();
   if (token.text == "{") {
-    if (peek(1).kind == Token::kSymbol && peek(1).text == "}") fail("empty braces");
-    return parse_group_value();
+    const bool empty = peek(1).kind == Token::kSymbol && peek(1).text == "}";
+    if (!empty) return parse_group_value();
+    at_ += 2;
+    if (is("_") || is("^")) return parse_prescript();
+    fail("empty braces");
   }
   if (token.text == "(" || token.text == "[" || token.text == "<<") return parse_brackets();
   if (token.text == "\\{") return parse_set();
@@ -144,6 +148,20 @@ Ref Parser::parse_primary() {
   if (token.text == "lceil") return parse_between("rceil", "ceil");
   if (token.text == "sci") return parse_number();
   fail("unexpected '" + token.text + "'");
+}
+
+// _nC_k and ^nC_k are binomials; with P, k are put in order.
+Ref Parser::parse_prescript() {
+  ++at_;
+  const Ref n = parse_argument();
+  const bool chosen = peek().text == "C", ordered = peek().text == "P";
+  if (peek().kind != Token::kName || !(chosen || ordered) || peek(1).text != "_") {
+    fail("a script of nothing");
+  }
+  at_ += 2;
+  const Ref k = parse_argument();
+  if (chosen) return make_function("binom", {n, k});
+  return divide(make_function("factorial", {n}), make_function("factorial", {subtract(n, k)}));
 }
 
 Ref Parser::parse_number() {

@@ -80,6 +80,7 @@ class Parser {
   Ref parse_argument();     // of \frac, ^, \sqrt: a group or one token
   Ref parse_group_value();  // {...} as one value
   Ref parse_primary();
+  Ref parse_prescript();
   Ref parse_number();
   Ref parse_mixed_number(const Ref& whole);
   Ref parse_name();

@@ -31,13 +31,13 @@ constexpr UnitNames kUnitNames[] = {{"meter", "m metre"}, {"gram", "g gm"},
                                     {"ounce", "oz"},      {"gallon", "gal"},
                                     {"acre", ""},         {"hectare", "ha"},
                                     {"hour", "h hr"},     {"minute", "min"},
-                                    {"day", ""},          {"week", ""},
+                                    {"day", "d"},         {"week", ""},
                                     {"month", ""},        {"year", "yr"},
                                     {"dollar", "USD"},    {"cent", ""},
                                     {"euro", "EUR"},      {"yen", ""},
                                     {"rupee", ""},        {"degree", ""},
                                     {"celsius", ""},      {"radian", "rad"},
-                                    {"unit", ""},         {"%", ""},
+                                    {"unit", "u"},        {"%", ""},
                                     {"mile/hour", "mph"}, {"kilometer/hour", "kmh kph kmph"}};
 
 struct Prefix {
