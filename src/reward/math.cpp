@@ -10,9 +10,10 @@ Grade grade_math(const RewardInput& input) {
   const auto answer = extract_answer(input.response);
   if (label.empty()) return failed_grade("the label is empty", answer.value_or(""));
   if (!answer) {
-    grade.reason = "the response gives no answer, or was cut off inside its last \\boxed";
+    grade.reason =
+        "the response gives no answer, or was cut off inside its thought or last \\boxed";
   } else {
-    const Equality equality = compare_answers(label, *answer);
+    const Equality equality = compare_answers(label, *answer, {.equations_name_values = true});
     if (equality.undecided) return failed_grade(equality.reason, *answer);
     grade.reward = equality.equal ? 1 : 0;
     grade.reason = equality.reason;

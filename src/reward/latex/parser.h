@@ -57,6 +57,9 @@ class Parser {
   Ref with_unit(Ref value);
   std::string take_unit();
   Ref parse_relation();
+  Ref parse_side();  // of a relation
+  Ref with_early_unit(Ref side);
+  bool at_bracketed_approximation() const;
   std::string take_relation_symbol();
   Ref parse_set_operations();
   Ref parse_ratio();
@@ -64,6 +67,13 @@ class Parser {
   Ref parse_signed_term();
   Ref parse_term();
   bool starts_factor() const;
+
+  // parse_head.cpp
+  Ref parse_head();  // "p(x)" of "p(x) = ..."; null, and nothing read, where no definition begins
+  Ref parse_plain_derivative();
+  std::optional<std::string> head_name();
+  std::vector<Ref> head_parameters();
+  bool is_called_later(const std::string& name) const;
 
   // parse_factor.cpp
   Ref parse_factor();
