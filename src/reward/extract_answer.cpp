@@ -109,21 +109,16 @@ std::string_view strip_emphasis(std::string_view text) {
   return text.substr(begin, end + 1 - begin);
 }
 
-// Is the gap between two plain values only "," or "and"?
+// Is the gap between two plain values only "," or "and", or one word and that: "10 apples and "?
 bool is_plain_joint(std::string_view gap) {
-  bool mark = false;
-  for (size_t at = 0; at < gap.size(); ++at) {
-    if (gap[at] == ' ') continue;
-    if (gap[at] == ',' || gap[at] == ';' || gap[at] == '&') {
-      mark = true;
-      continue;
-    }
-    const bool connective = gap.substr(at, 4) == "and " || gap.substr(at, 3) == "or ";
-    if (!connective) return false;
-    mark = true;
-    at += gap[at] == 'a' ? 2 : 1;
-  }
-  return mark;
+  gap = trim(gap);
+  size_t word = 0;
+  while (word < gap.size() && is_letter(gap[word])) ++word;
+  const std::string_view first = gap.substr(0, word);
+  const bool counted = first != "and" && first != "or";
+  const std::string_view joint = trim(counted ? gap.substr(word) : gap);
+  if (joint == "and" || joint == "or" || joint == ", and" || joint == ", or") return true;
+  return !(counted && word > 0) && (joint == "," || joint == ";" || joint == "&");
 }
 
 // The last value of a text, with those before it that belong to the same list. Null where it

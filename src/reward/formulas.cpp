@@ -33,10 +33,11 @@ class Closer {
   bool none_ = false;
 };
 
-bool is_money(std::string_view inside) {
-  return !inside.empty() && is_digit(inside[0]) &&
-         std::count(inside.begin(), inside.end(), ' ') > 2 && inside.find('\\') == kNone &&
-         inside.find('=') == kNone;
+// Is what stands between two dollars a sum of money: "$5 for the pen and $", "$40 + $" before 24?
+bool is_money(std::string_view inside, char after) {
+  if (inside.empty() || !is_digit(inside[0])) return false;
+  return is_digit(after) || (std::count(inside.begin(), inside.end(), ' ') > 2 &&
+                             inside.find('\\') == kNone && inside.find('=') == kNone);
 }
 
 struct Delimiter {
@@ -71,8 +72,10 @@ std::vector<Span> find_formulas(std::string_view text) {
       continue;
     }
     const size_t begin = at + found->open.size(), end = found->close.find(begin);
-    if (end == kNone || is_money(text.substr(begin, end - begin))) continue;
+    if (end == kNone) continue;
     const size_t stop = end + found->close.size();
+    const char after = stop < text.size() ? text[stop] : ' ';
+    if (text[at] == '$' && is_money(text.substr(begin, end - begin), after)) continue;
     if (found->environment) {
       spans.push_back({at, at, stop, stop});
     } else if (end > begin) {

@@ -1,9 +1,11 @@
 #include "reward/plain_math.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "reward/plain_pieces.h"
+#include "reward/text_scan.h"
 #include "slimexx/base/strings.h"
 
 namespace slimexx::reward {
@@ -56,7 +58,9 @@ class RunBuilder {
  private:
   void add_word(const std::string& word) {
     close();
-    words_since_negation_ = is_negation(word) ? 0 : words_since_negation_ + 1;
+    const bool share = word == "of" && last_word_ == "out";  // 6 marbles out of 10
+    words_since_negation_ = share || is_negation(word) ? 0 : words_since_negation_ + 1;
+    last_word_ = word;
   }
 
   void add_operand(const Piece& piece) {
@@ -109,7 +113,8 @@ class RunBuilder {
       if (run_.latex.empty()) pending_.clear();
       return;
     }
-    const bool name = pieces_ == 1 && last_.latex.size() <= 8 && !last_.number && run_.name.empty();
+    const bool name = pieces_ == 1 && last_.latex.size() <= 8 && run_.name.empty() &&
+                      std::none_of(last_.latex.begin(), last_.latex.end(), is_digit);
     if (name) {
       run_.name = last_.latex;
       run_.formula = run_.value_ = false;
@@ -170,9 +175,9 @@ class RunBuilder {
   Piece last_;
   int pieces_ = 0;
   bool operand_last_ = false, space_ = false;
+  std::string last_word_;
   int words_since_negation_ = kNegationReach + 1;
 };
-
 }  // namespace
 
 std::vector<MathRun> find_math(std::string_view text) {

@@ -103,6 +103,8 @@ Labelled strip_label(const Ref& node) {
   const Ref value = reversed ? node->args[0] : tail_of(*node, last);
   if (!is_label(label) || mentions(value, label)) return plain;
   if (node->ops[0] == "~" && is_symbol(label, "e")) return plain;  // e \approx 2.718
+  // "Sum = 5 + 7 = 13" goes by named_value, which looks at the whole chain.
+  if (label->kind == Kind::kText && last > 1) return plain;
   // x = y = 2 says more than y = 2.
   for (size_t k = 1; k < last; ++k) {
     if (is_label(node->args[k])) return plain;
