@@ -36,9 +36,12 @@ struct Equality {
   std::string reason;
   bool undecided = false;  // not equal so far, and the step limit was reached
 };
-// `converts_units`: 0.5 equals 50\%, and pi/4 equals 45^\circ, as 50 and 45 do.
+struct EqualityRules {
+  bool converts_units = true;          // 0.5 equals 50\%, and pi/4 equals 45^\circ, as 50 and 45 do
+  bool equations_name_values = false;  // m + n = 293 answers 293 (named_value in latex/forms.h)
+};
 Equality compare_answers(std::string_view gold, std::string_view prediction,
-                         bool converts_units = true);
+                         const EqualityRules& rules = {});
 
 // extract_answer.cpp: the final answer in free text: last \boxed{}, "answer is ...", "####", last
 // formula, last number; nullopt if nothing answers.

@@ -23,12 +23,14 @@ Grade grade_math(const RewardInput& input) {
   const auto answer = extract_answer(input.response);
   if (label.empty()) return failed_grade("the label is empty", answer.value_or(""));
   if (!answer) {
-    grade.reason = "the response gives no answer, or was cut off inside its last \\boxed";
+    grade.reason =
+        "the response gives no answer, or was cut off inside its thought or last \\boxed";
   } else {
-    Equality equality = compare_answers(label, *answer);
+    constexpr EqualityRules kRules{.equations_name_values = true};
+    Equality equality = compare_answers(label, *answer, kRules);
     if (!equality.equal && !has_letters(label)) {
       if (const auto upright = latex::with_upright_unit(*answer)) {
-        equality = compare_answers(label, *upright);
+        equality = compare_answers(label, *upright, kRules);
       }
     }
     if (equality.undecided) return failed_grade(equality.reason, *answer);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "reward/latex/lexer.h"
+#include "reward/latex/words.h"
 
 namespace slimexx::reward::latex {
 namespace {
@@ -265,6 +266,11 @@ class LayoutDropper {
 };
 
 }  // namespace
+
+bool is_layout(std::string_view command) {
+  const HiddenArguments* hidden = find_layout_command(command);
+  return hidden && hidden->count == 0;
+}
 
 std::string drop_layout(std::string_view text) { return LayoutDropper(text).run(); }
 

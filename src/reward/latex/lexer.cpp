@@ -371,6 +371,10 @@ class Lexer {
       emit(Token::kSymbol, run);
     } else if (lower == "degrees" || lower == "degree" || lower == "deg") {
       emit(Token::kSymbol, "degree");
+    } else if (lower == "approximately" || lower == "approx" || lower == "about") {
+      if (!tokens_.empty() && tokens_.back().text == "or") tokens_.pop_back();
+      if (lower == "approx" && peek() == '.') ++at_;
+      emit(Token::kSymbol, "~");
     } else if (lower == "percent" || lower == "pct") {
       emit(Token::kSymbol, "%");
     } else if (run.size() == 1) {

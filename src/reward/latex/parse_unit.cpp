@@ -40,7 +40,12 @@ std::optional<std::string> Parser::scan_unit(size_t& at, size_t limit) const {
   std::string unit;
   int brackets = 0;
   int fraction = 0;  // 1 above, 2 below the line of \frac{m}{s}
-  while (brackets > 0 || fraction > 0 || !ends_item(token())) {
+  // A relation goes on with another side: 5 \text{ cm} = 0.05 \text{ m}.
+  const auto ends = [&] {
+    const Token& next = is_symbol_token(token(), "(") ? token(1) : token();
+    return ends_item(token()) || is_symbol_token(next, "~") || is_symbol_token(token(), "=");
+  };
+  while (brackets > 0 || fraction > 0 || !ends()) {
     if (at >= last) return std::nullopt;
     if (token().kind == Token::kWord || token().kind == Token::kName) {
       unit += ' ' + token().text;
@@ -154,6 +159,19 @@ Ref Parser::with_unit(Ref value) {
   if (relation.empty()) return value;
   relation.back() = value;
   return make_relation(std::move(relation), std::move(ops));
+}
+
+// The unit of a side that is not the last: 5\pi\text{ cm} \approx 15.7\text{ cm}.
+Ref Parser::with_early_unit(Ref side) {
+  const size_t start = at_;
+  const Ref value = is_scalar(side) ? take_magnitudes(side) : side;
+  std::string unit;
+  if (!at_item_end() && (peek().kind == Token::kWord || at_unit())) unit = take_unit();
+  if (at_ > start && (is("~") || is("=") || is("(") || is(")"))) {
+    return unit.empty() ? value : make_node(Kind::kQuantity, unit, {value});
+  }
+  at_ = start;
+  return side;
 }
 
 }  // namespace slimexx::reward::latex

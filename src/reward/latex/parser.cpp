@@ -8,6 +8,10 @@
 namespace slimexx::reward::latex {
 namespace {
 
+bool is_currency(std::string_view word) {
+  return word == "dollar" || word == "euro" || word == "pound";
+}
+
 // Prose: words and punctuation only, at least one word of it no connective.
 bool is_prose(const std::vector<Token>& tokens) {
   bool word = false;
@@ -142,10 +146,7 @@ Parser::Items Parser::parse_items() {
 Ref Parser::parse_item() {
   if (++depth_ > kMaxParseDepth) fail("nested too deeply");
   Ref item;
-  if (peek().kind == Token::kWord && peek().text != "dollar" && peek().text != "euro" &&
-      peek().text != "pound") {
-    item = parse_text();
-  } else if (peek().kind == Token::kWord) {  // a currency sign before its number
+  if (peek().kind == Token::kWord && is_currency(peek().text)) {  // the sign before its number
     const std::string unit = peek().text;
     ++at_;
     item = with_unit(parse_relation());
@@ -160,7 +161,9 @@ Ref Parser::parse_item() {
 Ref Parser::parse_text() {
   const size_t begin = at_;
   int open = 0;
-  while (!at_end() && (open > 0 || !at_item_end())) {
+  // "Area = 12", "Area: 12"
+  const auto names_value = [&] { return open == 0 && at_ > begin && (is("=") || is(":")); };
+  while (!at_end() && (open > 0 || !at_item_end()) && !names_value()) {
     if (is("(") || is("[") || is("{")) ++open;
     if (is(")") || is("]") || is("}")) --open;
     ++at_;
@@ -172,6 +175,8 @@ std::string Parser::take_relation_symbol() {
   static constexpr std::string_view kRelations[] = {
       "=", "<", ">", "<=", ">=", "!=", "~", "in", "=="};
   if (peek().kind != Token::kSymbol) return "";
+  const bool after_text = at_ > 0 && tokens_[at_ - 1].kind == Token::kWord;
+  if (after_text && take(":")) return "=";
   for (std::string_view symbol : kRelations) {
     if (take(symbol)) return std::string(symbol);
   }
@@ -179,25 +184,41 @@ std::string Parser::take_relation_symbol() {
 }
 
 Ref Parser::parse_relation() {
-  std::vector<Ref> args{parse_set_operations()};
+  if (is("=") || is("~")) ++at_;  // "= 5" and "\approx 5" without a left side
+  std::vector<Ref> args;
+  if (Ref head = parse_head()) {
+    args.push_back(head);
+  } else {
+    args.push_back(with_early_unit(parse_side()));
+  }
   std::vector<std::string> ops;
-  for (std::string op; !(op = take_relation_symbol()).empty();) {
+  for (;;) {
+    const bool bracket = at_bracketed_approximation();  // 2\sqrt{3} (\approx 3.46)
+    if (bracket) ++at_;
+    const std::string op = take_relation_symbol();
+    if (op.empty()) break;
     ops.push_back(op);
-    if (peek().kind == Token::kWord && !is_connective(peek().text) && peek().text != "dollar" &&
-        peek().text != "pound" && peek().text != "euro") {
-      args.push_back(parse_text());
-    } else {
-      std::string currency;
-      if (peek().kind == Token::kWord) {
-        currency = peek().text;
-        ++at_;
-      }
-      args.push_back(parse_set_operations());
-      if (!currency.empty()) args.back() = make_node(Kind::kQuantity, currency, {args.back()});
-    }
+    args.push_back(with_early_unit(parse_side()));
+    if (take("...")) ops.back() = "~";  // \sqrt{2} = 1.414\ldots
+    if (bracket) expect(")");
   }
   if (ops.empty()) return args[0];
   return make_relation(std::move(args), std::move(ops));
+}
+
+bool Parser::at_bracketed_approximation() const {
+  return is("(") && peek(1).kind == Token::kSymbol && peek(1).text == "~";
+}
+
+Ref Parser::parse_side() {
+  if (peek().kind != Token::kWord) return parse_set_operations();
+  if (!is_currency(peek().text)) {
+    if (is_connective(peek().text)) fail("unexpected word '" + peek().text + "'");
+    return parse_text();
+  }
+  const std::string currency = peek().text;
+  ++at_;
+  return make_node(Kind::kQuantity, currency, {parse_set_operations()});
 }
 
 Ref Parser::parse_set_operations() {
@@ -274,6 +295,7 @@ bool Parser::starts_factor() const {
       return !token.text.starts_with("end:") && !at_unit();
     case Token::kSymbol:
       if (token.text == "|") return bars_ == 0 && !in_set_;
+      if (at_bracketed_approximation()) return false;
       if (at_unit()) return false;
       return token.text == "(" || token.text == "[" || token.text == "{" || token.text == "\\{" ||
              token.text == "lfloor" || token.text == "lceil" || token.text == "sci";

@@ -56,6 +56,8 @@ class Parser {
   Ref parse_item();
   Ref parse_text();
   Ref parse_relation();
+  Ref parse_side();  // of a relation
+  bool at_bracketed_approximation() const;
   std::string take_relation_symbol();
   Ref parse_set_operations();
   Ref parse_ratio();
@@ -67,10 +69,18 @@ class Parser {
 
   // parse_unit.cpp
   Ref with_unit(Ref value);
+  Ref with_early_unit(Ref side);
   std::optional<std::string> scan_unit(size_t& at, size_t limit) const;
   std::string take_unit();
   bool at_unit() const;  // of letters that might be variables: \text{m}, \frac{\rm m}{\rm s}
   Ref take_magnitudes(Ref value);
+
+  // parse_head.cpp
+  Ref parse_head();  // "p(x)" of "p(x) = ..."; null, and nothing read, where no definition begins
+  Ref parse_plain_derivative();
+  std::optional<std::string> head_name();
+  std::vector<Ref> head_parameters();
+  bool is_called_later(const std::string& name) const;
 
   // parse_factor.cpp
   Ref parse_factor();
