@@ -1,12 +1,15 @@
 // compare_answers: texts to trees, under every reading that a comma between digits allows, and the
 // few notations that are no expressions: clock times, multiple-choice options, words.
+#include <algorithm>
 #include <cctype>
 #include <vector>
 
+#include "reward/choice.h"
 #include "reward/graders.h"
 #include "reward/latex/compare.h"
 #include "reward/latex/lexer.h"
 #include "reward/latex/parser.h"
+#include "reward/latex/words.h"
 #include "slimexx/base/strings.h"
 
 namespace slimexx::reward {
@@ -23,8 +26,31 @@ struct Reading {
   std::string why_not;
 };
 
-// The list reading first; others only where they change something.
-std::vector<Reading> read_all(std::string_view text) {
+// What follows the last "=" of one equation; empty for a list or an inequality.
+std::vector<Token> last_side(const std::vector<Token>& tokens) {
+  static constexpr std::string_view kOpen[] = {"(", "[", "{", "\\{"},
+                                    kClose[] = {")", "]", "}", "\\}"},
+                                    kOther[] = {",", ";", "<", ">", "<=", ">=", "!="};
+  const auto is_one_of = [](const auto& marks, const Token& token) {
+    return token.kind == Token::kSymbol &&
+           std::find(std::begin(marks), std::end(marks), token.text) != std::end(marks);
+  };
+  int depth = 0;
+  size_t start = 0;
+  for (size_t k = 0; k < tokens.size(); ++k) {
+    depth += is_one_of(kOpen, tokens[k]) ? 1 : is_one_of(kClose, tokens[k]) ? -1 : 0;
+    if (depth > 0) continue;
+    const bool joint = tokens[k].kind == Token::kWord && latex::is_connective(tokens[k].text);
+    if (joint || is_one_of(kOther, tokens[k])) return {};
+    if (tokens[k].kind == Token::kSymbol && tokens[k].text == "=") start = k + 1;
+  }
+  if (start == 0) return {};
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(start), tokens.end()};
+}
+
+// The list reading first; others only where they change something. Where equations name values, the
+// left side of one need not be read: "P(A|B) = 1/2" names 1/2.
+std::vector<Reading> read_all(std::string_view text, const EqualityRules& rules) {
   std::vector<Reading> readings;
   for (CommaMode mode : {CommaMode::kList, CommaMode::kThousands, CommaMode::kDecimal}) {
     bool used = false;
@@ -32,6 +58,11 @@ std::vector<Reading> read_all(std::string_view text) {
     if (mode != CommaMode::kList && !used) continue;
     Reading reading;
     reading.tree = latex::parse_answer(tokens, &reading.why_not);
+    if (!reading.tree && rules.equations_name_values) {
+      std::string why_not;
+      const auto side = last_side(tokens);
+      if (!side.empty()) reading.tree = latex::parse_answer(side, &why_not);
+    }
     readings.push_back(std::move(reading));
   }
   return readings;
@@ -76,22 +107,6 @@ std::optional<Clock> read_clock(std::string_view source) {
   return Clock{hour * 60 + minute, rest.empty() ? '\0' : rest[0]};
 }
 
-struct Choice {
-  char letter = 0;
-  std::string text;
-};
-
-// "(D) Alina", "D. Alina"
-std::optional<Choice> read_choice(std::string_view source) {
-  const std::string text = strip_wrappers(source);
-  const size_t open = !text.empty() && text[0] == '(' ? 1 : 0;
-  if (text.size() < open + 4 || text[open] < 'A' || text[open] > 'H') return std::nullopt;
-  const char mark = text[open + 1];
-  if (mark != ')' && !(open == 0 && mark == '.')) return std::nullopt;
-  if (text[open + 2] != ' ') return std::nullopt;
-  return Choice{text[open], std::string(trim(std::string_view(text).substr(open + 2)))};
-}
-
 std::string only_letter(const std::vector<Token>& tokens) {
   std::string out;
   for (const Token& token : tokens) {
@@ -120,7 +135,7 @@ bool same_words(const std::vector<Token>& a, const std::vector<Token>& b) {
 }
 
 std::optional<Equality> compare_special(const std::string& gold, const std::string& prediction,
-                                        bool converts_units) {
+                                        const EqualityRules& rules) {
   const auto clock_a = read_clock(gold), clock_b = read_clock(prediction);
   if (clock_a && clock_b) {
     const bool halves = !clock_a->half || !clock_b->half || clock_a->half == clock_b->half;
@@ -131,19 +146,21 @@ std::optional<Equality> compare_special(const std::string& gold, const std::stri
   if (!choice_a && !choice_b) return std::nullopt;
   if (choice_a && choice_b) {
     if (choice_a->letter != choice_b->letter) return Equality{false, "different options"};
-    return compare_answers(choice_a->text, choice_b->text, converts_units);
+    if (choice_a->text.empty() || choice_b->text.empty()) return Equality{true, "the same option"};
+    return compare_answers(choice_a->text, choice_b->text, rules);
   }
   const Choice& choice = choice_a ? *choice_a : *choice_b;
   const std::string& other = choice_a ? prediction : gold;
   if (only_letter(latex::tokenize(other, CommaMode::kList)) == std::string(1, choice.letter)) {
     return Equality{true, "the same option"};
   }
-  return choice_a ? compare_answers(choice.text, other, converts_units)
-                  : compare_answers(other, choice.text, converts_units);
+  if (choice.text.empty()) return Equality{false, "one is an option, the other is not"};
+  return choice_a ? compare_answers(choice.text, other, rules)
+                  : compare_answers(other, choice.text, rules);
 }
 
 Equality compare_readings(const std::vector<Reading>& gold, const std::vector<Reading>& prediction,
-                          bool converts_units) {
+                          const EqualityRules& rules) {
   Equality result{false, ""};
   latex::Budget budget;
   for (const Reading& a : gold) {
@@ -155,7 +172,7 @@ Equality compare_readings(const std::vector<Reading>& gold, const std::vector<Re
         }
         continue;
       }
-      const latex::Verdict verdict = latex::compare_trees(a.tree, b.tree, converts_units, budget);
+      const latex::Verdict verdict = latex::compare_trees(a.tree, b.tree, rules, budget);
       if (verdict.equal || result.reason.empty()) result = {verdict.equal, verdict.reason};
       if (verdict.equal) return result;
     }
@@ -169,7 +186,8 @@ Equality compare_readings(const std::vector<Reading>& gold, const std::vector<Re
 
 }  // namespace
 
-Equality compare_answers(std::string_view gold, std::string_view prediction, bool converts_units) {
+Equality compare_answers(std::string_view gold, std::string_view prediction,
+                         const EqualityRules& rules) {
   if (trim(gold).empty()) return {false, "the reference is empty"};
   if (trim(prediction).empty()) return {false, "the answer is empty"};
   if (gold.size() > kMaxAnswerLength || prediction.size() > kMaxAnswerLength) {
@@ -186,8 +204,8 @@ Equality compare_answers(std::string_view gold, std::string_view prediction, boo
   if (same_words(tokens_a, tokens_b)) return {true, "the same words"};
   const std::string source_a = latex::clean_source(gold),
                     source_b = latex::clean_source(prediction);
-  if (auto special = compare_special(source_a, source_b, converts_units)) return *special;
-  return compare_readings(read_all(gold), read_all(prediction), converts_units);
+  if (auto special = compare_special(source_a, source_b, rules)) return *special;
+  return compare_readings(read_all(gold, rules), read_all(prediction, rules), rules);
 }
 
 }  // namespace slimexx::reward

@@ -52,7 +52,7 @@ Equality compare_elements(const std::string& truth, const std::string& given) {
     return {*truth_integer == *given_integer,
             fmt::format("integers {} and {}", shorten(*given_integer), shorten(*truth_integer))};
   }
-  return compare_answers(truth, given, false);
+  return compare_answers(truth, given, {.converts_units = false});
 }
 
 Equality compare_each(const std::vector<std::string>& truth,
@@ -105,7 +105,7 @@ Equality compare_sympy(std::string_view truth, std::string_view given) {
   }
   // The forms are in lower case and without LaTeX's operands: sin x has become sinx. Signs of
   // percent and degrees are dropped as there: 12.5\% is 12.5, and not 0.125 too.
-  const Equality by_latex = compare_answers(truth, given, false);
+  const Equality by_latex = compare_answers(truth, given, {.converts_units = false});
   return by_latex.equal || by_latex.undecided ? by_latex : by_form;
 }
 

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "reward/boxed.h"
+#include "reward/formulas.h"
 #include "reward/latex/lexer.h"
 #include "reward/latex/words.h"
+#include "reward/plain_math.h"
 #include "slimexx/base/strings.h"
 
 namespace slimexx::reward {
@@ -49,10 +51,6 @@ bool is_joint(std::string_view gap, bool need_mark) {
   return mark || connective || !need_mark;
 }
 
-struct Span {
-  size_t start = 0, begin = 0, end = 0, stop = 0;
-};
-
 // The last span, with those before it that belong to the same list.
 std::string join_last(std::string_view text, const std::vector<Span>& spans, bool need_mark) {
   size_t first = spans.size() - 1;
@@ -84,64 +82,6 @@ std::vector<Span> box_spans(std::string_view text, size_t* unclosed) {
   return spans;
 }
 
-// $...$, $$...$$, \(...\), \[...\]. A dollar that looks like money opens nothing.
-std::vector<Span> find_formulas(std::string_view text) {
-  std::vector<Span> spans;
-  for (size_t at = 0; at < text.size(); ++at) {
-    std::string_view close;
-    size_t width = 2;
-    if (text[at] == '\\' && at + 1 < text.size()) {
-      if (text[at + 1] == '(') close = "\\)";
-      if (text[at + 1] == '[') close = "\\]";
-      if (close.empty()) {
-        ++at;
-        continue;
-      }
-    } else if (text[at] == '$') {
-      width = text.substr(at, 2) == "$$" ? 2 : 1;
-      close = width == 2 ? "$$" : "$";
-    } else {
-      continue;
-    }
-    size_t end = text.find(close, at + width);
-    while (end != kNone && close[0] == '$' && end > 0 && text[end - 1] == '\\') {
-      end = text.find(close, end + 1);
-    }
-    if (end == kNone) {
-      if (close == "$$" || close == "$") break;  // no further dollar pairs up
-      continue;
-    }
-    if (end > at + width) spans.push_back({at, at + width, end, end + close.size()});
-    at = end + close.size() - 1;
-  }
-  return spans;
-}
-
-bool is_money(std::string_view text, const Span& span) {
-  const std::string_view inside = text.substr(span.begin, span.end - span.begin);
-  return is_digit(inside[0]) && std::count(inside.begin(), inside.end(), ' ') > 2 &&
-         inside.find('\\') == kNone && inside.find('=') == kNone;
-}
-
-// -1,234.5, 2/3, 12%
-std::optional<Span> last_number(std::string_view text) {
-  size_t last = text.find_last_of("0123456789");
-  if (last == kNone) return std::nullopt;
-  size_t end = last + 1, begin = last;
-  auto part_of_number = [&](size_t k) {
-    if (is_digit(text[k])) return true;
-    const bool between = k > 0 && is_digit(text[k + 1]);
-    if (text[k] == '.' && is_digit(text[k + 1])) return true;
-    return between && is_digit(text[k - 1]) && (text[k] == ',' || text[k] == '/');
-  };
-  while (begin > 0 && part_of_number(begin - 1)) --begin;
-  const bool sign = begin > 0 && text[begin - 1] == '-' &&
-                    (begin == 1 || !(isalnum(static_cast<unsigned char>(text[begin - 2])) ||
-                                     text[begin - 2] == ')'));
-  if (sign) --begin;
-  return Span{begin, begin, end, end};
-}
-
 bool has_prose(std::string_view text) {
   static constexpr std::string_view kShortWords[] = {" is ",  " it ",  " it's ", " the ",
                                                      " so ",  " we ",  " of ",   " not ",
@@ -157,45 +97,105 @@ bool has_prose(std::string_view text) {
   return false;
 }
 
-// Markdown's emphasis and the quotation marks around an answer.
+// Markdown's emphasis and the quotation marks around an answer, and an arrow before it.
 std::string_view strip_emphasis(std::string_view text) {
   static constexpr std::string_view kMarks = " \t\r\n*_\"'`:";
-  const size_t begin = text.find_first_not_of(kMarks);
+  size_t begin = text.find_first_not_of(kMarks);
+  if (begin == kNone) return {};
+  const std::string_view first = text.substr(begin, 2);
+  if (first == "=>" || first == "->") begin = text.find_first_not_of(kMarks, begin + 2);
   if (begin == kNone) return {};
   size_t end = text.find_last_not_of(kMarks);
   return text.substr(begin, end + 1 - begin);
 }
 
-// In one sentence: all of it if it is no prose, else its last formula or number.
+// Is the gap between two plain values only "," or "and", or one word and that: "10 apples and "?
+bool is_plain_joint(std::string_view gap) {
+  gap = trim(gap);
+  size_t word = 0;
+  while (word < gap.size() && is_letter(gap[word])) ++word;
+  const std::string_view first = gap.substr(0, word);
+  const bool counted = first != "and" && first != "or";
+  const std::string_view joint = trim(counted ? gap.substr(word) : gap);
+  if (joint == "and" || joint == "or" || joint == ", and" || joint == ", or") return true;
+  return !(counted && word > 0) && (joint == "," || joint == ";" || joint == "&");
+}
+
+// The last value of a text, with those before it that belong to the same list. Null where it
+// settles on none.
+std::optional<std::string> last_value(std::string_view text) {
+  const std::vector<MathRun> runs = find_math(text);
+  if (runs.empty() || runs.back().negated) return std::nullopt;
+  const auto joined = [&](const MathRun& a, const MathRun& b) {
+    const std::string_view gap = text.substr(a.end, b.begin - a.end);
+    if (a.formula && b.formula) return is_joint(gap, true);
+    return a.name.empty() == b.name.empty() && is_plain_joint(gap);
+  };
+  size_t first = runs.size() - 1;
+  while (first > 0 && joined(runs[first - 1], runs[first])) --first;
+  std::string out;
+  for (size_t k = first; k < runs.size(); ++k) {
+    if (!out.empty()) out += " , ";
+    out += runs[k].latex;
+  }
+  return out;
+}
+
+// In one sentence: all of it if it is no prose, else its last value.
 std::optional<std::string> pick(std::string_view raw) {
   const std::string_view text = strip_emphasis(raw);
   if (text.empty()) return std::nullopt;
   if (text.size() <= kMaxPlainAnswer && !has_prose(text)) return std::string(text);
-  std::vector<Span> formulas = find_formulas(text);
-  std::erase_if(formulas, [&](const Span& span) { return is_money(text, span); });
-  const auto number = last_number(text);
-  if (!formulas.empty() && (!number || number->stop <= formulas.back().stop)) {
-    return join_last(text, formulas, true);
-  }
-  if (number) return join_last(text, {*number}, true);
-  return std::nullopt;
+  return last_value(text);
 }
 
-// Up to the end of the sentence or line; an empty first line is passed over.
+// Up to the end of the sentence or line outside of formulas; an empty first line is passed over.
 std::string_view sentence_at(std::string_view text) {
   const size_t start = text.find_first_not_of(" \t\r\n:*");
   if (start == kNone) return {};
-  text = text.substr(start);
-  bool formula = false;
+  const bool bullet = text.substr(0, start).find('\n') != kNone && text.substr(start, 2) == "- ";
+  text = text.substr(bullet ? start + 2 : start);
+  const std::vector<Span> formulas = find_formulas(text);
+  auto formula = formulas.begin();
+  // A display that begins the sentence is all of it, unless a list goes on behind it.
+  if (!formulas.empty() && formulas[0].start == 0 && text.substr(0, 2) == "\\[") {
+    const size_t stop = formulas[0].stop;
+    const bool list =
+        formulas.size() > 1 && is_joint(text.substr(stop, formulas[1].start - stop), true);
+    if (!list) return text.substr(0, stop);
+  }
   for (size_t at = 0; at < text.size(); ++at) {
-    if (text[at] == '$') formula = !formula;
-    if (text[at] == '\n' && !formula && text.substr(0, 2) != "\\[") return text.substr(0, at);
-    if (text[at] == '\\' && text.substr(at, 2) == "\\]") return text.substr(0, at + 2);
-    const bool stop = text[at] == '.' && !formula &&
-                      (at + 1 == text.size() || text[at + 1] == ' ' || text[at + 1] == '\n');
+    while (formula != formulas.end() && formula->stop <= at) ++formula;
+    if (formula != formulas.end() && formula->start <= at) {
+      at = formula->stop - 1;
+      continue;
+    }
+    if (text[at] == '\n') {
+      // "The answer is given by" over a display goes on.
+      const bool display = formula != formulas.end() && formula == formulas.begin() &&
+                           text.find_first_not_of(" \t\r\n", at) == formula->start &&
+                           formula->begin - formula->start != 1;
+      if (!display || text.substr(0, at).find_first_of("0123456789") != kNone) {
+        return text.substr(0, at);
+      }
+      at = formula->stop - 1;
+      continue;
+    }
+    const bool stop =
+        text[at] == '.' && (at + 1 == text.size() || text[at + 1] == ' ' || text[at + 1] == '\n');
     if (stop) return text.substr(0, at);
   }
   return text;
+}
+
+// "12, because 3 times 4 is 12": the reason is no part of the answer.
+std::string_view before_reason(std::string_view sentence) {
+  const std::string lower = to_lower_ascii(sentence);
+  for (std::string_view word : {" because ", " since ", " where ", ", as "}) {
+    const size_t at = lower.find(word);
+    if (at != kNone && at > 0) return sentence.substr(0, at);
+  }
+  return sentence;
 }
 
 std::optional<std::string> after_phrase(std::string_view text, const std::string& lower,
@@ -203,7 +203,7 @@ std::optional<std::string> after_phrase(std::string_view text, const std::string
   const size_t at = lower.rfind(phrase);
   if (at == kNone) return std::nullopt;
   std::string_view rest = text.substr(at + phrase.size());
-  const std::string_view sentence = sentence_at(rest);
+  const std::string_view sentence = before_reason(sentence_at(rest));
   if (auto picked = pick(sentence)) return picked;
   const std::string_view words = strip_emphasis(sentence);
   if (words.empty() || words.size() > kMaxPlainAnswer) return std::nullopt;
@@ -222,8 +222,11 @@ std::optional<std::string> hashed_answer(std::string_view text) {
   const size_t at = text.rfind("####");
   if (at == kNone) return std::nullopt;
   const std::string_view rest = text.substr(at + 4);
-  const std::string_view line = trim(rest.substr(0, rest.find('\n')));
+  const std::string_view line = sentence_at(rest);
   if (line.empty()) return std::nullopt;
+  // "#### Step 3" is a heading.
+  const auto end = static_cast<size_t>(line.data() + line.size() - rest.data());
+  if (has_prose(line) && !trim(rest.substr(end)).empty()) return std::nullopt;
   if (auto picked = pick(line)) return picked;
   return std::string(line);
 }
@@ -231,11 +234,27 @@ std::optional<std::string> hashed_answer(std::string_view text) {
 }  // namespace
 
 std::string_view final_part(std::string_view response) {
-  if (const size_t at = response.rfind("</think>"); at != kNone) response = response.substr(at + 8);
+  // What models write around their thoughts.
+  static constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {
+      {"<think>", "</think>"},
+      {"<thinking>", "</thinking>"},
+      {"<thought>", "</thought>"},
+      {"<reasoning>", "</reasoning>"},
+      {"<seed:think>", "</seed:think>"},
+      {"[THINK]", "[/THINK]"},
+      {"\u25c1think\u25b7", "\u25c1/think\u25b7"},
+      {"<|begin_of_thought|>", "<|end_of_thought|>"}};
+  for (const auto& [open, close] : kThoughts) {
+    const size_t at = response.rfind(close);
+    if (at != kNone) response = response.substr(at + close.size());
+  }
   for (std::string_view marker : {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>",
                                   "<|user|>", "<|end|>", "</s>"}) {
     const size_t at = response.find(marker);
     if (at != kNone && at > 0) response = response.substr(0, at);
+  }
+  for (const auto& [open, close] : kThoughts) {
+    if (response.find(open) != kNone) return {};  // never left
   }
   return response;
 }

@@ -44,9 +44,12 @@ struct Equality {
   std::string reason;
   bool undecided = false;  // not equal so far, and the step limit was reached
 };
-// `converts_units`: 0.5 equals 50\%, and pi/4 equals 45^\circ, as 50 and 45 do.
+struct EqualityRules {
+  bool converts_units = true;          // 0.5 equals 50\%, and pi/4 equals 45^\circ, as 50 and 45 do
+  bool equations_name_values = false;  // m + n = 293 answers 293 (named_value in latex/forms.h)
+};
 Equality compare_answers(std::string_view gold, std::string_view prediction,
-                         bool converts_units = true);
+                         const EqualityRules& rules = {});
 
 // answer_fault.cpp: why `math` can compare nothing with this reference answer but the same text;
 // empty if it can.

@@ -1,6 +1,9 @@
 // `math`: our own grader. The answer that the response ends with against the label, as mathematics.
+#include <algorithm>
+
 #include "reward/extract_answer.h"
 #include "reward/graders.h"
+#include "reward/latex/lexer.h"
 
 namespace slimexx::reward {
 namespace {
@@ -13,6 +16,22 @@ std::string answer_of_label(std::string_view label) {
   return read_label(label);
 }
 
+bool has_letters(std::string_view label) {
+  const auto tokens = latex::tokenize(label, latex::CommaMode::kList);
+  return std::any_of(tokens.begin(), tokens.end(), [](const latex::Token& token) {
+    return token.kind == latex::Token::kName && token.text != "pi";
+  });
+}
+
+// "12 m" is a product in an algebraic answer, and a length where the label has no letters.
+Equality compare_with_label(const std::string& label, const std::string& answer) {
+  constexpr EqualityRules kRules{.equations_name_values = true};
+  const Equality equality = compare_answers(label, answer, kRules);
+  if (equality.equal || has_letters(label)) return equality;
+  const auto upright = latex::with_upright_unit(answer);
+  return upright ? compare_answers(label, *upright, kRules) : equality;
+}
+
 }  // namespace
 
 Grade grade_math(const RewardInput& input) {
@@ -21,14 +40,15 @@ Grade grade_math(const RewardInput& input) {
   const auto answer = extract_answer(input.response);
   grade.prediction = answer.value_or("");
   if (label.empty()) return failed_grade("the label is empty", grade.prediction);
-  const Equality equality = answer ? compare_answers(label, *answer) : Equality{};
+  const Equality equality = answer ? compare_with_label(label, *answer) : Equality{};
   if (equality.undecided) return failed_grade(equality.reason, grade.prediction);
   if (const std::string fault = equality.equal ? "" : find_answer_fault(label); !fault.empty())
     return failed_grade(fault, grade.prediction);
   grade.reward = equality.equal ? 1 : 0;
-  grade.reason = answer ? equality.reason
-                        : std::string(kNoAnswer) +
-                              "the response gives none, or was cut off inside its last \\boxed";
+  grade.reason =
+      answer ? equality.reason
+             : std::string(kNoAnswer) +
+                   "the response gives none, or was cut off inside its thought or last \\boxed";
   grade.values["score"] = grade.reward;
   grade.values["acc"] = grade.reward;
   return grade;

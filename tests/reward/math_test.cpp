@@ -1,5 +1,5 @@
-// `math`: pairs and responses of math.jsonl, the shared table of other graders' verdicts, the
-// labels of real data sets, and input that means harm.
+// `math`: pairs and responses of math.jsonl and math_responses.jsonl, the shared table of other
+// graders' verdicts, the labels of real data sets, and input that means harm.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,7 +27,18 @@ std::vector<Json> read_lines(const std::string& path) {
   return rows;
 }
 
-std::vector<Json> own_cases() { return read_lines(test_data_path("reward/math.jsonl")); }
+// Pairs of answers, and responses with a label.
+std::vector<Json> own_cases() {
+  std::vector<Json> all;
+  for (const char* name :
+       {"math", "math_responses", "latex_degrees", "latex_functions", "latex_infix", "latex_layout",
+        "latex_magnitudes", "latex_mixed", "latex_units"}) {
+    for (Json& row : read_lines(test_data_path("reward/" + std::string(name) + ".jsonl"))) {
+      all.push_back(std::move(row));
+    }
+  }
+  return all;
+}
 
 Grade grade(const std::string& label, const std::string& response) {
   RewardInput input;
@@ -52,7 +63,7 @@ TEST(Math, PairsCompareAsListedInBothDirections) {
     EXPECT_TRUE(compare_answers(prediction, prediction).equal) << prediction;
     ++pairs;
   }
-  EXPECT_GT(pairs, 300);
+  EXPECT_GT(pairs, 1400);
 }
 
 // Equal sets of sums, so ordered that they take more steps than there are: that is no 0.
@@ -91,7 +102,7 @@ TEST(Math, ResponsesGradeAsListed) {
     EXPECT_FALSE(result.reason.empty());
     ++responses;
   }
-  EXPECT_GT(responses, 40);
+  EXPECT_GT(responses, 700);
 }
 
 // Two different answers of the list must not be equal to each other's partners by accident: every
@@ -240,6 +251,16 @@ TEST(Math, HostileInputEndsSoon) {
                                           repeat("\\", 100000),
                                           "\\pm1" + repeat("\\pm1", 50),
                                           repeat("\\begin{pmatrix}", 1000),
+                                          repeat("\\color{", 10000),
+                                          repeat("\\underbrace{", 1500) + repeat("}_{1}", 1500),
+                                          repeat("\\SI{", 4000) + repeat("}", 4000),
+                                          repeat("{\\rm ", 3000) + "m",
+                                          "1" + repeat("\\text{m}", 2500) + "=",
+                                          repeat("{1\\over ", 1500) + "2" + repeat("}", 1500),
+                                          repeat("{64 \\brack 32}", 400),
+                                          repeat("{", 3000) + "1" + repeat("}", 3000),
+                                          repeat("\\max(a,", 90) + "b" + repeat(")", 90),
+                                          "n!" + repeat("(n+1)!", 900),
                                           repeat("\\{", 5000),
                                           repeat("[1,2]\\cup", 900) + "[1,2]",
                                           repeat("\\sqrt{1+", 90) + "x" + repeat("}", 90),
@@ -255,7 +276,19 @@ TEST(Math, HostileInputEndsSoon) {
                                           repeat("\xff", 50000),
                                           repeat("answer is ", 10000),
                                           repeat("</think>", 10000),
-                                          repeat("<answer>", 10000)};
+                                          repeat("<answer>", 10000),
+                                          "so it is " + repeat("(1 ", 30000),
+                                          "so it is " + repeat("1=", 50000),
+                                          "so it is " + repeat("1 - ", 30000),
+                                          "so it is " + repeat("|1", 50000),
+                                          "so it is " + repeat("\\frac{", 20000),
+                                          "so it is " + repeat("$1 a b c ", 10000),
+                                          "the answer is so" + repeat("\n", 50000) + "$$1$$",
+                                          "the answer is " + repeat("\\begin{align}", 6000),
+                                          repeat("Answer A ", 2000) + "1",
+                                          repeat("p(x)=", 2000) + "1",
+                                          repeat("1\\approx ", 2000) + "1",
+                                          repeat("<think>", 10000)};
   for (const std::string& bomb : bombs) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_FALSE(compare_answers("2" + bomb, bomb).reason.empty());

@@ -20,8 +20,7 @@ bool is_condition(const Ref& node) {
 
 class Comparer {
  public:
-  Comparer(bool converts_units, Budget& budget)
-      : converts_units_(converts_units), budget_(budget) {}
+  Comparer(const EqualityRules& rules, Budget& budget) : rules_(rules), budget_(budget) {}
 
   Verdict compare(const Ref& a, const Ref& b) {
     if (++depth_ > 60) return no("nested too deeply");
@@ -73,7 +72,30 @@ class Comparer {
     if (!a.label.empty() && !b.label.empty() && a.label != b.label) {
       return no("they name different unknowns");
     }
-    return compare_values(a.value, b.value);
+    const Approximated x = split_approximation(a.value), y = split_approximation(b.value);
+    const bool bare = a.label.empty() && b.label.empty();
+    if (bare && (contradicts(x, budget_) || contradicts(y, budget_))) {
+      return no("a value and its approximation differ");
+    }
+    const Verdict verdict = compare_exact(settle_constants(x.exact), settle_constants(y.exact),
+                                          bare && rules_.equations_name_values);
+    if (verdict.equal || !x.decimal == !y.decimal) return verdict;
+    // The reference may be the decimal: 2\sqrt{3} \approx 3.46 answers 3.46.
+    const bool rounded =
+        x.decimal ? is_rounded(x, y.exact, budget_) : is_rounded(y, x.exact, budget_);
+    return rounded ? yes("the rounded value") : verdict;
+  }
+
+  // One of them may be an equation that gives the other: "m + n = 293" and 293.
+  Verdict compare_exact(const Ref& gold, const Ref& prediction, bool named) {
+    if (named && is_equation(gold) != is_equation(prediction)) {
+      const bool reference = is_equation(gold);
+      const Ref value = named_value(reference ? *gold : *prediction, reference, budget_);
+      if (value) {
+        return reference ? compare_values(value, prediction) : compare_values(gold, value);
+      }
+    }
+    return compare_values(gold, prediction);
   }
 
   // Without lists, labels and inequalities.
@@ -213,12 +235,17 @@ class Comparer {
     const std::string& unit = unit_a ? left : right;
     const Ref& with = unit_a ? x : y;
     const Ref& without = unit_a ? y : x;
-    if (!converts_units_ || !is_scalar(with) || !is_scalar(without)) return bare;
+    if (!rules_.converts_units || !is_scalar(with) || !is_scalar(without)) return bare;
     if (unit == "%" && compare_scalars(divide(with, make_number(100)), without).equal) {
       return yes("the percentage as a number");
     }
     if (unit == "degree" && compare_scalars(to_radians(with), without).equal) {
       return yes("the angle in radians");
+    }
+    // 12m may be a product: it is the length 12 \text{ m} where the other side says so.
+    const Ref letters = product_of_unit_letters(unit);
+    if (letters && compare_scalars(make_mul({with, letters}), without).equal) {
+      return yes("equal, the unit written as a variable");
     }
     return bare;
   }
@@ -393,15 +420,16 @@ class Comparer {
     return yes("the same elements");
   }
 
-  bool converts_units_;
+  const EqualityRules& rules_;
   Budget& budget_;
   int depth_ = 0;
 };
 
 }  // namespace
 
-Verdict compare_trees(const Ref& gold, const Ref& prediction, bool converts_units, Budget& budget) {
-  return Comparer(converts_units, budget).compare(gold, prediction);
+Verdict compare_trees(const Ref& gold, const Ref& prediction, const EqualityRules& rules,
+                      Budget& budget) {
+  return Comparer(rules, budget).compare(gold, prediction);
 }
 
 }  // namespace slimexx::reward::latex

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "reward/graders.h"
 #include "reward/latex/identity.h"
 #include "reward/latex/node.h"
 
@@ -11,7 +12,7 @@ struct Verdict {
   bool equal = false;
   std::string reason;
 };
-// `converts_units` as in compare_answers.
-Verdict compare_trees(const Ref& gold, const Ref& prediction, bool converts_units, Budget& budget);
+Verdict compare_trees(const Ref& gold, const Ref& prediction, const EqualityRules& rules,
+                      Budget& budget);
 
 }  // namespace slimexx::reward::latex

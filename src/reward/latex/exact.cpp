@@ -7,6 +7,7 @@ namespace mp = boost::multiprecision;
 namespace {
 
 constexpr long kMaxFactorial = 1000;
+constexpr long kMaxStirling = 64;
 constexpr size_t kMaxDigits = 2400;
 
 unsigned bit_length(const Integer& value) {
@@ -50,12 +51,27 @@ Integer floor_of(const Rational& value) {
   return quotient;
 }
 
-std::optional<Rational> fold_factorial(const Rational& arg) {
+// n (n - step) (n - 2 step) ...
+std::optional<Rational> fold_factorial(const Rational& arg, long step) {
   const auto n = to_long(arg);
   if (!n || *n < 0 || *n > kMaxFactorial) return {};
   Integer product = 1;
-  for (long k = 2; k <= *n; ++k) product *= k;
+  for (long k = *n; k > 1; k -= step) product *= k;
   return Rational(product);
+}
+
+// Stirling numbers by their recurrence: c(n, k) = c(n-1, k-1) + w c(n-1, k), where w is n - 1 for
+// the permutations of n with k cycles, and k for the partitions of n into k parts.
+std::optional<Rational> fold_stirling(const Rational& top, const Rational& bottom, bool cycles) {
+  const auto n = to_long(top), k = to_long(bottom);
+  if (!n || !k || *n < 0 || *k < 0 || *n > kMaxStirling) return {};
+  std::vector<Integer> row(static_cast<size_t>(*n) + 2);
+  row[0] = 1;
+  for (long m = 1; m <= *n; ++m) {
+    for (long j = m; j > 0; --j) row[j] = row[j - 1] + (cycles ? m - 1 : j) * row[j];
+    row[0] = 0;
+  }
+  return *k > *n ? Rational(0) : Rational(row[static_cast<size_t>(*k)]);
 }
 
 std::optional<Rational> fold_binomial(const Rational& top, const Rational& bottom) {
@@ -75,6 +91,7 @@ std::optional<Rational> fold_integer_pair(const std::string& name, const Rationa
   const Integer x = mp::numerator(a), y = mp::numerator(b);
   if (name == "gcd") return Rational(mp::gcd(x, y));
   if (name == "lcm") return Rational(mp::lcm(x, y));
+  if (name == "stirling1" || name == "stirling2") return fold_stirling(a, b, name == "stirling1");
   if (name == "mod" && y != 0) return a - b * Rational(floor_of(a / b));
   return {};
 }
@@ -134,7 +151,8 @@ std::optional<Rational> fold_power(const Rational& base, const Rational& exponen
 
 std::optional<Rational> fold_function(const std::string& name, const std::vector<Rational>& args) {
   if (args.size() == 1) {
-    if (name == "factorial") return fold_factorial(args[0]);
+    if (name == "factorial") return fold_factorial(args[0], 1);
+    if (name == "factorial2") return fold_factorial(args[0], 2);
     if (name == "abs") return args[0] < 0 ? Rational(-args[0]) : args[0];
     if (name == "floor") return Rational(floor_of(args[0]));
     if (name == "ceil") return Rational(-floor_of(-args[0]));
@@ -143,6 +161,14 @@ std::optional<Rational> fold_function(const std::string& name, const std::vector
   if (args.empty()) return {};
   if (name == "max") return *std::max_element(args.begin(), args.end());
   if (name == "min") return *std::min_element(args.begin(), args.end());
+  if (args.size() > 2 && (name == "gcd" || name == "lcm")) {
+    std::optional<Rational> result = args[0];
+    for (size_t k = 1; k < args.size() && result; ++k) {
+      result = fold_integer_pair(name, *result, args[k]);
+      if (result && !is_small(*result)) result.reset();
+    }
+    return result;
+  }
   if (args.size() != 2) return {};
   if (name == "binom") return fold_binomial(args[0], args[1]);
   return fold_integer_pair(name, args[0], args[1]);

@@ -16,6 +16,27 @@ std::string print_tree(const Ref& node) {
   return out + ')';
 }
 
+namespace {
+
+// dy/dx, d^2 y/dx^2, d/dx f(x): products that begin with a differential above and one below.
+bool is_derivative(const Ref& node) {
+  auto differential = [](const Ref& part) -> std::string {
+    const Ref& base = part->kind == Kind::kPow ? part->args[0] : part;
+    const bool named = is_symbol(base, "d") || is_symbol(base, "partial");
+    return named ? base->name : std::string();
+  };
+  if (node->kind != Kind::kMul) return false;
+  const std::string above = differential(node->args[0]);
+  const auto below = [&](const Ref& part) {
+    return part->kind == Kind::kPow && part->args[0]->kind == Kind::kMul &&
+           is_number(part->args[1]) && part->args[1]->value == -1 &&
+           differential(part->args[0]->args[0]) == above;
+  };
+  return !above.empty() && std::any_of(node->args.begin() + 1, node->args.end(), below);
+}
+
+}  // namespace
+
 bool is_label(const Ref& node) {
   auto plain = [](const Ref& part) {
     return part->kind == Kind::kSymbol && part->name != "pi" && part->name != "infty";
@@ -32,6 +53,7 @@ bool is_label(const Ref& node) {
   if (is_call(node, "ratio") || node->kind == Kind::kTuple) {
     return std::all_of(node->args.begin(), node->args.end(), name);
   }
+  if (node->kind == Kind::kText || is_derivative(node)) return true;
   if (node->kind != Kind::kMul || node->args.size() != 2) return false;
   const Ref& first = node->args[0];
   const Ref& second = node->args[1];
@@ -52,6 +74,14 @@ bool mentions(const Ref& node, const Ref& label) {
                      [&](const Ref& arg) { return mentions(arg, label); });
 }
 
+// args[first] ops[first] args[first + 1] ...
+Ref tail_of(const Node& relation, size_t first) {
+  const auto at = static_cast<std::ptrdiff_t>(first);
+  if (first + 1 == relation.args.size()) return relation.args.back();
+  return make_relation({relation.args.begin() + at, relation.args.end()},
+                       {relation.ops.begin() + at, relation.ops.end()});
+}
+
 }  // namespace
 
 Labelled strip_label(const Ref& node) {
@@ -62,7 +92,7 @@ Labelled strip_label(const Ref& node) {
   }
   size_t last = node->ops.size();
   for (size_t k = 0; k < node->ops.size(); ++k) {
-    if (node->ops[k] == "~" && k > 0) {
+    if (node->ops[k] == "~" && k > 0) {  // the approximation stays with the value
       last = k;
       break;
     }
@@ -70,8 +100,11 @@ Labelled strip_label(const Ref& node) {
   }
   const bool reversed = !is_label(node->args[0]) && last == 1 && is_label(node->args[1]);
   const Ref& label = reversed ? node->args[1] : node->args[0];
-  const Ref& value = reversed ? node->args[0] : node->args[last];
+  const Ref value = reversed ? node->args[0] : tail_of(*node, last);
   if (!is_label(label) || mentions(value, label)) return plain;
+  if (node->ops[0] == "~" && is_symbol(label, "e")) return plain;  // e \approx 2.718
+  // "Sum = 5 + 7 = 13" goes by named_value, which looks at the whole chain.
+  if (label->kind == Kind::kText && last > 1) return plain;
   // x = y = 2 says more than y = 2.
   for (size_t k = 1; k < last; ++k) {
     if (is_label(node->args[k])) return plain;

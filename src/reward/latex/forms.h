@@ -23,6 +23,23 @@ struct Labelled {
 };
 // "x = 2 = 4/2" gives x and 4/2; "5 = x" gives x and 5; "x \in S" gives x and S; others no label.
 Labelled strip_label(const Ref& node);
+// 2\sqrt{3} \approx 3.46\text{ cm}: the exact value, with the unit of the decimal, and the decimal,
+// null where there is none.
+struct Approximated {
+  Ref exact, decimal;
+};
+Approximated split_approximation(const Ref& value);
+// Are the two constants, and too far apart for a rounded value?
+bool contradicts(const Approximated& both, Budget& budget);
+// Is `value` the decimal, and the decimal the exact value to its last place?
+bool is_rounded(const Approximated& both, const Ref& value, Budget& budget);
+
+bool is_equation(const Ref& node);  // a relation of "=" alone
+// The value that an equation gives an expression: 293 of m + n = 256 + 37 = 293. Null where it
+// gives none: its constants differ, or it is a condition (x^2 - 4 = 0). A reference with
+// coordinates (x + y = 10) is a line or curve, not the value 10.
+Ref named_value(const Node& equation, bool reference, Budget& budget);
+
 // Both sides of f(x) = ..., f(t) = ... with one name for the argument.
 void unify_parameters(Labelled& a, Labelled& b);
 

@@ -1,7 +1,7 @@
 #include "reward/latex/lexer.h"
 
 #include <algorithm>
-#include <cctype>
+#include <utility>
 
 #include "reward/latex/words.h"
 #include "slimexx/base/strings.h"
@@ -35,6 +35,11 @@ bool is_proper_fraction(std::string_view text) {
   return bottom.size() > 3 || (bottom.size() == 3 && bottom > top);
 }
 
+// Letters in the style of variables, vectors and matrices are no units.
+bool is_slanted(std::string_view command) {
+  return command == "mathit" || command == "it" || command == "bf";
+}
+
 class Lexer {
  public:
   Lexer(std::string text, CommaMode mode) : text_(std::move(text)), mode_(mode) {}
@@ -59,10 +64,16 @@ class Lexer {
     } else if (pending_.back() > 0 && (kind == Token::kName || kind == Token::kNumber)) {
       --pending_.back();
     }
-    tokens_.push_back({kind, std::string(text), "", space_});
+    tokens_.push_back({kind, std::string(text), "", space_, upright_});
     space_ = false;
   }
   bool after_number() const { return !tokens_.empty() && tokens_.back().kind == Token::kNumber; }
+  bool after_value() const {
+    if (tokens_.empty()) return false;
+    const Token& last = tokens_.back();
+    return last.kind == Token::kNumber || last.kind == Token::kName || last.text == "}" ||
+           last.text == ")";
+  }
 
   void step() {
     const char c = peek();
@@ -212,17 +223,14 @@ class Lexer {
     const std::string name = read_command_name();
     if (name.empty()) {
       ++at_;
-    } else if (is_spacing(name)) {
-      space_ = true;
-      if ((name == "left" || name == "right") && peek() == '.') ++at_;
-    } else if (is_text_wrapper(name)) {
-      lex_wrapped_text();
-    } else if (is_style_wrapper(name)) {
-      space_ = true;
+    } else if (is_text_wrapper(name) || is_text_switch(name)) {
+      lex_text(name);
     } else if (const Spelling spelling = spelling_of_command(name); spelling.kind) {
       lex_spelled(name, spelling);
     } else if (is_function(name)) {
       emit(Token::kCommand, name);
+    } else if (in_text_ && !is_greek(name)) {  // a unit of siunitx: \meter, \per, \m
+      emit(name.size() == 1 ? Token::kName : Token::kWord, name);
     } else {
       emit(Token::kName, is_greek(name) ? name : "\\" + name);
     }
@@ -265,22 +273,6 @@ class Lexer {
   }
 
   void lex_spelled(const std::string& name, const Spelling& spelling) {
-    if (name == "circ" && !tokens_.empty() && tokens_.back().text == "{" && tokens_.size() >= 2 &&
-        tokens_[tokens_.size() - 2].text == "^") {
-      size_t end = at_;
-      while (end < text_.size() && is_blank(text_[end])) ++end;
-      if (end < text_.size() && text_[end] == '}') {
-        at_ = end + 1;
-        tokens_.resize(tokens_.size() - 2);
-        emit(Token::kSymbol, "degree");
-        return;
-      }
-    }
-    if (name == "circ" && !tokens_.empty() && tokens_.back().text == "^") {
-      tokens_.pop_back();
-      emit(Token::kSymbol, "degree");
-      return;
-    }
     if (name == "begin" || name == "end") {
       lex_environment(name);
       return;
@@ -290,6 +282,7 @@ class Lexer {
     for (const auto& [letter, kind] : kKinds) {
       if (spelling.kind == letter) emit(kind, spelling.text);
     }
+    if (name == "degreeCelsius" || name == "celsius") emit(Token::kName, "C");
   }
 
   void lex_environment(const std::string& name) {
@@ -310,23 +303,38 @@ class Lexer {
     emit(Token::kCommand, name + ":" + kind);
   }
 
-  // The braces of \text{...}: letters inside are words. Other commands work as outside.
-  void lex_wrapped_text() {
+  // Letters inside \text{...}, or from \rm to the end of the group, are words. Other commands work
+  // as outside.
+  void lex_text(const std::string& command) {
+    if (peek() == '*') ++at_;
     while (is_blank(peek())) ++at_;
     space_ = true;
-    if (peek() != '{') return;
-    ++at_;
-    const bool outer = in_text_;
-    in_text_ = true;
+    const bool braced = peek() == '{', whole_group = braced || is_text_switch(command);
+    if (!whole_group && (!is_letter(peek()) || is_letter(peek(1)))) return;
+    const bool outer_text = std::exchange(in_text_, true);
+    const bool outer_upright = std::exchange(upright_, !is_slanted(command));
+    if (braced) ++at_;
+    if (whole_group) {
+      lex_group_of_text();
+    } else {  // \mathrm m
+      lex_letters();
+    }
+    if (braced && at_ < text_.size()) ++at_;
+    in_text_ = outer_text;
+    upright_ = outer_upright;
+    space_ |= whole_group;
+  }
+
+  // A text command inside is read in this same loop: no recursion on the input's nesting.
+  void lex_group_of_text() {
     int braces = 1;
     while (at_ < text_.size() && tokens_.size() <= kMaxTokens) {
       if (peek() == '{') ++braces;
-      if (peek() == '}' && --braces == 0) break;
+      if (peek() == '}' && --braces == 0) return;
       const size_t before = at_;
-      // A wrapper inside a wrapper is read in this same loop: no recursion on the input's nesting.
       if (peek() == '\\' && is_letter(peek(1))) {
         const std::string name = read_command_name();
-        if (is_text_wrapper(name) || is_style_wrapper(name)) {
+        if (is_text_wrapper(name) || is_text_switch(name)) {
           space_ = true;
           continue;
         }
@@ -334,9 +342,6 @@ class Lexer {
       }
       step();
     }
-    if (at_ < text_.size()) ++at_;
-    in_text_ = outer;
-    space_ = true;
   }
 
   void lex_letters() {
@@ -355,19 +360,40 @@ class Lexer {
       emit(Token::kWord, lower);
     } else if (run == "pi" || run == "infty" || run == "theta" || is_infinity_word(lower)) {
       emit(Token::kName, is_infinity_word(lower) ? "infty" : run);
+    } else if (is_unit_abbreviation(lower) && (after_number() || (in_text_ && after_value())) &&
+               !(is_function(lower) && argument_follows())) {
+      emit(Token::kWord, run);
     } else if (is_function(run)) {
       emit(Token::kCommand, run);
+    } else if (run.size() > 2 && is_function(lower) && argument_follows()) {
+      emit(Token::kCommand, lower);  // GCD(a, b), \text{Max}(a, b)
+    } else if (run == "choose" && after_value()) {
+      emit(Token::kSymbol, run);
     } else if (lower == "degrees" || lower == "degree" || lower == "deg") {
       emit(Token::kSymbol, "degree");
+    } else if (lower == "approximately" || lower == "approx" || lower == "about") {
+      if (!tokens_.empty() && tokens_.back().text == "or") tokens_.pop_back();
+      if (lower == "approx" && peek() == '.') ++at_;
+      emit(Token::kSymbol, "~");
     } else if (lower == "percent" || lower == "pct") {
       emit(Token::kSymbol, "%");
     } else if (run.size() == 1) {
       emit(Token::kName, run);
-    } else if (in_text_ || (after_number() && is_unit_abbreviation(lower))) {
+    } else if (in_text_) {
       emit(Token::kWord, run);
     } else {
       split_math_letters(run);
     }
+  }
+
+  // Does an argument follow, so that "min" or "sec" is a function and no unit?
+  bool argument_follows() const {
+    std::string_view rest = std::string_view(text_).substr(at_);
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n}"), rest.size()));
+    if (rest.starts_with('(') || rest.starts_with('[') || rest.starts_with("\\{")) return true;
+    if (in_text_ || rest.empty()) return false;
+    const auto letters = std::find_if_not(rest.begin(), rest.end(), is_letter) - rest.begin();
+    return is_digit(rest[0]) || rest[0] == '\\' || rest[0] == '{' || letters == 1;
   }
 
   static bool is_infinity_word(const std::string& lower) {
@@ -431,7 +457,7 @@ class Lexer {
   CommaMode mode_;
   size_t at_ = 0;
   int depth_ = 0, environment_ = 0;
-  bool space_ = false, in_text_ = false, mode_used_ = false;
+  bool space_ = false, in_text_ = false, upright_ = false, mode_used_ = false;
   std::vector<Token> tokens_;
   std::vector<int> pending_{0};  // per open brace: arguments that a \frac still waits for
 };
@@ -447,11 +473,46 @@ bool is_separator(const Token& token) {
          std::find(std::begin(kMarks), std::end(kMarks), token.text) != std::end(kMarks);
 }
 
+bool is_symbol(const Token& token, std::string_view text) {
+  return token.kind == Token::kSymbol && token.text == text;
+}
+
+// The braces of {{x}}, and those of one function or sign where they are no script: {=}, {\rm lcm}.
+void drop_spare_braces(std::vector<Token>& tokens) {
+  std::vector<size_t> open, close(tokens.size(), 0);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (is_symbol(tokens[i], "{")) open.push_back(i);
+    if (!is_symbol(tokens[i], "}") || open.empty()) continue;
+    close[open.back()] = i;
+    open.pop_back();
+  }
+  std::vector<bool> spare(tokens.size(), false);
+  for (size_t i = 0; i + 2 < tokens.size(); ++i) {
+    if (close[i] == 0) continue;
+    const Token& inside = tokens[i + 1];
+    static constexpr std::string_view kSigns[] = {"=",  "<", ">", "<=", ">=", "!=", "~",
+                                                  "in", "+", "-", "*",  "/",  ","};
+    const bool sign =
+        inside.kind == Token::kSymbol &&
+        std::find(std::begin(kSigns), std::end(kSigns), inside.text) != std::end(kSigns);
+    const bool function = inside.kind == Token::kCommand && is_function(inside.text);
+    const bool script = i > 0 && (is_symbol(tokens[i - 1], "^") || is_symbol(tokens[i - 1], "_"));
+    const bool alone = close[i] == i + 2 && !script && (sign || function);
+    const bool twice = close[i + 1] > 0 && close[i] == close[i + 1] + 1;
+    if (alone || twice) spare[i] = spare[close[i]] = true;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!spare[i]) std::swap(tokens[kept++], tokens[i]);
+  }
+  tokens.resize(kept);
+}
+
 // \quad between two answers is a comma; beside any other separator it is a space.
 void settle_quads(std::vector<Token>& tokens) {
   std::vector<Token> out;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i].kind != Token::kSymbol || tokens[i].text != "quad") {
+    if (!is_symbol(tokens[i], "quad")) {
       out.push_back(std::move(tokens[i]));
       continue;
     }
@@ -468,6 +529,7 @@ void settle_quads(std::vector<Token>& tokens) {
 std::vector<Token> tokenize(std::string_view text, CommaMode mode, bool* mode_used) {
   Lexer lexer(clean_source(text), mode);
   std::vector<Token> tokens = lexer.run();
+  drop_spare_braces(tokens);
   settle_quads(tokens);
   if (mode_used) *mode_used = lexer.mode_used();
   return tokens;

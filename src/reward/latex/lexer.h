@@ -1,5 +1,6 @@
 // LaTeX or plain text to tokens: formatting is dropped, spellings of one thing are unified.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct Token {
   std::string text;
   std::string repeat;
   bool space_before = false;
+  bool upright = false;  // in \text, \mathrm ...: a letter that may be a unit's
   friend bool operator==(const Token& a, const Token& b) {
     return a.kind == b.kind && a.text == b.text && a.repeat == b.repeat;
   }
@@ -35,7 +37,16 @@ inline constexpr size_t kMaxTokens = 6000;
 // whether the comma mode changed a token.
 std::vector<Token> tokenize(std::string_view text, CommaMode mode, bool* mode_used = nullptr);
 
-// Unicode mathematics to LaTeX, dollars and display delimiters dropped, trailing full stop dropped.
+// Unicode mathematics to LaTeX; dollars, display delimiters, layout and a trailing full stop
+// dropped.
 std::string clean_source(std::string_view text);
+
+// "12 m/s" as "12 \mathrm{m/s}": a number, a space and letters of a unit. Only a caller that knows
+// that the letters are no variables may read the answer so.
+std::optional<std::string> with_upright_unit(std::string_view answer);
+
+// Without sizes, colours, spaces and numbers of formulas. Variants of \over, \choose and \frac
+// become these.
+std::string drop_layout(std::string_view text);
 
 }  // namespace slimexx::reward::latex

@@ -1,65 +1,21 @@
 // The identity test in F_p[i]; identity.h says why it is sound.
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "reward/latex/exact.h"
 #include "reward/latex/identity.h"
+#include "reward/latex/prime_field.h"
 
 namespace slimexx::reward::latex {
 namespace {
 
-using U64 = uint64_t;
-using U128 = unsigned __int128;
-
-U64 multiply(U64 a, U64 b, U64 p) { return static_cast<U64>(static_cast<U128>(a) * b % p); }
-
-U64 power(U64 base, U64 exponent, U64 p) {
-  U64 result = 1;
-  for (; exponent; exponent >>= 1, base = multiply(base, base, p)) {
-    if (exponent & 1) result = multiply(result, base, p);
-  }
-  return result;
-}
-
-// Deterministic for 64 bits with these bases (Sorenson and Webster 2015).
-bool is_prime(U64 n) {
-  static constexpr U64 kBases[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
-  for (U64 q : kBases) {
-    if (n % q == 0) return n == q;
-  }
-  U64 odd = n - 1;
-  int twos = 0;
-  for (; odd % 2 == 0; odd /= 2) ++twos;
-  for (U64 base : kBases) {
-    U64 x = power(base, odd, n);
-    bool composite = x != 1 && x != n - 1;
-    for (int k = 1; composite && k < twos; ++k) {
-      x = multiply(x, x, n);
-      composite = x != n - 1;
-    }
-    if (composite) return false;
-  }
-  return true;
-}
-
-int jacobi(U64 a, U64 n) {
-  int sign = 1;
-  for (a %= n; a != 0; a %= n) {
-    while (a % 2 == 0) {
-      a /= 2;
-      if (n % 8 == 3 || n % 8 == 5) sign = -sign;
-    }
-    std::swap(a, n);
-    if (a % 4 == 3 && n % 4 == 3) sign = -sign;
-  }
-  return n == 1 ? sign : 0;
-}
-
 constexpr size_t kMaxRadicandPrimes = 7;
-constexpr long kMaxRootDegree = 16;
 constexpr unsigned kTrialLimit = 1000;
 
 // The primes of a radicand. False where they cannot all be found: below kTrialLimit by division;
@@ -91,35 +47,13 @@ bool collect_radicands(const Ref& node, std::set<U64>& primes) {
                      [&](const Ref& arg) { return collect_radicands(arg, primes); });
 }
 
-// p = 3 mod 4 (so -1 has no root and F_p[i] is a field), all `residues` squares mod p, and every
-// degree to kMaxRootDegree prime to the odd order (p - 1) / 2 of the squares, up to its powers
-// of 2.
-U64 find_prime(U64 seed, const std::set<U64>& residues) {
-  for (U64 p = ((seed >> 3) | (U64{1} << 60)) | 3;; p += 4) {
-    const U64 half = (p - 1) / 2;
-    if (half % 3 == 0 || half % 5 == 0 || half % 7 == 0 || half % 11 == 0 || half % 13 == 0)
-      continue;
-    if (std::all_of(residues.begin(), residues.end(), [&](U64 q) { return jacobi(q, p) == 1; }) &&
-        is_prime(p)) {
-      return p;
-    }
-  }
-}
-
-U64 inverse_mod(U64 a, U64 n) {
-  __int128 t = 0, next_t = 1, r = n, next_r = a % n;
-  while (next_r != 0) {
-    const __int128 q = r / next_r;
-    t = std::exchange(next_t, t - q * next_t);
-    r = std::exchange(next_r, r - q * next_r);
-  }
-  return static_cast<U64>(t < 0 ? t + n : t);
-}
-
 struct Element {
   U64 re = 0, im = 0;
-  bool operator==(const Element&) const = default;
+  auto operator<=>(const Element&) const = default;
 };
+
+// How far apart n and m may be for n! / m! to be multiplied out.
+constexpr U64 kMaxShift = 100;
 
 class Evaluator {
  public:
@@ -166,13 +100,12 @@ class Evaluator {
   }
 
   std::optional<Element> fold(const Node& node) {
-    const bool sum = node.kind == Kind::kAdd;
-    Element result{sum ? U64{0} : U64{1}, 0};
+    const bool is_sum = node.kind == Kind::kAdd;
+    Element result{is_sum ? U64{0} : U64{1}, 0};
     for (const Ref& arg : node.args) {
       const auto value = evaluate(arg);
       if (!value) return std::nullopt;
-      result = sum ? Element{(result.re + value->re) % p_, (result.im + value->im) % p_}
-                   : product(result, *value);
+      result = is_sum ? sum(result, *value) : product(result, *value);
     }
     return result;
   }
@@ -244,22 +177,137 @@ class Evaluator {
   }
 
   std::optional<Element> call(const Node& node) {
-    std::vector<Element> args;
-    for (const Ref& arg : node.args) {
-      const auto value = evaluate(arg);
-      if (!value) return std::nullopt;
-      args.push_back(*value);
-    }
     if (node.name == "undefined" || node.name == "pm" || node.name == "mp") return std::nullopt;
+    static const std::set<std::string> kSymmetric = {"max", "min", "gcd", "lcm"};
+    const bool symmetric = kSymmetric.count(node.name) > 0;
+    std::vector<Element> args;
+    if (!evaluate_all(node, symmetric, args)) return std::nullopt;
+    if (symmetric) return symmetric_function(node.name, std::move(args));
     if (node.name == "percent") return product(args[0], *rational(Rational(1, 100)));
     if (node.name == "degree") {
       return product(product(args[0], *rational(Rational(1, 180))), *evaluate(make_symbol("pi")));
     }
+    if (node.name == "factorial") return factorial(args[0], 1);
+    if (node.name == "factorial2") return factorial(args[0], 2);
+    if (node.name == "abs") return absolute(args[0]);
+    if (node.name == "binom" && args.size() == 2) return binomial(args[0], args[1]);
+    if (node.name == "floor") return floor(args[0]);
+    if (node.name == "ceil") return difference({}, floor(difference({}, args[0])));
     return opaque(node.name, args);
+  }
+
+  // max(a, max(b, c)) has three arguments.
+  bool evaluate_all(const Node& node, bool flatten, std::vector<Element>& out) {
+    for (const Ref& arg : node.args) {
+      if (flatten && is_call(arg, node.name.c_str())) {
+        if (!evaluate_all(*arg, true, out)) return false;
+        continue;
+      }
+      const auto value = evaluate(arg);
+      if (!value) return false;
+      out.push_back(*value);
+    }
+    return true;
+  }
+
+  // ---- laws of functions whose values are indeterminates otherwise
+  // --------------------------------
+
+  // Neither order nor repetition matters. gcd(ka, kb) = k gcd(a, b), lcm(a, b) gcd(a, b) = a b and
+  // 2 max(a, b) = a + b + |a - b|.
+  std::optional<Element> symmetric_function(const std::string& name, std::vector<Element> args) {
+    std::sort(args.begin(), args.end());
+    args.erase(std::unique(args.begin(), args.end()), args.end());
+    if (args.size() == 1) return args[0];
+    const bool extreme = name == "max" || name == "min", pair = args.size() == 2;
+    if (extreme && pair) {
+      const Element distance = absolute(difference(args[0], args[1]));
+      const Element twice = name == "max" ? sum(sum(args[0], args[1]), distance)
+                                          : difference(sum(args[0], args[1]), distance);
+      return product(twice, *rational(Rational(1, 2)));
+    }
+    if (name == "lcm" && pair) {
+      const auto divisor = symmetric_function("gcd", args);
+      const auto inverse = divisor ? invert(*divisor) : std::nullopt;
+      return inverse ? std::optional(product(product(args[0], args[1]), *inverse)) : std::nullopt;
+    }
+    if (extreme) return opaque(name, args);
+    Element scale;
+    for (const Element& arg : args) scale = sum(scale, arg);
+    const auto inverse = invert(scale);
+    if (!inverse) return std::nullopt;
+    for (Element& arg : args) arg = product(arg, *inverse);
+    std::sort(args.begin(), args.end());
+    return product(scale, opaque(name, args));
+  }
+
+  // |-x| = |x|
+  Element absolute(const Element& x) const {
+    return opaque("abs", {std::min(x, difference({}, x))});
+  }
+
+  // x as an earlier argument of the function, or x itself if there is none, and how far it is away:
+  // a multiple of `step`.
+  std::pair<Element, int64_t> split_shift(std::vector<Element>& earlier, const Element& x,
+                                          U64 limit, U64 step) const {
+    for (const Element& base : earlier) {
+      const U64 up = difference(x, base).re, down = difference(base, x).re;
+      if (x.im != base.im || std::min(up, down) > limit || std::min(up, down) % step != 0) continue;
+      return {base, up < down ? static_cast<int64_t>(up) : -static_cast<int64_t>(down)};
+    }
+    earlier.push_back(x);
+    return {x, 0};
+  }
+
+  // x! = x (x - 1)!, and x!! = x (x - 2)!! with a step of 2
+  std::optional<Element> factorial(const Element& x, int64_t step) {
+    auto& earlier = step == 1 ? factorials_ : double_factorials_;
+    if (!budget_.spend(static_cast<long>(earlier.size() + kMaxShift))) return std::nullopt;
+    Element base, value{1, 0};
+    int64_t shift = static_cast<int64_t>(x.re);  // from 0! = 1
+    if (x.im != 0 || x.re > kMaxShift || step != 1) {
+      std::tie(base, shift) = split_shift(earlier, x, kMaxShift, static_cast<U64>(step));
+      value = opaque(step == 1 ? "factorial" : "factorial2", {base});
+    }
+    Element factors{1, 0};
+    for (int64_t k = step; k <= shift; k += step) factors = product(factors, add_integer(base, k));
+    for (int64_t k = 0; k > shift; k -= step) factors = product(factors, add_integer(base, k));
+    if (shift >= 0) return product(value, factors);
+    const auto inverse = invert(factors);
+    return inverse ? std::optional(product(value, *inverse)) : std::nullopt;
+  }
+
+  std::optional<Element> binomial(const Element& n, const Element& k) {
+    const auto above = factorial(n, 1), chosen = factorial(k, 1),
+               left = factorial(difference(n, k), 1);
+    const auto inverse = above && chosen && left ? invert(product(*chosen, *left)) : std::nullopt;
+    return inverse ? std::optional(product(*above, *inverse)) : std::nullopt;
+  }
+
+  // floor(x + 1) = floor(x) + 1
+  Element floor(const Element& x) {
+    budget_.spend(static_cast<long>(floors_.size()));
+    const auto [base, shift] = split_shift(floors_, x, U64{1} << 32, 1);
+    return add_integer(opaque("floor", {base}), shift);
+  }
+
+  Element add_integer(const Element& x, int64_t n) const {
+    const U64 residue = n < 0 ? p_ - static_cast<U64>(-n) : static_cast<U64>(n);
+    return {(x.re + residue) % p_, x.im};
+  }
+
+  Element sum(const Element& a, const Element& b) const {
+    return {(a.re + b.re) % p_, (a.im + b.im) % p_};
+  }
+
+  Element difference(const Element& a, const Element& b) const {
+    return {(a.re + p_ - b.re) % p_, (a.im + p_ - b.im) % p_};
   }
 
   U64 p_, constants_, variables_;
   Budget& budget_;
+  std::vector<Element> factorials_, double_factorials_,
+      floors_;  // arguments that lie no integer apart
 };
 
 constexpr int kRounds = 3;

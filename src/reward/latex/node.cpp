@@ -89,12 +89,22 @@ Ref make_pow(Ref base, Ref exponent) {
 
 Ref make_function(std::string name, std::vector<Ref> args) {
   std::vector<Rational> values;
+  std::vector<Ref> rest;
   for (const Ref& arg : args) {
     if (is_undefined(arg)) return arg;
-    if (is_number(arg) && is_small(arg->value)) values.push_back(arg->value);
+    if (is_number(arg) && is_small(arg->value)) {
+      values.push_back(arg->value);
+    } else {
+      rest.push_back(arg);
+    }
   }
-  if (values.size() == args.size()) {
-    if (auto folded = fold_function(name, values)) return make_number(*folded);
+  const bool any_order = name == "max" || name == "min" || name == "gcd" || name == "lcm";
+  if (rest.empty() || (any_order && values.size() > 1)) {
+    if (auto folded = fold_function(name, values)) {
+      if (rest.empty()) return make_number(*folded);
+      rest.push_back(make_number(*folded));  // max(1, 2, x) = max(x, 2)
+      return make_call(std::move(name), std::move(rest));
+    }
   }
   return make_call(std::move(name), std::move(args));
 }

@@ -45,6 +45,10 @@ Float magnitude(const Complex& z) {
   return sqrt(z.re * z.re + z.im * z.im);
 }
 
+bool is_extreme(const Node& node) {
+  return node.kind == Kind::kCall && (node.name == "max" || node.name == "min");
+}
+
 class Evaluator {
  public:
   // `point` chooses the values of the variables; `scales` are the magnitudes they are drawn around.
@@ -217,6 +221,7 @@ class Evaluator {
 
   Complex call(const Node& node) {
     const std::string& name = node.name;
+    if (is_extreme(node)) return extreme(node);
     if (node.args.size() != 1) return fail(Fault::kUnknown);
     const Complex x = visit(node.args[0]);
     if (fault_ != Fault::kNone) return {};
@@ -228,6 +233,18 @@ class Evaluator {
     if (!budget_.spend(80)) return fail(Fault::kUnknown);
     if (name == "floor" || name == "ceil") return round(name, x.re, has_variable(node.args[0]));
     return real_function(name, x.re);
+  }
+
+  Complex extreme(const Node& node) {
+    Float best;
+    for (size_t k = 0; k < node.args.size(); ++k) {
+      const Complex value = visit(node.args[k]);
+      if (fault_ != Fault::kNone) return {};
+      if (value.im != 0) return fail(Fault::kOutsideDomain);
+      const bool better = node.name == "max" ? value.re > best : value.re < best;
+      if (k == 0 || better) best = value.re;
+    }
+    return {best, 0};
   }
 
   Complex round(const std::string& name, const Float& x, bool variable) {
@@ -270,7 +287,7 @@ void collect(const Ref& node, std::vector<Float>& scales, bool& imaginary) {
 
 // May its formula change from one region of the variables to another, as |x| and sqrt(x^2) do?
 bool has_branches(const Ref& node) {
-  if (is_call(node, "abs")) return true;
+  if (is_call(node, "abs") || is_extreme(*node)) return true;
   if (node->kind == Kind::kPow && is_number(node->args[1]) && !is_integer(node->args[1]->value) &&
       has_variable(node->args[0])) {
     return true;
@@ -297,13 +314,15 @@ bool may_be_square(const Ref& node) {
   return std::any_of(node->args.begin(), node->args.end(), may_be_square);
 }
 
-// Absolute values and what may be one. One alone has two branches, and points far out on both sides
-// see both of them; two can differ from another formula in a window that no point falls into.
+// Absolute values and what may be one, maxima and minima. One alone has two branches, and points
+// far out on both sides see both of them; two can differ from another formula in a window that no
+// point falls into.
 int count_folds(const Ref& node) {
   const bool root = is_even_root(node);
   int inside = 0;
   for (const Ref& arg : node->args) inside += count_folds(arg);
   if (root && inside > 0) return 2;
+  if (is_extreme(*node) && has_variable(node)) inside += static_cast<int>(node->args.size()) - 1;
   return inside + (is_call(node, "abs") && has_variable(node) ? 1 : 0) +
          (root && may_be_square(node->args[0]) ? 1 : 0);
 }

@@ -23,15 +23,9 @@ Ref Parser::parse_factor() {
 Ref Parser::parse_postfix(Ref base) {
   for (int count = 0;; ++count) {
     if (count > kMaxParseDepth) fail("too many signs behind a value");
-    if (take("^")) {
-      if (is("'")) fail("a raised prime");
-      base = make_pow(base, parse_exponent());
-    } else if (is("!")) {
-      ++at_;
-      base = make_function("factorial", {base});
-    } else if (take("%")) {
-      base = make_call("percent", {base});
-    } else if (take("degree")) {
+    if (is("{") && peek(1).kind == Token::kSymbol && peek(1).text == "}") {  // 90{}^\circ
+      at_ += 2;
+    } else if (take("degree") || (is_number(base) && take("circ")) || take_degree_exponent(base)) {
       base = make_call("degree", {base});
       const bool scale = peek().kind == Token::kName && (peek().text == "C" || peek().text == "F");
       if (scale) {
@@ -40,6 +34,13 @@ Ref Parser::parse_postfix(Ref base) {
                       {base->args[0]});
         ++at_;
       }
+    } else if (take("^")) {
+      if (is("'")) fail("a raised prime");
+      base = make_pow(base, parse_exponent());
+    } else if (take("!")) {
+      base = make_function(take("!") ? "factorial2" : "factorial", {base});
+    } else if (take("%")) {
+      base = make_call("percent", {base});
     } else if (is("'") && is_number(base)) {
       const bool inches = peek(1).text == "'";
       at_ += inches ? 2 : 1;
@@ -57,6 +58,21 @@ Ref Parser::parse_postfix(Ref base) {
       return base;
     }
   }
+}
+
+// ^\circ, ^{\circ}; also ^o, if it is no power of a letter.
+bool Parser::take_degree_exponent(const Ref& base) {
+  const size_t start = at_;
+  if (!take("^")) return false;
+  const bool braced = take("{");
+  const bool letter = peek().kind == Token::kName && (peek().text == "o" || peek().text == "O") &&
+                      (peek().upright || base->kind != Kind::kSymbol);
+  if (letter || is("circ") || is("degree")) {
+    ++at_;
+    if (!braced || take("}")) return true;
+  }
+  at_ = start;
+  return false;
 }
 
 Ref Parser::parse_exponent() {
@@ -94,6 +110,12 @@ Ref Parser::parse_group_value() {
   bars_ = bars;
   in_set_ = in_set;
   expect("}");
+  // Of \frac{180^\circ}{7} the sign goes on to the quotient.
+  for (const char* mark : {"degree", "percent"}) {
+    const bool marked = value->kind == Kind::kQuantity &&
+                        value->name == (mark[0] == 'd' ? std::string("degree") : std::string("%"));
+    if (marked) return make_call(mark, {value->args[0]});
+  }
   return value;
 }
 
@@ -111,9 +133,13 @@ Ref Parser::parse_primary() {
     default:
       fail(token.kind == Token::kEnd ? "ends too early" : "unexpected word '" + token.text + "'");
   }
+  if (token.text == "_" || token.text == "^") return parse_prescript();
   if (token.text == "{") {
-    if (peek(1).kind == Token::kSymbol && peek(1).text == "}") fail("empty braces");
-    return parse_group_value();
+    const bool empty = peek(1).kind == Token::kSymbol && peek(1).text == "}";
+    if (!empty) return parse_group_value();
+    at_ += 2;
+    if (is("_") || is("^")) return parse_prescript();
+    fail("empty braces");
   }
   if (token.text == "(" || token.text == "[" || token.text == "<<") return parse_brackets();
   if (token.text == "\\{") return parse_set();
@@ -122,6 +148,20 @@ Ref Parser::parse_primary() {
   if (token.text == "lceil") return parse_between("rceil", "ceil");
   if (token.text == "sci") return parse_number();
   fail("unexpected '" + token.text + "'");
+}
+
+// _nC_k and ^nC_k are binomials; with P, k are put in order.
+Ref Parser::parse_prescript() {
+  ++at_;
+  const Ref n = parse_argument();
+  const bool chosen = peek().text == "C", ordered = peek().text == "P";
+  if (peek().kind != Token::kName || !(chosen || ordered) || peek(1).text != "_") {
+    fail("a script of nothing");
+  }
+  at_ += 2;
+  const Ref k = parse_argument();
+  if (chosen) return make_function("binom", {n, k});
+  return divide(make_function("factorial", {n}), make_function("factorial", {subtract(n, k)}));
 }
 
 Ref Parser::parse_number() {
@@ -141,7 +181,7 @@ Ref Parser::parse_number() {
   return token.text.find('.') == std::string::npos ? parse_mixed_number(number) : number;
 }
 
-// 1\frac{2}{3} and "1 2/3": an integer before a proper fraction of integers.
+// 1\frac{2}{3}, 1{2\over3} and "1 2/3": an integer before a proper fraction of integers.
 Ref Parser::parse_mixed_number(const Ref& whole) {
   const size_t start = at_;
   auto proper = [](const Ref& top, const Ref& bottom) {
@@ -155,6 +195,11 @@ Ref Parser::parse_mixed_number(const Ref& whole) {
         top && (is("{") || peek().kind == Token::kNumber) ? parse_argument() : nullptr;
     if (bottom && proper(top, bottom))
       return make_number(whole->value + top->value / bottom->value);
+  } else if (is("{") && peek(1).kind == Token::kNumber && peek(2).text == "over") {
+    const Ref fraction = parse_group_value();
+    if (is_number(fraction) && fraction->value > 0 && fraction->value < 1) {
+      return make_number(whole->value + fraction->value);
+    }
   } else if (peek().kind == Token::kNumber && peek().space_before && peek(1).text == "/" &&
              peek(2).kind == Token::kNumber) {
     const auto top = parse_decimal(peek().text), bottom = parse_decimal(peek(2).text);
@@ -176,6 +221,11 @@ Ref Parser::parse_name() {
     name += '\'';
     ++at_;
     if (name.size() > 32) fail("too many primes");
+  }
+  if (name == "Gamma" && is("(")) {
+    const std::vector<Ref> args = parse_function_arguments();
+    if (args.size() != 1) fail("Gamma of several arguments");
+    return make_function("factorial", {subtract(args[0], make_number(1))});
   }
   if (name.size() > 1 && name.back() == '\'' && is("(")) {
     std::vector<Ref> args = parse_function_arguments();
@@ -236,6 +286,9 @@ Ref Parser::parse_brackets() {
   if (items.items.size() == 1 && (open == "(") == (close == ")")) {
     const Ref& only = items.items[0];
     if (only->kind == Kind::kList) fail("a list in brackets");
+    if (is_call(only, "atop")) {  // \left( n \atop k \right)
+      return make_function(open == "(" ? "binom" : "stirling1", only->args);
+    }
     return only;
   }
   if (items.joint == "or") fail("alternatives in brackets");
@@ -252,7 +305,9 @@ Ref Parser::parse_set() {
   Items items = parse_items();
   in_set_ = false;
   Ref set;
-  if (items.items.size() == 1 && (take("|") || take(":"))) {
+  if (items.items.size() == 1 && is_call(items.items[0], "atop")) {  // \{ n \atop k \}
+    set = make_function("stirling2", items.items[0]->args);
+  } else if (items.items.size() == 1 && (take("|") || take(":"))) {
     const Ref condition = join_items(parse_items());
     set = make_call("such_that", {items.items[0], condition});
   } else {
@@ -269,7 +324,7 @@ Ref Parser::parse_between(std::string_view close, const char* function) {
   const bool in_set = in_set_;
   in_set_ = false;
   if (close == "|") ++bars_;
-  const Ref inside = parse_sum();
+  const Ref inside = parse_infix();
   if (close == "|") --bars_;
   in_set_ = in_set;
   expect(close);

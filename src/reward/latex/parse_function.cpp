@@ -8,7 +8,7 @@ namespace slimexx::reward::latex {
 namespace {
 
 const std::map<std::string, std::string> kSynonyms = {
-    {"asin", "arcsin"}, {"acos", "arccos"}, {"atan", "arctan"}};
+    {"asin", "arcsin"}, {"acos", "arccos"}, {"atan", "arctan"}, {"hcf", "gcd"}, {"gcf", "gcd"}};
 
 // tan, sec ... in terms of sin and cos, so that the identity test knows four functions fewer.
 Ref elementary(const std::string& name, const Ref& x) {

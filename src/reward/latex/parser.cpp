@@ -8,6 +8,10 @@
 namespace slimexx::reward::latex {
 namespace {
 
+bool is_currency(std::string_view word) {
+  return word == "dollar" || word == "euro" || word == "pound";
+}
+
 // Prose: words and punctuation only, at least one word of it no connective.
 bool is_prose(const std::vector<Token>& tokens) {
   bool word = false;
@@ -87,14 +91,14 @@ Ref Parser::join_items(Items items) {
   return make_node(Kind::kList, items.joint, std::move(items.items));
 }
 
-bool Parser::at_item_end() const {
-  if (at_end()) return true;
-  if (peek().kind == Token::kWord) return is_connective(peek().text);
-  if (peek().kind == Token::kCommand) return peek().text.compare(0, 4, "end:") == 0;
+bool Parser::ends_item(const Token& token) {
+  if (token.kind == Token::kEnd) return true;
+  if (token.kind == Token::kWord) return is_connective(token.text);
+  if (token.kind == Token::kCommand) return token.text.starts_with("end:");
   static constexpr std::string_view kEnds[] = {",", ";",    ")",  "]",      "}",    "\\}",
                                                "&", "\\\\", ">>", "rfloor", "rceil"};
-  return peek().kind == Token::kSymbol &&
-         std::find(std::begin(kEnds), std::end(kEnds), peek().text) != std::end(kEnds);
+  return token.kind == Token::kSymbol &&
+         std::find(std::begin(kEnds), std::end(kEnds), token.text) != std::end(kEnds);
 }
 
 bool Parser::take_joint(std::string& joint) {
@@ -142,10 +146,7 @@ Parser::Items Parser::parse_items() {
 Ref Parser::parse_item() {
   if (++depth_ > kMaxParseDepth) fail("nested too deeply");
   Ref item;
-  if (peek().kind == Token::kWord && peek().text != "dollar" && peek().text != "euro" &&
-      peek().text != "pound") {
-    item = parse_text();
-  } else if (peek().kind == Token::kWord) {  // a currency sign before its number
+  if (peek().kind == Token::kWord && is_currency(peek().text)) {  // the sign before its number
     const std::string unit = peek().text;
     ++at_;
     item = with_unit(parse_relation());
@@ -160,7 +161,9 @@ Ref Parser::parse_item() {
 Ref Parser::parse_text() {
   const size_t begin = at_;
   int open = 0;
-  while (!at_end() && (open > 0 || !at_item_end())) {
+  // "Area = 12", "Area: 12"
+  const auto names_value = [&] { return open == 0 && at_ > begin && (is("=") || is(":")); };
+  while (!at_end() && (open > 0 || !at_item_end()) && !names_value()) {
     if (is("(") || is("[") || is("{")) ++open;
     if (is(")") || is("]") || is("}")) --open;
     ++at_;
@@ -168,73 +171,12 @@ Ref Parser::parse_text() {
   return make_text(tokens_, begin, at_);
 }
 
-// Words behind a value are its unit, as is a percent or degree sign.
-std::string Parser::take_unit() {
-  std::string unit;
-  while (!at_item_end()) {
-    const Token& token = peek();
-    if (take("^") || take("{")) {
-      const bool braced = tokens_[at_ - 1].text == "{" || take("{");
-      unit += " ^" + peek().text;
-      if (peek().kind != Token::kNumber) fail("unit not understood");
-      ++at_;
-      if (braced) expect("}");
-      continue;
-    }
-    const bool word = token.kind == Token::kWord || token.kind == Token::kName;
-    const bool mark = token.kind == Token::kSymbol &&
-                      (token.text == "/" || token.text == "degree" || token.text == "*");
-    if (!word && !mark) fail("cannot read '" + token.text + "' behind a unit");
-    unit += ' ' + token.text;
-    ++at_;
-  }
-  return canonical_unit(unit);
-}
-
-namespace {
-
-// 5%, -5%, 2 * 5 degrees: the value without its mark, if the mark stands at the very end.
-Ref strip_mark(const Ref& value, const char* mark) {
-  if (is_call(value, mark)) return value->args[0];
-  if (value->kind == Kind::kMul && is_call(value->args.back(), mark)) {
-    std::vector<Ref> args = value->args;
-    args.back() = args.back()->args[0];
-    return make_mul(std::move(args));
-  }
-  return nullptr;
-}
-
-}  // namespace
-
-Ref Parser::with_unit(Ref value) {
-  std::vector<Ref> relation;
-  std::vector<std::string> ops;
-  if (value->kind == Kind::kRelation) {
-    relation = value->args;
-    ops = value->ops;
-    value = relation.back();
-  }
-  std::string unit;
-  if (Ref bare = strip_mark(value, "percent")) {
-    value = bare;
-    unit = "%";
-  } else if (Ref angle = strip_mark(value, "degree")) {
-    value = angle;
-    unit = "degree";
-  }
-  const bool words = !at_item_end() && peek().kind == Token::kWord;
-  if (words) unit = unit.empty() ? take_unit() : unit + " " + take_unit();
-  if (unit == "degree c" || unit == "degree celsius") unit = "degree celsius";
-  if (!unit.empty()) value = make_node(Kind::kQuantity, unit, {value});
-  if (relation.empty()) return value;
-  relation.back() = value;
-  return make_relation(std::move(relation), std::move(ops));
-}
-
 std::string Parser::take_relation_symbol() {
   static constexpr std::string_view kRelations[] = {
       "=", "<", ">", "<=", ">=", "!=", "~", "in", "=="};
   if (peek().kind != Token::kSymbol) return "";
+  const bool after_text = at_ > 0 && tokens_[at_ - 1].kind == Token::kWord;
+  if (after_text && take(":")) return "=";
   for (std::string_view symbol : kRelations) {
     if (take(symbol)) return std::string(symbol);
   }
@@ -242,25 +184,41 @@ std::string Parser::take_relation_symbol() {
 }
 
 Ref Parser::parse_relation() {
-  std::vector<Ref> args{parse_set_operations()};
+  if (is("=") || is("~")) ++at_;  // "= 5" and "\approx 5" without a left side
+  std::vector<Ref> args;
+  if (Ref head = parse_head()) {
+    args.push_back(head);
+  } else {
+    args.push_back(with_early_unit(parse_side()));
+  }
   std::vector<std::string> ops;
-  for (std::string op; !(op = take_relation_symbol()).empty();) {
+  for (;;) {
+    const bool bracket = at_bracketed_approximation();  // 2\sqrt{3} (\approx 3.46)
+    if (bracket) ++at_;
+    const std::string op = take_relation_symbol();
+    if (op.empty()) break;
     ops.push_back(op);
-    if (peek().kind == Token::kWord && !is_connective(peek().text) && peek().text != "dollar" &&
-        peek().text != "pound" && peek().text != "euro") {
-      args.push_back(parse_text());
-    } else {
-      std::string currency;
-      if (peek().kind == Token::kWord) {
-        currency = peek().text;
-        ++at_;
-      }
-      args.push_back(parse_set_operations());
-      if (!currency.empty()) args.back() = make_node(Kind::kQuantity, currency, {args.back()});
-    }
+    args.push_back(with_early_unit(parse_side()));
+    if (take("...")) ops.back() = "~";  // \sqrt{2} = 1.414\ldots
+    if (bracket) expect(")");
   }
   if (ops.empty()) return args[0];
   return make_relation(std::move(args), std::move(ops));
+}
+
+bool Parser::at_bracketed_approximation() const {
+  return is("(") && peek(1).kind == Token::kSymbol && peek(1).text == "~";
+}
+
+Ref Parser::parse_side() {
+  if (peek().kind != Token::kWord) return parse_set_operations();
+  if (!is_currency(peek().text)) {
+    if (is_connective(peek().text)) fail("unexpected word '" + peek().text + "'");
+    return parse_text();
+  }
+  const std::string currency = peek().text;
+  ++at_;
+  return make_node(Kind::kQuantity, currency, {parse_set_operations()});
 }
 
 Ref Parser::parse_set_operations() {
@@ -276,11 +234,22 @@ Ref Parser::parse_set_operations() {
 }
 
 Ref Parser::parse_ratio() {
-  Ref first = parse_sum();
+  Ref first = parse_infix();
   if (!is(":") || in_set_) return first;
   std::vector<Ref> parts{first};
-  while (take(":")) parts.push_back(parse_sum());
+  while (take(":")) parts.push_back(parse_infix());
   return make_call("ratio", std::move(parts));
+}
+
+// {a \over b}: everything before and after it in the group.
+Ref Parser::parse_infix() {
+  const Ref top = parse_sum();
+  static constexpr std::pair<std::string_view, const char*> kFunctions[] = {
+      {"choose", "binom"}, {"atop", "atop"}, {"brack", "stirling1"}, {"brace", "stirling2"}};
+  for (const auto& [symbol, function] : kFunctions) {
+    if (take(symbol)) return make_function(function, {top, parse_sum()});
+  }
+  return take("over") ? divide(top, parse_sum()) : top;
 }
 
 Ref Parser::parse_sum() {
@@ -321,11 +290,13 @@ bool Parser::starts_factor() const {
       return before.kind == Token::kSymbol && before.text != "%" && before.text != "'";
     }
     case Token::kName:
-      return true;
+      return !at_unit();
     case Token::kCommand:
-      return token.text.compare(0, 4, "end:") != 0;
+      return !token.text.starts_with("end:") && !at_unit();
     case Token::kSymbol:
       if (token.text == "|") return bars_ == 0 && !in_set_;
+      if (at_bracketed_approximation()) return false;
+      if (at_unit()) return false;
       return token.text == "(" || token.text == "[" || token.text == "{" || token.text == "\\{" ||
              token.text == "lfloor" || token.text == "lceil" || token.text == "sci";
     default:

@@ -50,28 +50,47 @@ class Parser {
   // parser.cpp
   Items parse_items();
   Ref join_items(Items items);
-  bool at_item_end() const;
+  static bool ends_item(const Token& token);
+  bool at_item_end() const { return ends_item(peek()); }
   bool take_joint(std::string& joint);
   Ref parse_item();
   Ref parse_text();
-  Ref with_unit(Ref value);
-  std::string take_unit();
   Ref parse_relation();
+  Ref parse_side();  // of a relation
+  bool at_bracketed_approximation() const;
   std::string take_relation_symbol();
   Ref parse_set_operations();
   Ref parse_ratio();
+  Ref parse_infix();
   Ref parse_sum();
   Ref parse_signed_term();
   Ref parse_term();
   bool starts_factor() const;
 
+  // parse_unit.cpp
+  Ref with_unit(Ref value);
+  Ref with_early_unit(Ref side);
+  std::optional<std::string> scan_unit(size_t& at, size_t limit) const;
+  std::string take_unit();
+  bool at_unit() const;  // of letters that might be variables: \text{m}, \frac{\rm m}{\rm s}
+  Ref take_magnitudes(Ref value);
+
+  // parse_head.cpp
+  Ref parse_head();  // "p(x)" of "p(x) = ..."; null, and nothing read, where no definition begins
+  Ref parse_plain_derivative();
+  std::optional<std::string> head_name();
+  std::vector<Ref> head_parameters();
+  bool is_called_later(const std::string& name) const;
+
   // parse_factor.cpp
   Ref parse_factor();
   Ref parse_postfix(Ref base);
+  bool take_degree_exponent(const Ref& base);
   Ref parse_exponent();
   Ref parse_argument();     // of \frac, ^, \sqrt: a group or one token
   Ref parse_group_value();  // {...} as one value
   Ref parse_primary();
+  Ref parse_prescript();
   Ref parse_number();
   Ref parse_mixed_number(const Ref& whole);
   Ref parse_name();

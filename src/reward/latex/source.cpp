@@ -1,6 +1,7 @@
 // clean_source: the text-level half of the lexer.
 #include <algorithm>
 #include <cctype>
+#include <vector>
 
 #include "reward/latex/lexer.h"
 #include "reward/latex/words.h"
@@ -90,6 +91,52 @@ std::string drop_delimiters(const std::string& text) {
   return out;
 }
 
+bool is_alignment(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"align",    "aligned",    "gather",   "gathered",
+                                                "equation", "multline",   "eqnarray", "split",
+                                                "math",     "displaymath"};
+  if (!name.empty() && name.back() == '*') name.remove_suffix(1);
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+// Does a row go on with the chain of the row before it ("\\\\ &= 12"), or end the environment?
+bool continues_row(std::string_view rest) {
+  const size_t start = rest.find_first_not_of(" \t\r\n&");
+  if (start == std::string_view::npos) return true;
+  rest.remove_prefix(start);
+  for (std::string_view mark : {"=", "\\approx", "\\simeq", "\\end{"}) {
+    if (rest.substr(0, mark.size()) == mark) return true;
+  }
+  return false;
+}
+
+// \begin{aligned} x &= 5 + 7 \\ &= 12 \end{aligned} is one chain; other rows are a list.
+std::string unwrap_alignments(const std::string& source) {
+  const std::string_view text = source;
+  std::string out;
+  std::vector<bool> open;  // per environment: is it an alignment?
+  for (size_t at = 0; at < text.size();) {
+    const bool begins = text.substr(at, 7) == "\\begin{", ends = text.substr(at, 5) == "\\end{";
+    const size_t name = at + (begins ? 7 : 5);
+    const size_t close = begins || ends ? text.substr(0, name + 24).find('}', name) : text.npos;
+    if (close != text.npos) {
+      const bool alignment = is_alignment(text.substr(name, close - name));
+      if (begins) open.push_back(alignment);
+      if (ends && !open.empty()) open.pop_back();
+      out += alignment ? " " : text.substr(at, close + 1 - at);
+      at = close + 1;
+    } else if (!open.empty() && open.back() && text[at] == '&') {
+      ++at;
+    } else if (!open.empty() && open.back() && text.substr(at, 2) == "\\\\") {
+      at += 2;
+      out += continues_row(text.substr(at)) ? " " : ", ";
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string clean_source(std::string_view raw) {
@@ -98,7 +145,7 @@ std::string clean_source(std::string_view raw) {
   while (view.size() >= 4 && view.substr(0, 2) == "**" && view.substr(view.size() - 2) == "**") {
     view = trim(view.substr(2, view.size() - 4));
   }
-  std::string text = drop_delimiters(to_ascii_latex(view));
+  std::string text = drop_layout(unwrap_alignments(drop_delimiters(to_ascii_latex(view))));
   view = trim(text);
   while (!view.empty() &&
          (view.back() == '.' || view.back() == ',' || view.back() == ';' || view.back() == ':')) {
@@ -107,6 +154,24 @@ std::string clean_source(std::string_view raw) {
     view = trim(view.substr(0, view.size() - 1));
   }
   return std::string(view);
+}
+
+std::optional<std::string> with_upright_unit(std::string_view answer) {
+  const std::string text = clean_source(answer);
+  const size_t unit = text.find_first_not_of(" 0123456789.,+-/");
+  if (unit == std::string::npos || unit < 2 || text[unit - 1] != ' ') return std::nullopt;
+  const std::string_view tail = std::string_view(text).substr(unit);
+  // Letters one by one, with powers, one stroke between two: "m", "m^2", "kg/m^{3}".
+  bool letter_may_follow = true;
+  for (size_t at = 0; at < tail.size(); ++at) {
+    const bool letter = isalpha(static_cast<unsigned char>(tail[at]));
+    if (!letter && std::string_view(" ^{}-/0123456789").find(tail[at]) == std::string::npos) {
+      return std::nullopt;
+    }
+    if (letter && (!letter_may_follow || !is_unit_letter(tail.substr(at, 1)))) return std::nullopt;
+    letter_may_follow = tail[at] == '/' || (tail[at] == ' ' && letter_may_follow);
+  }
+  return text.substr(0, unit) + "\\mathrm{" + std::string(tail) + '}';
 }
 
 }  // namespace slimexx::reward::latex

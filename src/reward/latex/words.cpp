@@ -12,11 +12,11 @@ namespace {
 
 using Names = std::set<std::string_view>;
 
-const Names kFunctions = {"sin",    "cos",    "tan",    "cot",   "sec",   "csc",  "arcsin",
-                          "arccos", "arctan", "asin",   "acos",  "atan",  "sinh", "cosh",
-                          "tanh",   "ln",     "log",    "exp",   "gcd",   "lcm",  "max",
-                          "min",    "det",    "sqrt",   "abs",   "floor", "ceil", "lg",
-                          "arccot", "arcsec", "arccsc", "binom", "coth",  "sech", "csch"};
+const Names kFunctions = {"sin",    "cos",   "tan",  "cot",  "sec",    "csc",    "arcsin", "arccos",
+                          "arctan", "asin",  "acos", "atan", "sinh",   "cosh",   "tanh",   "ln",
+                          "log",    "exp",   "gcd",  "lcm",  "max",    "min",    "det",    "sqrt",
+                          "abs",    "floor", "ceil", "lg",   "arccot", "arcsec", "arccsc", "binom",
+                          "coth",   "sech",  "csch", "hcf",  "gcf"};
 
 const Names kUnitAbbreviations = {"cm",   "mm",   "km",  "kg",  "mg",    "ml",   "dm",
                                   "hr",   "hrs",  "min", "sec", "ft",    "in",   "lb",
@@ -29,21 +29,19 @@ const Names kGreek = {"alpha", "beta",    "gamma",   "delta", "epsilon", "zeta",
                       "Theta", "Lambda",  "Xi",      "Pi",    "Sigma",   "Phi",   "Psi",   "Omega",
                       "ell",   "pi",      "partial", "nabla", "hbar"};
 
-const Names kTextWrappers = {"text",   "textbf", "textit", "textrm", "textnormal",   "textsf",
-                             "texttt", "mbox",   "hbox",   "mathrm", "operatorname", "rm",
-                             "bf",     "it",     "emph",   "textsc", "mathit",       "mathsf"};
+const Names kTextWrappers = {"text",         "textbf",
+                             "textit",       "textrm",
+                             "textnormal",   "textsf",
+                             "texttt",       "textsc",
+                             "textsl",       "textup",
+                             "textmd",       "emph",
+                             "mbox",         "hbox",
+                             "mathrm",       "mathit",
+                             "mathsf",       "mathtt",
+                             "mathup",       "mathsfit",
+                             "operatorname", "operatornamewithlimits"};
 
-const Names kStyleWrappers = {"mathbf",    "boldsymbol",     "bm",          "boxed",    "fbox",
-                              "vec",       "overrightarrow", "mathcal",     "mathfrak", "mathscr",
-                              "mathop",    "underline",      "displaymath", "mathord",  "smash",
-                              "ensuremath"};
-
-const Names kSpacing = {
-    "left",    "right",        "big",       "Big",          "bigg",   "Bigg",     "bigl",
-    "bigr",    "Bigl",         "Bigr",      "biggl",        "biggr",  "Biggl",    "Biggr",
-    "middle",  "displaystyle", "textstyle", "scriptstyle",  "limits", "nolimits", "hline",
-    "newline", "space",        "thinspace", "nobreak",      "hfill",  "hspace",   "noindent",
-    "par",     "enspace",      "medspace",  "negthinspace", "null",   "bigm"};
+const Names kTextSwitches = {"rm", "bf", "it", "sf", "tt"};
 
 const std::map<std::string_view, Spelling> kSpellings = {{"le", {'s', "<="}},
                                                          {"leq", {'s', "<="}},
@@ -58,6 +56,10 @@ const std::map<std::string_view, Spelling> kSpellings = {{"le", {'s', "<="}},
                                                          {"lt", {'s', "<"}},
                                                          {"gt", {'s', ">"}},
                                                          {"approx", {'s', "~"}},
+                                                         {"approxeq", {'s', "~"}},
+                                                         {"thickapprox", {'s', "~"}},
+                                                         {"doteq", {'s', "~"}},
+                                                         {"cong", {'s', "~"}},
                                                          {"simeq", {'s', "~"}},
                                                          {"equiv", {'s', "=="}},
                                                          {"cdot", {'s', "*"}},
@@ -104,7 +106,31 @@ const std::map<std::string_view, Spelling> kSpellings = {{"le", {'s', "<="}},
                                                          {"vee", {'w', "or"}},
                                                          {"degree", {'s', "degree"}},
                                                          {"prime", {'s', "'"}},
+                                                         {"deg", {'s', "degree"}},
+                                                         {"textdegree", {'s', "degree"}},
+                                                         {"celsius", {'s', "degree"}},
+                                                         {"degreeCelsius", {'s', "degree"}},
+                                                         {"over", {'s', "over"}},
+                                                         {"choose", {'s', "choose"}},
+                                                         {"atop", {'s', "atop"}},
+                                                         {"brack", {'s', "brack"}},
+                                                         {"brace", {'s', "brace"}},
+                                                         {"sp", {'s', "^"}},
+                                                         {"sb", {'s', "_"}},
+                                                         {"textsuperscript", {'s', "^"}},
+                                                         {"textsubscript", {'s', "_"}},
+                                                         {"slash", {'s', "/"}},
+                                                         {"textminus", {'s', "-"}},
+                                                         {"texttimes", {'s', "*"}},
+                                                         {"textpercent", {'s', "%"}},
+                                                         {"textdollar", {'w', "dollar"}},
+                                                         {"coloneqq", {'s', "="}},
+                                                         {"lgroup", {'s', "("}},
+                                                         {"rgroup", {'s', ")"}},
                                                          {"frac", {'c', "frac"}},
+                                                         {"nicefrac", {'c', "frac"}},
+                                                         {"sfrac", {'c', "frac"}},
+                                                         {"flatfrac", {'c', "frac"}},
                                                          {"dfrac", {'c', "frac"}},
                                                          {"tfrac", {'c', "frac"}},
                                                          {"cfrac", {'c', "frac"}},
@@ -170,6 +196,8 @@ const std::map<uint32_t, std::string_view> kCodePoints = {{0x2212, "-"},
                                                           {0x2265, ">="},
                                                           {0x2A7E, ">="},
                                                           {0x2260, "!="},
+                                                          {0x2243, "\\approx "},
+                                                          {0x2245, "\\approx "},
                                                           {0x2248, "\\approx "},
                                                           {0x222A, "\\cup "},
                                                           {0x2229, "\\cap "},
@@ -179,7 +207,13 @@ const std::map<uint32_t, std::string_view> kCodePoints = {{0x2212, "-"},
                                                           {0xB1, "\\pm "},
                                                           {0x2213, "\\mp "},
                                                           {0xB0, "\\degree "},
+                                                          {0xB5, "\\mu "},
                                                           {0xBA, "\\degree "},
+                                                          {0x2DA, "\\degree "},
+                                                          {0x2218, "\\circ "},
+                                                          {0x2103, "\\degree C"},
+                                                          {0x2109, "\\degree F"},
+                                                          {0x2126, "\\Omega "},
                                                           {0x2032, "'"},
                                                           {0x2019, "'"},
                                                           {0x2033, "''"},
@@ -235,75 +269,6 @@ constexpr std::string_view kGreekLower[] = {
     "kappa", "lambda", "mu",      "nu",    "xi",      "o",    "pi",   "rho",   "sigma",
     "sigma", "tau",    "upsilon", "phi",   "chi",     "psi",  "omega"};
 
-const std::map<std::string_view, std::string_view> kUnits = {{"cm", "centimeter"},
-                                                             {"centimeter", "centimeter"},
-                                                             {"centimetre", "centimeter"},
-                                                             {"mm", "millimeter"},
-                                                             {"millimeter", "millimeter"},
-                                                             {"km", "kilometer"},
-                                                             {"kilometer", "kilometer"},
-                                                             {"kilometre", "kilometer"},
-                                                             {"m", "meter"},
-                                                             {"meter", "meter"},
-                                                             {"metre", "meter"},
-                                                             {"inch", "inch"},
-                                                             {"inche", "inch"},
-                                                             {"in", "inch"},
-                                                             {"foot", "foot"},
-                                                             {"feet", "foot"},
-                                                             {"ft", "foot"},
-                                                             {"yard", "yard"},
-                                                             {"yd", "yard"},
-                                                             {"mile", "mile"},
-                                                             {"mi", "mile"},
-                                                             {"kg", "kilogram"},
-                                                             {"kilogram", "kilogram"},
-                                                             {"g", "gram"},
-                                                             {"gram", "gram"},
-                                                             {"mg", "milligram"},
-                                                             {"pound", "pound"},
-                                                             {"lb", "pound"},
-                                                             {"ounce", "ounce"},
-                                                             {"oz", "ounce"},
-                                                             {"hour", "hour"},
-                                                             {"hr", "hour"},
-                                                             {"h", "hour"},
-                                                             {"minute", "minute"},
-                                                             {"min", "minute"},
-                                                             {"second", "second"},
-                                                             {"sec", "second"},
-                                                             {"s", "second"},
-                                                             {"day", "day"},
-                                                             {"week", "week"},
-                                                             {"month", "month"},
-                                                             {"year", "year"},
-                                                             {"dollar", "dollar"},
-                                                             {"cent", "cent"},
-                                                             {"euro", "euro"},
-                                                             {"yen", "yen"},
-                                                             {"rupee", "rupee"},
-                                                             {"degree", "degree"},
-                                                             {"%", "%"},
-                                                             {"mph", "mph"},
-                                                             {"liter", "liter"},
-                                                             {"litre", "liter"},
-                                                             {"ml", "milliliter"},
-                                                             {"milliliter", "milliliter"},
-                                                             {"gallon", "gallon"},
-                                                             {"celsius", "celsius"},
-                                                             {"radian", "radian"},
-                                                             {"rad", "radian"},
-                                                             {"unit", "unit"}};
-
-std::string_view unit_root(std::string_view word) {
-  if (auto it = kUnits.find(word); it != kUnits.end()) return it->second;
-  if (word.size() > 2 && word.back() == 's') {
-    word.remove_suffix(1);
-    if (auto it = kUnits.find(word); it != kUnits.end()) return it->second;
-  }
-  return word;
-}
-
 }  // namespace
 
 bool is_function(std::string_view name) { return kFunctions.count(name) > 0; }
@@ -311,12 +276,11 @@ bool is_connective(std::string_view word) { return word == "and" || word == "or"
 bool is_unit_abbreviation(std::string_view word) { return kUnitAbbreviations.count(word) > 0; }
 bool is_greek(std::string_view name) { return kGreek.count(name) > 0; }
 bool is_text_wrapper(std::string_view command) { return kTextWrappers.count(command) > 0; }
-bool is_style_wrapper(std::string_view command) { return kStyleWrappers.count(command) > 0; }
-bool is_spacing(std::string_view command) { return kSpacing.count(command) > 0; }
+bool is_text_switch(std::string_view command) { return kTextSwitches.count(command) > 0; }
 
 bool is_known_command(std::string_view command) {
   return is_function(command) || is_greek(command) || is_text_wrapper(command) ||
-         is_style_wrapper(command) || is_spacing(command) || kSpellings.count(command) > 0;
+         is_text_switch(command) || kSpellings.count(command) > 0;
 }
 
 Spelling spelling_of_command(std::string_view command) {
@@ -337,42 +301,6 @@ std::optional<std::string_view> latex_of_code_point(uint32_t code_point) {
     return commands[code_point - 0x3B1];
   }
   return std::nullopt;
-}
-
-std::string canonical_unit(std::string_view unit) {
-  std::vector<std::string> words;
-  std::string power;
-  for (const std::string& raw : split(to_lower_ascii(unit), ' ')) {
-    if (raw.empty() || raw == "of" || raw == "the") continue;
-    if (raw == "square" || raw == "sq") {
-      power = "^2";
-      continue;
-    }
-    if (raw == "cubic" || raw == "cu") {
-      power = "^3";
-      continue;
-    }
-    if (raw == "squared" || raw == "cubed") {
-      words.push_back(raw == "squared" ? "^2" : "^3");
-      continue;
-    }
-    words.push_back(raw[0] == '^' ? raw : std::string(unit_root(raw)));
-    if (!power.empty()) words.push_back(power);
-    power.clear();
-  }
-  std::string out;
-  for (const std::string& word : words) {
-    if (!out.empty() && word[0] != '^') out += ' ';
-    out += word;
-  }
-  return out;
-}
-
-bool is_known_unit(std::string_view canonical) {
-  const size_t end = std::min(canonical.find(' '), canonical.find('^'));
-  const std::string_view first = canonical.substr(0, end);
-  return std::any_of(kUnits.begin(), kUnits.end(),
-                     [&](const auto& entry) { return entry.second == first; });
 }
 
 }  // namespace slimexx::reward::latex

@@ -1,0 +1,22 @@
+// Arithmetic modulo a prime near 2^60.
+#pragma once
+#include <cstdint>
+#include <set>
+
+namespace slimexx::reward::latex {
+
+using U64 = uint64_t;
+using U128 = unsigned __int128;
+
+inline U64 multiply(U64 a, U64 b, U64 p) { return static_cast<U64>(static_cast<U128>(a) * b % p); }
+U64 power(U64 base, U64 exponent, U64 p);
+U64 inverse_mod(U64 a, U64 n);
+
+inline constexpr long kMaxRootDegree = 16;
+
+// p = 3 mod 4 (so -1 has no root and F_p[i] is a field), all `residues` squares mod p, and every
+// degree to kMaxRootDegree prime to the odd order (p - 1) / 2 of the squares, up to its powers
+// of 2.
+U64 find_prime(U64 seed, const std::set<U64>& residues);
+
+}  // namespace slimexx::reward::latex
