@@ -97,7 +97,7 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
   const int64_t longest = std::max<int64_t>(longest_sequence, 2);
   const int64_t num_tokens = options_.use_dynamic_batch_size
                                  ? std::max(max_microbatch_tokens(), longest)
-                                 : options_.micro_batch_size * longest;
+                                 : std::min(options_.micro_batch_size, num_samples) * longest;
   const int64_t most = std::clamp<int64_t>(num_samples, 1, std::max<int64_t>(num_tokens / 2, 1));
   const int64_t fewest = std::min(most, (num_tokens + longest - 1) / longest);
   const int cp = groups_.cp.size();
