@@ -96,7 +96,7 @@ config::Config load_config(const EvalFlags& flags) {
   return config::Config::load(flags.config, overrides);
 }
 
-// Rank 0 looks, for a run may be writing there, and says first of all what it found.
+// Rank 0 looks, for a run may be writing there.
 rl::EvaluatedWeights agree_on_weights(const rl::RunConfig& run, Session& session) {
   dist::Collective& ranks = session.world.ranks();
   rl::EvaluatedWeights weights;
@@ -106,11 +106,6 @@ rl::EvaluatedWeights agree_on_weights(const rl::RunConfig& run, Session& session
   weights.folder = dist::broadcast_bytes(ranks, weights.folder, 0);
   weights.checkpoint = dist::broadcast_bytes(ranks, weights.checkpoint, 0);
   weights.are_random = weights.checkpoint.empty() && run.debug.random_weights;
-  dist::run_agreed(ranks, [&] {
-    if (!session.is_root()) return;
-    print("{}\n", rl::describe_weights(weights));
-    flush_stdout();
-  });
   return weights;
 }
 
@@ -125,9 +120,13 @@ void run_eval(const EvalFlags& flags, Session& session) {
   const tensor::Device device = rl::select_device(flags.device, session.world.local_rank());
   std::string samples;
   dist::run_agreed(session.world.ranks(), [&] {
-    if (session.is_root()) samples = rl::choose_samples_folder(run, flags.samples);
+    if (session.is_root()) rl::check_samples_folder(flags.samples);
   });
-  const auto results = rl::run_evaluation(run, weights, samples, device, session.world);
+  const auto results = rl::run_evaluation(run, weights, samples, device, session.world, [&] {
+    samples = rl::choose_samples_folder(run, flags.samples);
+    print("{}\n", rl::describe_weights(weights));
+    flush_stdout();
+  });
   if (!session.is_root()) return;
   print("{}\n", rl::format_eval_table(results));
   print("{}\n", samples.empty() ? "samples are not kept: --samples DIR keeps them"

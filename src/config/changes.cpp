@@ -58,8 +58,11 @@ std::set<std::string> changed_variables(const std::string& before, const std::st
 // The first of `variables` that the value refers to; empty: none.
 std::string named_variable(const std::string& value, const std::set<std::string>& variables) {
   for (const std::string& name : variables)
-    for (const char* end : {"}", ":-"})
-      if (value.find("${env:" + name + end) != std::string::npos) return name;
+    for (const char* end : {"}", ":-"}) {
+      const size_t at = value.find("${env:" + name + end);
+      const bool is_literal = at != std::string::npos && at > 0 && value[at - 1] == '$';
+      if (at != std::string::npos && !is_literal) return name;
+    }
   return "";
 }
 

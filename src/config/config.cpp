@@ -182,7 +182,7 @@ std::string Config::describe_origins() const {
   std::string out;
   for (const BoundField& field : impl_->binder.fields())
     out += fmt::format("{} = {}  ({})\n", field.info.path,
-                       field.shown.empty() ? field.value : field.shown, field.origin);
+                       field.info.meta.is_address ? field.shown : field.value, field.origin);
   return out;
 }
 

@@ -93,12 +93,16 @@ std::string describe_weights(const EvaluatedWeights& weights) {
                      io::read_counter(state, "optimizer_steps", where));
 }
 
+void check_samples_folder(const std::string& asked) {
+  std::error_code error;
+  if (!asked.empty() && path_exists(asked) && !fs::is_empty(asked, error))
+    throw Error(ErrorCode::kUsage, "the folder for the samples is not empty",
+                "name a new folder by --samples", asked);
+}
+
 std::string choose_samples_folder(const RunConfig& config, const std::string& asked) {
   if (!asked.empty()) {
-    std::error_code error;
-    if (path_exists(asked) && !fs::is_empty(asked, error))
-      throw Error(ErrorCode::kUsage, "the folder for the samples is not empty",
-                  "name a new folder by --samples", asked);
+    check_samples_folder(asked);
     make_directories(asked);
     return asked;
   }

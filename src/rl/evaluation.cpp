@@ -13,6 +13,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/rl/loaded_model.h"
 
 namespace slimexx::rl {
 namespace {
@@ -166,6 +167,11 @@ int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& con
   for (const EvalSet& set : sets)
     longest = std::max(longest, set.prompts->longest() + response_limit(config));
   return longest;
+}
+
+const char* eval_stop_tokens_key(const RunConfig& config) {
+  const bool is_derived = config.eval.eval_stop_token_ids == config.rollout.rollout_stop_token_ids;
+  return is_derived ? kStopTokensKey : "eval.eval_stop_token_ids";
 }
 
 void check_positions(const std::vector<EvalSet>& sets, const RunConfig& config,

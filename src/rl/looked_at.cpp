@@ -138,6 +138,7 @@ const Condition kConditions[] = {
      [](const RunConfig& run) { return of_estimators(run, &EstimatorInfo::clips_twice); }},
     {"use_kl_loss",
      [](const RunConfig& run) {
+       if (run.rl.kl_coef != 0 && run.rl.kl_loss_coef != 0) return MaybeIdle();  // a fault itself
        return of_switch(run, run.rl.use_kl_loss, "rl.use_kl_loss", run.rl.use_kl_loss);
      }},
     {"use_kl_loss with kl_loss_coef 0",

@@ -40,14 +40,14 @@ class Validation {
     check_ranks();
     check_grid();
     check_engines();
-    check_sizes();
-    if (!needs_training_) return;
+    if (!needs_training_) return check_sizes();
     check_algorithm();
     check_bounds(config_, run_);
     check_schedule(config_, run_.optimizer);
     check_trained(config_, run_.train);
     check_export();
     check_looked_at(config_, run_);
+    check_sizes();
     derive_batch();
   }
 

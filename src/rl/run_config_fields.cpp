@@ -450,7 +450,8 @@ void bind_kl(Binder& b, RlOptions& o) {
            .min = 0,
            .max = kMaxInt32,
            .slime = "-",
-           .when = "use_kl_loss with kl_loss_coef 0"});
+           .when = "use_kl_loss with kl_loss_coef 0",
+           .may_idle = true});
   b.field(
       "ref_update_interval", o.ref_update_interval,
       {.unit = "rollouts",
@@ -611,7 +612,7 @@ void bind_section(Binder& b, CheckpointOptions& o) {
            .min = 0,
            .max = kMaxInt32});
   b.field("keep_last", o.keep_last,
-          {.doc = "Checkpoints kept; 0: all.", .min = 0, .max = kMaxInt32, .slime = "-"});
+          {.doc = "Checkpoints kept; 0: all.", .min = 0, .max = kMaxExactInt, .slime = "-"});
   b.field("save_hf", o.save_hf, {.doc = "Hugging Face folder written when the run ends."});
   b.field("async_save", o.async_save, {.doc = "Write checkpoints while the run goes on."});
   b.end_section();

@@ -61,7 +61,8 @@ void bind_speculation(config::Binder& b, RolloutOptions& o) {
       {.doc = "Guess fewer tokens, or none, where too few guesses are right to pay for what the "
               "rows that check them read.",
        .slime = "-",
-       .when = "speculative_algorithm"});
+       .when = "speculative_algorithm",
+       .may_idle = true});
 }
 
 void check_speculation(

@@ -36,11 +36,11 @@ LoadedModel load_evaluated(const EvaluatedWeights& weights, const RunConfig& con
 
 std::vector<EvalResult> run_evaluation(const RunConfig& config, const EvaluatedWeights& weights,
                                        const std::string& samples_folder, tensor::Device device,
-                                       dist::World& world) {
+                                       dist::World& world, const std::function<void()>& on_ready) {
   const LoadedModel policy = load_evaluated(weights, config, device, world);
   check_speculation(config.rollout, policy.spec, weights.folder);
   const auto stop = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
-                                     config.eval.eval_stop_token_ids, kEvalStopTokensKey);
+                                     config.eval.eval_stop_token_ids, eval_stop_tokens_key(config));
   const TextSide text = load_text_side(weights.folder);
   if (text.tokenizer == nullptr) {
     throw Error(ErrorCode::kUsage, "the checkpoint has no tokenizer.json", "add one to the folder",
@@ -58,6 +58,9 @@ std::vector<EvalResult> run_evaluation(const RunConfig& config, const EvaluatedW
       text.tokenizer->vocab_size());
   Generator generator(engine, dist::groups_of_one(), text.tokenizer.get(), world.ranks());
   const auto grader = reward::make_grader(eval_reward_options(config));
+  dist::run_agreed(world.ranks(), [&] {
+    if (world.rank() == 0) on_ready();
+  });
   observe::MetricRow row;
   const auto samples_file = [&](const std::string& set) {
     return samples_folder.empty() ? "" : join_path(samples_folder, "eval_" + set + ".jsonl");

@@ -115,9 +115,9 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
                                                  rollout.rollout_stop_token_ids);
-  rollout_side.eval_stop_token_ids =
-      join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
-                       session.config.eval.eval_stop_token_ids, kEvalStopTokensKey);
+  rollout_side.eval_stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
+                                                      session.config.eval.eval_stop_token_ids,
+                                                      eval_stop_tokens_key(session.config));
 }
 
 void load_data(const Session& session, const LoadedModel& policy, RolloutSide& rollout_side) {

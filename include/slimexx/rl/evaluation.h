@@ -40,6 +40,8 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
 reward::RewardOptions eval_reward_options(const RunConfig& config);
 // Tokens of the longest prompt of the sets and a full response; 0 where there are no sets.
 int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& config);
+// The key that says by which tokens responses of an evaluation end.
+const char* eval_stop_tokens_key(const RunConfig& config);
 // Throws Error(kUsage) where a prompt and a full response are more than the model knows.
 void check_positions(const std::vector<EvalSet>& sets, const RunConfig& config,
                      int64_t max_positions);

@@ -56,7 +56,6 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
                                                     const ModelRanks* ranks = nullptr);
 
 inline constexpr const char* kStopTokensKey = "rollout.rollout_stop_token_ids";
-inline constexpr const char* kEvalStopTokensKey = "eval.eval_stop_token_ids";
 // Throws Error(kUsage) for one of the ids of `key` that the vocabulary does not have.
 void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size,
                        const char* key = kStopTokensKey);

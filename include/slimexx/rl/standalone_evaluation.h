@@ -1,5 +1,6 @@
 // `slimexx eval`: one model, several sets, no training.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,12 +26,15 @@ std::string describe_weights(const EvaluatedWeights& weights);
 
 // The folder of an evaluation's samples: `asked`, which must be new or empty; else a new one in
 // <observe.run_dir>/evaluations, which is made; empty without either.
+// The first throws Error(kUsage) for one that is not, and makes nothing.
+void check_samples_folder(const std::string& asked);
 std::string choose_samples_folder(const RunConfig& config, const std::string& asked);
 
 // Evaluates on eval.eval_prompt_data, and writes <samples_folder>/eval_<set>.jsonl unless that is
-// empty. Gives back what the table shows. Collective.
+// empty. `on_ready` is called on rank 0 when all is loaded and nothing is at fault. Gives back what
+// the table shows. Collective.
 std::vector<EvalResult> run_evaluation(const RunConfig& config, const EvaluatedWeights& weights,
                                        const std::string& samples_folder, tensor::Device device,
-                                       dist::World& world);
+                                       dist::World& world, const std::function<void()>& on_ready);
 
 }  // namespace slimexx::rl

@@ -17,6 +17,6 @@ head -1 out | grep -q step_000002 || wrong "model.load is passed over: $(head -1
 cmp -s run/evaluations/001/eval_s.jsonl export/eval_s.jsonl || wrong "samples of the configuration's run folder: $(tail -1 out)"
 [[ $(cat run/samples/* | cksum) == "$before" ]] || wrong "the run's samples have changed"
 for load in nowhere exported prompts.jsonl; do evaluate none --load $load && wrong "--load $load is accepted"; done
-evaluate run/samples --load run && wrong "samples may go over the run's"
+timeout 60 "$B" eval --load run --samples run/samples --data s=prompts.jsonl --set reward.rm_type=random >out 2>&1 && wrong "samples may go over the run's"
 [[ $(cat run/samples/* | cksum) == "$before" ]] || wrong "the run's samples have changed"
 exit 0

@@ -12,7 +12,7 @@ refused "${sets[@]}" eval.n_samples_per_eval_prompt=16777216
 refused "${sets[@]}" eval.eval_max_response_len=9223372036854775807
 refused data.seed=9223372036854775807
 # The largest values that are taken work, or name what stands in the way.
-train --set rollout.num_rollout=1 train.max_tokens_per_gpu=2147483647 checkpoint.keep_last=2147483647 train.max_skipped_steps=2147483647 || wrong "largest values: $(tail -3 out)"
+train --set rollout.num_rollout=1 train.max_tokens_per_gpu=2147483647 checkpoint.keep_last=9007199254740991 train.max_skipped_steps=2147483647 || wrong "largest values: $(tail -3 out)"
 rm -rf run; train --set rollout.num_rollout=1 train.use_dynamic_batch_size=false train.micro_batch_size=16777216 || wrong "largest microbatch: $(tail -3 out)"
 rm -rf run; train --set rollout.max_total_tokens=2147483647; rc=$?
 [[ $rc == 3 ]] && grep -q rollout.max_total_tokens out || [[ $rc == 0 ]] || wrong "max_total_tokens: status $rc, $(tail -3 out)"
