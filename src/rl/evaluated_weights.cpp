@@ -107,6 +107,11 @@ std::string choose_samples_folder(const RunConfig& config, const std::string& as
     return asked;
   }
   if (config.observe.run_dir.empty()) return "";
+  const std::string own = join_path(config.observe.run_dir, "samples");
+  const bool holds_run = path_exists(own) ||
+                         path_exists(join_path(config.observe.run_dir, "metrics.jsonl")) ||
+                         path_exists(join_path(config.observe.run_dir, "status.json"));
+  if (!holds_run) return own;
   const std::string parent = join_path(config.observe.run_dir, "evaluations");
   make_directories(parent);
   for (int number = 1;; ++number) {  // the first that nobody has made

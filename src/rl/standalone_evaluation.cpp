@@ -63,7 +63,10 @@ std::vector<EvalResult> run_evaluation(const RunConfig& config, const EvaluatedW
   });
   observe::MetricRow row;
   const auto samples_file = [&](const std::string& set) {
-    return samples_folder.empty() ? "" : join_path(samples_folder, "eval_" + set + ".jsonl");
+    if (samples_folder.empty()) return std::string();
+    // In a run folder of its own an evaluation has the names that runs give theirs.
+    const bool is_of_run = samples_folder == join_path(config.observe.run_dir, "samples");
+    return join_path(samples_folder, "eval_" + set + (is_of_run ? "_000000.jsonl" : ".jsonl"));
   };
   return evaluate(sets, config, generator, *grader, stop, 0, 0, samples_file, world.rank() == 0,
                   row);

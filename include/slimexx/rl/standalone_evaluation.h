@@ -25,8 +25,8 @@ EvaluatedWeights find_evaluated_weights(const RunConfig& config);
 std::string describe_weights(const EvaluatedWeights& weights);
 
 // The folder of an evaluation's samples: `asked`, which must be new or empty; else a new one in
-// <observe.run_dir>/evaluations, which is made; empty without either.
-// The first throws Error(kUsage) for one that is not, and makes nothing.
+// <observe.run_dir>/evaluations, which is made, or <observe.run_dir>/samples where no run is; empty
+// without either. The first throws Error(kUsage) for one that is not, and makes nothing.
 void check_samples_folder(const std::string& asked);
 std::string choose_samples_folder(const RunConfig& config, const std::string& asked);
 
