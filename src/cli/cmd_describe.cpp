@@ -4,12 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "cli/standard_output.h"
 #include "cli/verbs.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/json.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/describe.h"
@@ -29,18 +31,21 @@ bool has_weights(const std::string& directory) {
 // not name.
 struct Description {
   model::ModelSpec spec;
-  bool knows_copies = false;  // of embedding and head in MTP layers
+  bool knows_copies = false;        // of embedding and head in MTP layers
+  model::ModelSpec of_config = {};  // with all MTP layers that config.json names
 };
 Description read_description(const io::HfFolder& config) {
   const std::string& directory = config.directory();
   model::ModelSpec spec =
       model::read_model_spec(config.config(), join_path(directory, "config.json"));
   const bool is_whole = spec.mtp.empty() && model::names_dtype(config.config());
-  if (is_whole || !has_weights(directory)) return {spec};
+  if (is_whole || !has_weights(directory)) return {spec, false, spec};
+  model::ModelSpec of_config = spec;
   const io::HfFolder folder = io::HfFolder::open(directory);
   model::drop_missing_mtp(spec, folder);
   model::take_stored_dtype(spec, folder);
-  return {spec, true};
+  if (spec.num_missing_mtp == 0) of_config = spec;
+  return {spec, true, of_config};
 }
 
 void print_counts(const Description& described) {
@@ -77,16 +82,40 @@ void print_description(const Description& described,
   print_counts(described);
 }
 
+// For programs. MTP layers of config.json count in the total, and are none of the layers.
+void print_json(const model::ModelSpec& spec) {
+  Json layers = Json::array();
+  for (const model::LayerSpec& layer : spec.layers) {
+    const model::LayerNames names = model::name_layer(layer);
+    layers.push_back({{"attention", names.attention}, {"mlp", names.mlp}});
+  }
+  const model::ParameterCounts counts = model::count_parameters(spec);
+  Json by_part = Json::object();
+  for (const model::PartCount& part : counts.parts) by_part[part.name] = part.elements;
+  const Json parameters = {
+      {"total", counts.total}, {"active", counts.active}, {"by_part", by_part}};
+  print("{}\n",
+        Json{{"architecture", spec.architecture}, {"layers", layers}, {"parameters", parameters}}
+            .dump(2));
+}
+
 }  // namespace
 
 VerbBody declare_describe(CLI::App& app) {
   const auto directory = std::make_shared<std::string>();
+  const auto as_json = std::make_shared<bool>(false);
   app.add_option("--hf-checkpoint", *directory, "Hugging Face folder; config.json is enough")
+      ->type_name("DIR")
       ->required();
-  app.footer("Examples:\n  slimexx describe --hf-checkpoint models/GLM-4.5-Air");
-  return [directory](Session& session) {
+  app.add_flag("--json", *as_json, "The layers and the parameters as one JSON object");
+  app.footer(
+      "Examples:\n"
+      "  slimexx describe --hf-checkpoint models/GLM-4.5-Air\n"
+      "  slimexx describe --hf-checkpoint models/GLM-4.5-Air --json | jq .parameters.total");
+  return [directory, as_json](Session& session) {
     if (!session.is_root()) return;
     const io::HfFolder config = io::HfFolder::open_without_weights(*directory);
+    if (*as_json) return print_json(read_description(config).of_config);
     print_description(
         read_description(config),
         model::read_quantization(config.config(), join_path(*directory, "config.json")));

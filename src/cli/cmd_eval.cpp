@@ -11,15 +11,17 @@
 #include "cli/verbs.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/dist/agreement.h"
+#include "slimexx/dist/host.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
-#include "slimexx/rl/training.h"
+#include "slimexx/rl/standalone_evaluation.h"
 
 namespace slimexx::cli {
 namespace {
 
 struct EvalFlags {
-  std::string config, hf_checkpoint, device;
+  std::string config, hf_checkpoint, load, samples, device;
   std::vector<std::string> data, settings;
 };
 
@@ -73,20 +75,38 @@ std::string eval_data_as_yaml(const std::vector<std::string>& data) {
 }
 
 config::Config load_config(const EvalFlags& flags) {
-  if (flags.config.empty() && (flags.hf_checkpoint.empty() || flags.data.empty())) {
+  const bool names_model = !flags.hf_checkpoint.empty() || !flags.load.empty();
+  if (flags.config.empty() && (!names_model || flags.data.empty())) {
     throw Error(ErrorCode::kUsage, "nothing to evaluate is named",
-                "give --config FILE, or --hf-checkpoint DIR and --data FILE", "slimexx eval");
+                "give --config FILE, or --hf-checkpoint DIR and --data FILE, or --load RUN and "
+                "--data FILE",
+                "slimexx eval");
   }
   std::vector<config::Override> overrides;
-  if (!flags.hf_checkpoint.empty()) {
+  if (!flags.hf_checkpoint.empty())
     overrides.push_back({"model.hf_checkpoint", quote_for_yaml(flags.hf_checkpoint)});
-  }
+  // The folder that a flag names is evaluated, not the checkpoint that the file continues from.
+  if (names_model)
+    overrides.push_back({"model.load", flags.load.empty() ? "null" : quote_for_yaml(flags.load)});
   if (!flags.data.empty()) {
     overrides.push_back({"eval.eval_prompt_data", eval_data_as_yaml(flags.data)});
   }
   for (auto& setting : parse_settings(flags.settings)) overrides.push_back(std::move(setting));
   if (flags.config.empty()) return config::Config::parse("", "the command line", overrides);
   return config::Config::load(flags.config, overrides);
+}
+
+// Rank 0 looks, for a run may be writing there.
+rl::EvaluatedWeights agree_on_weights(const rl::RunConfig& run, Session& session) {
+  dist::Collective& ranks = session.world.ranks();
+  rl::EvaluatedWeights weights;
+  dist::run_agreed(ranks, [&] {
+    if (session.is_root()) weights = rl::find_evaluated_weights(run);
+  });
+  weights.folder = dist::broadcast_bytes(ranks, weights.folder, 0);
+  weights.checkpoint = dist::broadcast_bytes(ranks, weights.checkpoint, 0);
+  weights.are_random = weights.checkpoint.empty() && run.debug.random_weights;
+  return weights;
 }
 
 void run_eval(const EvalFlags& flags, Session& session) {
@@ -96,9 +116,21 @@ void run_eval(const EvalFlags& flags, Session& session) {
     throw Error(ErrorCode::kUsage, "eval.eval_prompt_data is missing",
                 "set it to {NAME: FILE}, or give --data FILE", flags.config);
   }
-  const auto results = rl::run_evaluation(
-      std::move(run), rl::select_device(flags.device, session.world.local_rank()), session.world);
-  if (session.is_root()) print("{}\n", rl::format_eval_table(results));
+  const rl::EvaluatedWeights weights = agree_on_weights(run, session);
+  const tensor::Device device = rl::select_device(flags.device, session.world.local_rank());
+  std::string samples;
+  dist::run_agreed(session.world.ranks(), [&] {
+    if (session.is_root()) rl::check_samples_folder(flags.samples);
+  });
+  const auto results = rl::run_evaluation(run, weights, samples, device, session.world, [&] {
+    samples = rl::choose_samples_folder(run, flags.samples);
+    print("{}\n", rl::describe_weights(weights));
+    flush_stdout();
+  });
+  if (!session.is_root()) return;
+  print("{}\n", rl::format_eval_table(results));
+  print("{}\n", samples.empty() ? "samples are not kept: --samples DIR keeps them"
+                                : "samples are in " + samples);
 }
 
 }  // namespace
@@ -108,6 +140,14 @@ VerbBody declare_eval(CLI::App& app) {
   app.add_option("--config", flags->config, "A run's configuration (YAML)")->type_name("FILE");
   app.add_option("--hf-checkpoint", flags->hf_checkpoint, "Hugging Face folder of the model")
       ->type_name("DIR");
+  app.add_option("--load", flags->load,
+                 "Run folder (its newest checkpoint), folder of checkpoints, or one checkpoint; "
+                 "model.ckpt_step names a step")
+      ->type_name("RUN|CHECKPOINT");
+  app.add_option("--samples", flags->samples,
+                 "New folder for the samples; default: one in <observe.run_dir>/evaluations, if "
+                 "observe.run_dir is set")
+      ->type_name("DIR");
   app.add_option("--data", flags->data, "Prompts with labels (JSON lines)")
       ->type_name("[NAME=]FILE")
       ->expected(1, -1);
@@ -115,10 +155,16 @@ VerbBody declare_eval(CLI::App& app) {
   add_device_flag(app, flags->device);
   app.footer(
       "Examples:\n"
-      "  slimexx eval --config run.yaml\n"
+      "  slimexx eval --config run.yaml --load runs/x\n"
+      "  slimexx eval --load runs/x/checkpoints/step_000100 --data aime-2024.jsonl \\\n"
+      "      --set reward.rm_type=deepscaler\n"
       "  slimexx eval --hf-checkpoint model/ --data aime=aime-2024.jsonl \\\n"
       "      --set reward.rm_type=deepscaler eval.n_samples_per_eval_prompt=16 \\\n"
-      "            data.apply_chat_template=true eval.eval_max_response_len=4096");
+      "            data.apply_chat_template=true eval.eval_max_response_len=4096\n\n"
+      "The first line says which weights are evaluated: those of --load or model.load, else those "
+      "of\n"
+      "model.hf_checkpoint. A checkpoint gives the same samples as its export. Keys that only\n"
+      "training looks at have no say.");
   return [flags](Session& session) { run_eval(*flags, session); };
 }
 

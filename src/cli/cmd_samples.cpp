@@ -42,6 +42,14 @@ struct SampleFile {
 constexpr const char* kEvalPrefix = "eval_";
 bool is_evaluation(const std::string& name) { return name.starts_with(kEvalPrefix); }
 
+// Of `slimexx eval`, which trains nothing: eval_SET.jsonl without a number.
+bool is_standalone(const std::string& name) {
+  const std::string stem = name.substr(0, name.find(".jsonl"));
+  const size_t number = stem.rfind('_') + 1;
+  return is_evaluation(name) && (stem.size() - number != 6 ||
+                                 stem.find_first_not_of("0123456789", number) != std::string::npos);
+}
+
 // <prefix>_N.jsonl, .zst or not, in a folder, by rising N.
 std::vector<SampleFile> list_sample_files(const std::string& folder, const std::string& prefix) {
   std::vector<SampleFile> files;
@@ -113,8 +121,13 @@ std::string find_sample_file(const SamplesFlags& flags) {
     throw Error(ErrorCode::kUsage, "there is no such run folder",
                 "give the folder that observe.run_dir named, or a file of samples", flags.run);
   if (!std::filesystem::is_directory(flags.run)) return flags.run;
+  const std::string beside = join_path(flags.run, "samples");
+  // The folder of samples of `slimexx eval` holds one file a set.
+  const std::string of_set = join_path(flags.run, kEvalPrefix + flags.eval + ".jsonl");
+  if (!path_exists(beside) && !flags.eval.empty() && !flags.rollout && path_exists(of_set))
+    return of_set;
   require_run(flags.run);
-  const std::string folder = join_path(flags.run, "samples");
+  const std::string& folder = beside;
   const auto files =
       list_sample_files(folder, flags.eval.empty() ? "rollout" : kEvalPrefix + flags.eval);
   if (files.empty()) {
@@ -164,11 +177,13 @@ Selection select_samples(const std::string& path, const SamplesFlags& flags) {
   const auto count = static_cast<size_t>(flags.count);
   Selection selection;
   auto& kept = selection.samples;
-  const bool of_evaluation = is_evaluation(std::filesystem::path(path).filename().string());
+  const std::string name = std::filesystem::path(path).filename().string();
+  const bool of_evaluation = is_evaluation(name), of_run = !is_standalone(name);
   io::LineReader reader(path);
   for (Json object; io::next_json_object(reader, object);) {
     ++selection.num_read;
     ShownSample sample = read_shown_sample(object, of_evaluation, reader.where());
+    if (!of_run) sample.rollout.reset();
     if (!is_wanted(sample, flags)) continue;
     ++selection.num_wanted;
     if (order == Order::kRandom) {  // reservoir sampling

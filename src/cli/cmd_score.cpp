@@ -69,7 +69,9 @@ class Scoring {
       if (packs[0].empty()) break;
       packs.resize(static_cast<size_t>(dp.size()));
       const std::string mine = score(packs, static_cast<size_t>(dp.rank()));
-      for (const auto& text : dist::all_gather_bytes(session_.world.ranks(), mine)) write(text);
+      const auto all = dist::all_gather_bytes(session_.world.ranks(), mine);
+      for (const auto& text : all) check_finite(text);
+      for (const auto& text : all) write(text);
     }
     require_rows(output_.num_lines(), input_path_);
     output_.finish();
@@ -124,6 +126,20 @@ class Scoring {
     return lines;
   }
 
+  // All ranks have the same lines. JSON has no NaN: what is not finite is null in them.
+  void check_finite(std::string_view lines) {
+    for (size_t begin = 0; begin < lines.size(); ++num_checked_) {
+      const size_t end = lines.find('\n', begin);
+      if (lines.substr(begin, end - begin).find("null") != std::string_view::npos)
+        throw dist::AgreedError(
+            Error(ErrorCode::kRun,
+                  fmt::format("log-probs of row {} are NaN or infinite: activations overflow",
+                              num_checked_),
+                  "look at the weights, and at the scales of FP8 ones", input_path_));
+      begin = end + 1;
+    }
+  }
+
   void write(std::string_view lines) {
     for (size_t begin = 0; begin < lines.size();) {
       const size_t end = lines.find('\n', begin);
@@ -140,6 +156,7 @@ class Scoring {
   std::string input_path_;
   io::LineReader input_;
   float temperature_;
+  int64_t num_checked_ = 0;  // rows
   ResultLines output_;
   std::vector<int32_t> pending_;  // read, and not in a pack yet
   std::vector<std::unique_ptr<model::Decoder>> decoders_;

@@ -11,6 +11,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/shell.h"
+#include "slimexx/base/url.h"
 #include "slimexx/config/config.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
@@ -46,7 +47,7 @@ rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std:
       config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = run_dir});
 }
 
-// What to type to start this run again, without --resume.
+// What to type to start this run again, without --resume; of addresses without their secrets.
 std::string command_to_start(const std::vector<std::string>& words) {
   std::string line;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -55,7 +56,7 @@ std::string command_to_start(const std::vector<std::string>& words) {
       if (i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
       continue;
     }
-    line += (line.empty() ? "" : " ") + quote_for_shell(words[i]);
+    line += (line.empty() ? "" : " ") + quote_for_shell(hide_secrets_in_text(words[i]));
   }
   return line;
 }
@@ -72,10 +73,10 @@ rl::StartWish start_wish(const TrainFlags& flags, bool names_run_dir) {
 }
 
 // Ranks may read other files and other environments.
-void check_same_settings(const std::string& resolved_yaml, dist::Collective& communicator) {
-  const std::string wanted = dist::broadcast_bytes(communicator, resolved_yaml, 0);
+void check_same_settings(const std::string& own, dist::Collective& communicator) {
+  const std::string wanted = dist::broadcast_bytes(communicator, own, 0);
   dist::run_agreed(communicator, [&] {
-    const auto changes = config::list_changes(wanted, resolved_yaml);
+    const auto changes = config::list_changes(wanted, own);
     if (changes.empty()) return;
     throw Error(ErrorCode::kUsage,
                 fmt::format("its settings are not those of rank 0: {} is {}, there {}",
@@ -92,7 +93,7 @@ void run_train(const TrainFlags& flags, Session& session) {
   request.config = load_config(flags, session.world.size(),
                                "runs/" + (stem.empty() ? "train" : stem), names_run_dir);
   request.dry_run = flags.dry_run;
-  check_same_settings(request.config.resolved_yaml, communicator);
+  check_same_settings(request.config.expanded_yaml, communicator);
   std::string decided;
   if (session.is_root()) {
     decided = rl::start_to_json(

@@ -10,6 +10,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/json.h"
+#include "slimexx/base/url.h"
 
 namespace slimexx::cli {
 
@@ -53,11 +54,13 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
   for (const std::string& setting : settings) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
-      throw Error(ErrorCode::kUsage, fmt::format("\"{}\" is no key=value", setting),
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("\"{}\" is no key=value", hide_secrets_in_text(setting)),
                   "for example --set optimizer.lr=1e-6", "--set");
     }
     if (equals + 1 == setting.size()) {  // an unset variable of a script, mostly
-      throw Error(ErrorCode::kUsage, fmt::format("\"{}\" has no value", setting),
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("\"{}\" has no value", hide_secrets_in_text(setting)),
                   "KEY=null takes the default, KEY='\"\"' is an empty text", "--set");
     }
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1)});

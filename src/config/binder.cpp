@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/interpolate.h"
 #include "config/numbers.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
@@ -43,6 +44,13 @@ std::string format_bound(double bound) {
   return bound == std::floor(bound) && std::fabs(bound) < 1e15
              ? std::to_string(static_cast<int64_t>(bound))
              : format_double(bound);
+}
+
+void collect_environment(const Node& node, std::vector<std::string>& names) {
+  if (!node.environment.empty())
+    for (const std::string& name : split(node.environment, ',')) names.emplace_back(trim(name));
+  for (const Node& item : node.items) collect_environment(item, names);
+  for (const Member& member : node.members) collect_environment(member.node, names);
 }
 
 }  // namespace
@@ -123,7 +131,18 @@ void TreeBinder::bind(const std::string& key, const char* type, T& value, const 
     }
   }
   bound.value = write(value);
+  if (const Node* node = lookup(key); node != nullptr && bound.set) show_unexpanded(*node, bound);
   record(std::move(bound));
+}
+
+void TreeBinder::show_unexpanded(const Node& node, BoundField& bound) {
+  if (has_environment(node)) {
+    bound.shown = unexpanded_yaml(node);
+    collect_environment(node, bound.environment);
+  }
+  if (bound.info.meta.is_address && node.kind == NodeKind::kScalar)
+    bound.shown =
+        address_to_yaml(node.unexpanded.empty() ? escape_references(node.text) : node.unexpanded);
 }
 
 void TreeBinder::check_later(const Node& node, const FieldInfo& info, const std::string& value) {

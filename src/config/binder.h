@@ -18,8 +18,10 @@ namespace slimexx::config {
 struct BoundField {
   FieldInfo info;
   std::string value;
-  bool set = false;    // by a file or an override
-  std::string origin;  // "run.yaml:12:5", "--set", "default", "derived"
+  bool set = false;                           // by a file or an override
+  std::string origin;                         // "run.yaml:12:5", "--set", "default", "derived"
+  std::string shown = {};                     // in resolved_yaml() in place of the value
+  std::vector<std::string> environment = {};  // the variables that it names
 };
 
 class TreeBinder : public Binder {
@@ -72,6 +74,8 @@ class TreeBinder : public Binder {
   std::optional<std::vector<T>> read_list(const Node& node, const std::string& path, Read read);
   std::optional<StringMap> read_map(const Node& node, const std::string& path,
                                     const FieldMeta& meta);
+  // What resolved_yaml() has in place of the value: the variables of the environment, no secrets.
+  static void show_unexpanded(const Node& node, BoundField& bound);
   // A value other than the default asks for what is planned.
   void check_later(const Node& node, const FieldInfo& info, const std::string& value);
   bool check_range(const Node& node, const std::string& path, const FieldMeta& meta, double value);

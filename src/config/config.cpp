@@ -2,9 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <set>
+
 #include "config/binder.h"
+#include "config/environment.h"
 #include "config/hints.h"
 #include "config/loader.h"
+#include "slimexx/base/url.h"
 
 namespace slimexx::config {
 
@@ -14,7 +19,7 @@ struct Config::Impl {
   Tree tree;
   TreeBinder binder;
   FaultList checks;  // what add_fault was told
-  std::vector<TakenKey> taken;
+  std::vector<TakenKey> taken, idle;
 
   void report_unknown(const Node& node, const std::string& path, const KnownFields& known);
   void report_unknown_key(const Node& node, const std::string& path, const KnownFields& known);
@@ -90,7 +95,7 @@ void Config::Impl::report_unknown(const Node& node, const std::string& path,
 }
 
 void Config::finish() {
-  impl_->taken.clear();
+  impl_->taken = impl_->idle;
   std::vector<FieldInfo> fields;
   for (const BoundField& field : impl_->binder.fields()) fields.push_back(field.info);
   impl_->report_unknown(impl_->tree.root, "", collect_known(std::move(fields)));
@@ -111,6 +116,31 @@ bool Config::has_fault(const std::string& key) const { return impl_->tree.faults
 
 const std::vector<TakenKey>& Config::taken_keys() const { return impl_->taken; }
 
+void Config::take_idle(const std::string& path, const std::string& why) {
+  impl_->idle.push_back({path, why});
+}
+
+std::vector<FieldInfo> Config::changed_fields() const {
+  std::vector<FieldInfo> changed;
+  for (const BoundField& field : impl_->binder.fields())
+    if (field.set && field.value != field.info.default_text && !has_fault(field.info.path))
+      changed.push_back(field.info);
+  return changed;
+}
+
+// Files are numbered as they are read, a file before those that it names under `defaults:`, and
+// overrides last.
+bool Config::is_below(const std::string& path, const std::string& other) const {
+  const Node* lower = find_path(impl_->tree.root, path);
+  const Node* upper = find_path(impl_->tree.root, other);
+  if (lower == nullptr || upper == nullptr || lower->place.file == upper->place.file) return false;
+  const auto is_override = [&](const Node* node) {
+    return node->place.file == impl_->tree.override_file;
+  };
+  if (is_override(lower) || is_override(upper)) return is_override(upper);
+  return lower->place.file > upper->place.file;
+}
+
 bool Config::is_set(const std::string& path) const {
   const BoundField* field = impl_->binder.find(path);
   if (field != nullptr) return field->set;
@@ -127,15 +157,32 @@ std::string Config::origin(const std::string& path) const {
 
 std::string Config::resolved_yaml() const {
   std::vector<std::pair<std::string, std::string>> values;
+  std::set<std::string> variables;
+  for (const BoundField& field : impl_->binder.fields()) {
+    // What a file that is read anew would not be allowed to say.
+    const bool is_idle = !field.info.meta.may_idle &&
+                         std::ranges::count(impl_->idle, field.info.path, &TakenKey::path) > 0;
+    const std::string& value = field.shown.empty() ? field.value : field.shown;
+    values.emplace_back(field.info.path, is_idle ? field.info.default_text : value);
+    if (!is_idle) variables.insert(field.environment.begin(), field.environment.end());
+  }
+  return environment_comments(variables) + nest_yaml(values);
+}
+
+std::string Config::expanded_yaml() const {
+  std::vector<std::pair<std::string, std::string>> values;
   for (const BoundField& field : impl_->binder.fields())
-    values.emplace_back(field.info.path, field.value);
+    values.emplace_back(field.info.path, field.info.meta.is_address
+                                             ? to_yaml(hide_secrets(field.value))
+                                             : field.value);
   return nest_yaml(values);
 }
 
 std::string Config::describe_origins() const {
   std::string out;
   for (const BoundField& field : impl_->binder.fields())
-    out += fmt::format("{} = {}  ({})\n", field.info.path, field.value, field.origin);
+    out += fmt::format("{} = {}  ({})\n", field.info.path,
+                       field.info.meta.is_address ? field.shown : field.value, field.origin);
   return out;
 }
 

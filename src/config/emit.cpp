@@ -11,6 +11,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/url.h"
 
 namespace slimexx::config {
 namespace {
@@ -140,7 +141,74 @@ void write_section(const Section& section, int indent, std::string& out) {
   }
 }
 
+constexpr char kVariable = '\x01';
+
+// Of an address what follows the scheme, with each ${env:NAME} as one kVariable. What follows a :-
+// stands in the file, and is no variable.
+std::string flatten_references(std::string_view text) {
+  const size_t scheme = text.find("://");
+  if (scheme != std::string_view::npos) text.remove_prefix(scheme + 3);
+  std::string flat;
+  for (size_t i = 0; i < text.size();) {
+    const size_t end = text.substr(i).starts_with("${env:") ? text.find('}', i) : text.npos;
+    const bool is_variable =
+        end != text.npos && text.substr(i, end - i).find(":-") == std::string_view::npos;
+    flat += is_variable ? kVariable : text[i];
+    i = is_variable ? end + 1 : i + 1;
+  }
+  return flat;
+}
+
+// Whether user, password or a value of the query stand in the address themselves.
+bool shows_secret(std::string_view address) {
+  const std::string flat = flatten_references(address);
+  const auto is_hidden = [](std::string_view part) {
+    return std::ranges::all_of(part, [](char c) { return c == kVariable; });
+  };
+  const size_t at = flat.rfind('@');
+  if (at != std::string::npos)
+    for (const std::string& part : split(std::string_view(flat).substr(0, at), ':'))
+      if (!is_hidden(part)) return true;
+  const size_t query = flat.find_first_of("?#", at == std::string::npos ? 0 : at);
+  if (query == std::string::npos) return false;
+  for (const std::string& part : split(std::string_view(flat).substr(query + 1), '&'))
+    if (!is_hidden(part.substr(part.find('=') == std::string::npos ? 0 : part.find('=') + 1)))
+      return true;
+  return false;
+}
+
 }  // namespace
+
+bool has_environment(const Node& node) {
+  return !node.environment.empty() || std::ranges::any_of(node.items, has_environment) ||
+         std::ranges::any_of(node.members,
+                             [](const Member& member) { return has_environment(member.node); });
+}
+
+std::string unexpanded_yaml(const Node& node) {
+  std::string reason;
+  switch (node.kind) {
+    case NodeKind::kNull:
+      return "null";
+    case NodeKind::kScalar:
+      if (!node.environment.empty()) return quote(node.unexpanded);
+      if (!node.quoted && (parse_bool(node.text) || parse_real(node.text, reason) ||
+                           parse_whole(node.text, reason)))
+        return node.text;
+      return quote(escape_references(node.text));
+    case NodeKind::kSequence:
+      return join(node.items, "[", "]", unexpanded_yaml);
+    case NodeKind::kMap:
+      break;
+  }
+  return join(node.members, "{", "}", [](const Member& member) {
+    return key_to_yaml(member.name) + ": " + unexpanded_yaml(member.node);
+  });
+}
+
+std::string address_to_yaml(const std::string& text) {
+  return quote(shows_secret(text) ? hide_secrets(text) : text);
+}
 
 std::string to_yaml(int64_t value) { return std::to_string(value); }
 std::string to_yaml(double value) { return std::isfinite(value) ? format_double(value) : "null"; }

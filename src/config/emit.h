@@ -23,6 +23,14 @@ std::string to_yaml(const std::vector<std::string>& value);
 std::string to_yaml(const StringMap& value);
 std::string json_to_yaml(const std::string& json);  // of a json_field: "null" if empty
 
+// A node with ${env:...} as they stand in it, as one line of YAML.
+std::string unexpanded_yaml(const Node& node);
+bool has_environment(const Node& node);
+
+// An address as the resolved configuration shows it: without user, password and query, unless all
+// of these come from the environment and stay unexpanded. `text` is unexpanded.
+std::string address_to_yaml(const std::string& text);
+
 // The JSON text of whatever stands at `node`. A text that starts with { or [ is taken for JSON
 // itself, as slime's flags have it; throws Error if it is malformed, or with the `depth` maps and
 // lists around it larger than what a file may hold.

@@ -8,6 +8,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/url.h"
 
 namespace slimexx::config {
 namespace {
@@ -91,7 +92,8 @@ void FaultList::throw_if_any() const {
 }
 
 std::string quote_value(std::string_view text) {
-  const std::string valid = replace_invalid_utf8(text.substr(0, 4 * kMaxQuoted));
+  const std::string valid =
+      replace_invalid_utf8(hide_secrets_in_text(text).substr(0, 4 * kMaxQuoted));
   std::string out = "\"";
   size_t shown = 0;
   for (size_t position = 0; position < valid.size(); ++shown) {

@@ -67,19 +67,22 @@ class Interpolator {
   std::optional<Problem> expand(Node& node) {
     const std::string text = std::move(node.text);
     const std::string_view view = text;
-    std::string out;
+    std::string out, unexpanded;
     for (size_t i = 0; i < view.size();) {
       if (view.substr(i).starts_with("$${")) {
         out += "${";
+        unexpanded += "$${";
         i += 3;
       } else if (view.substr(i).starts_with("${")) {
         const size_t end = view.find('}', i);
         if (end == std::string_view::npos)
           return Problem{"${ without its }", "write $${ for a literal ${"};
-        if (auto problem = replace(node, view.substr(i + 2, end - i - 2), out)) return problem;
+        if (auto problem = replace(node, view.substr(i + 2, end - i - 2), out, unexpanded))
+          return problem;
         i = end + 1;
       } else {
-        out += view[i++];
+        out += view[i];
+        unexpanded += view[i++];
       }
       if (out.size() > kMaxInterpolatedBytes || total_bytes_ + out.size() > kMaxFileBytes)
         return Problem{fmt::format("grows beyond {} bytes", kMaxInterpolatedBytes),
@@ -87,12 +90,17 @@ class Interpolator {
     }
     total_bytes_ += out.size();
     node.text = std::move(out);
+    if (!node.environment.empty()) node.unexpanded = std::move(unexpanded);
     return std::nullopt;
   }
 
-  std::optional<Problem> replace(Node& node, std::string_view name, std::string& out) {
+  std::optional<Problem> replace(Node& node, std::string_view name, std::string& out,
+                                 std::string& unexpanded) {
     node.quoted = false;  // "${n}" has to be quoted inside { } and still means what n means
-    if (name.starts_with("env:")) return replace_environment(node, name.substr(4), out);
+    if (name.starts_with("env:")) {
+      unexpanded += fmt::format("${{{}}}", name);
+      return replace_environment(node, name.substr(4), out);
+    }
     if (environment_only_)
       return Problem{fmt::format("${{{}}} is not known yet", name),
                      "only ${env:NAME} works under defaults"};
@@ -111,6 +119,7 @@ class Interpolator {
       return Problem{fmt::format("${{{}}} refers to a key that is itself at fault", name),
                      "mend that key"};
     out += scalar->text;
+    unexpanded += scalar->unexpanded.empty() ? escape_references(scalar->text) : scalar->unexpanded;
     add_environment(node, scalar->environment);
     return std::nullopt;
   }

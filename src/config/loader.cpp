@@ -140,7 +140,7 @@ void apply_override(Tree& tree, int32_t file, const Override& change) {
 
 void finish_tree(Tree& tree, const std::vector<Override>& overrides) {
   if (!overrides.empty()) {
-    const int32_t file = tree.add_file("--set");
+    const int32_t file = tree.override_file = tree.add_file("--set");
     for (const Override& change : overrides) apply_override(tree, file, change);
     if (count_nodes(tree.root) > kMaxNodes)
       throw_fault({"--set", "", fmt::format("more than {} values", kMaxNodes), "use a file"});
@@ -171,6 +171,15 @@ Tree parse_tree(const std::string& yaml, const std::string& name,
     tree.faults.add({tree.describe(defaults.key_place), kDefaultsKey,
                      "only a file can have `defaults:`", "save the text as a file"});
   finish_tree(tree, overrides);
+  return tree;
+}
+
+Tree parse_unexpanded(const std::string& yaml, const std::string& name) {
+  Tree tree;
+  const int32_t file = tree.add_file(name);
+  if (yaml.size() > kMaxFileBytes)
+    throw_fault({name, "", fmt::format("{} bytes are too many", yaml.size()), ""});
+  tree.root = read_yaml(tree, file, yaml);
   return tree;
 }
 

@@ -11,5 +11,7 @@ namespace slimexx::config {
 Tree load_tree(const std::string& path, const std::vector<Override>& overrides);
 Tree parse_tree(const std::string& yaml, const std::string& name,
                 const std::vector<Override>& overrides);
+// With references as they stand.
+Tree parse_unexpanded(const std::string& yaml, const std::string& name);
 
 }  // namespace slimexx::config

@@ -52,16 +52,21 @@ std::string meaning(const FieldInfo& field) {
   return fmt::format("{} ({})", field.meta.doc, describe_later(field));
 }
 
+std::string looked_at(const FieldMeta& meta) {
+  if (meta.when.empty()) return "";
+  return meta.when + (meta.may_idle ? ", else named" : "");
+}
+
 void write_fields(const FieldLister& lister, const std::string& section, std::string& out) {
   out +=
-      "\n| key | type | default | unit | range | slime's flag | meaning |\n"
-      "|---|---|---|---|---|---|---|\n";
+      "\n| key | type | default | unit | range | looked at | slime's flag | meaning |\n"
+      "|---|---|---|---|---|---|---|---|\n";
   for (const FieldInfo& field : lister.fields()) {
     if (section_of(field.path) != section) continue;
     const std::string text = field.default_text == "null" ? "" : field.default_text;
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", code(field.path), field.type,
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", code(field.path), field.type,
                        code(text), cell(field.meta.unit), cell(constraint(field.meta)),
-                       code(slime_flag(field)), cell(meaning(field)));
+                       cell(looked_at(field.meta)), code(slime_flag(field)), cell(meaning(field)));
   }
 }
 
@@ -116,7 +121,14 @@ std::string write_config_reference(const FieldLister& fields) {
       "Written by the program from the option lists; do not edit. A key stands in its section of "
       "the\n"
       "YAML file; `--set section.key=value` overrides it, and `null` goes back to the default. A\n"
-      "default of `-` means that the key is unset.\n";
+      "default of `-` means that the key is unset. The column `looked at` says when a key counts, "
+      "`-`\n"
+      "being always. Where it does not count, a value other than the default is refused, or, where "
+      "the\n"
+      "column says so, named when the run starts. It is named, too, where a file under "
+      "`defaults:`, or\n"
+      "the file under `--set`, sets the key, and what lies above has turned off what the key "
+      "belongs to.\n";
   if (has_fields(fields, "")) write_fields(fields, "", out);
   for (const auto& [section, doc] : fields.sections()) {
     out += fmt::format("\n## {}\n", section);

@@ -32,6 +32,7 @@ struct Node {
   Place key_place;              // of the key in front of it
   std::string text;             // of a scalar
   std::string environment;      // variables its text was taken from, "A, B"
+  std::string unexpanded;       // the text with ${env:...} as they stand, where there are any
   std::vector<Node> items;      // of a sequence
   std::vector<Member> members;  // of a map, in file order
 
@@ -46,6 +47,7 @@ struct Member {
 
 struct Tree {
   std::vector<std::string> files;
+  int32_t override_file = -1;  // index of --set; -1: nothing is overridden
   Node root;
   FaultList faults;
 

@@ -120,11 +120,12 @@ SftSet SftSet::load(const SftOptions& options, const text::Tokenizer& tokenizer,
   if (set.examples_.empty()) {
     throw Error(ErrorCode::kInput,
                 fmt::format("all {} examples are longer than {} tokens", num_rows, options.max_len),
-                "raise the length limit", options.prompt_data);
+                "raise rollout.rollout_max_prompt_len", options.prompt_data);
   }
   if (set.num_dropped_ > 0) {
-    log_warn("{}: dropped {} of {} examples, which are longer than {} tokens", options.prompt_data,
-             set.num_dropped_, num_rows, options.max_len);
+    log_warn(
+        "{}: dropped {} of {} examples, which are longer than rollout.rollout_max_prompt_len {}",
+        options.prompt_data, set.num_dropped_, num_rows, options.max_len);
   }
   set.content_hash_ = hash.digits();
   return set;

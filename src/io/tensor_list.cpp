@@ -39,6 +39,19 @@ HfTensor cast(const Checkpoint& checkpoint, const CheckpointTensor& t, tensor::D
       }};
 }
 
+// The weights by name, each in the type that `dtype_of` gives it.
+template <class DTypeOf>
+TensorList list_cast(const Checkpoint& checkpoint, const DTypeOf& dtype_of) {
+  std::map<std::string, HfTensor> by_name;
+  for (const CheckpointTensor& t : checkpoint.tensors()) {
+    const bool is_weight = t.section == kWeights && checkpoint.find(kMaster, t.name) == nullptr;
+    if (t.section == kMaster || is_weight) by_name[t.name] = cast(checkpoint, t, dtype_of(t));
+  }
+  TensorList tensors;
+  for (auto& [name, tensor] : by_name) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
 }  // namespace
 
 TensorList list_tensors(const HfFolder& folder) {
@@ -63,16 +76,13 @@ std::map<std::string, std::string> map_shards(const HfFolder& folder) {
 
 TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype) {
   const bool is_trained = holds_section(checkpoint, kMaster);
-  std::map<std::string, HfTensor> by_name;
-  for (const CheckpointTensor& t : checkpoint.tensors()) {
-    const bool is_weight = t.section == kWeights && checkpoint.find(kMaster, t.name) == nullptr;
-    if (t.section != kMaster && !is_weight) continue;
-    const auto dtype = t.export_dtype.value_or(guess_dtype(t, is_trained, config_dtype));
-    by_name[t.name] = cast(checkpoint, t, dtype);
-  }
-  TensorList tensors;
-  for (auto& [name, tensor] : by_name) tensors.push_back(std::move(tensor));
-  return tensors;
+  return list_cast(checkpoint, [&](const CheckpointTensor& t) {
+    return t.export_dtype.value_or(guess_dtype(t, is_trained, config_dtype));
+  });
+}
+
+TensorList list_exact_weights(const Checkpoint& checkpoint) {
+  return list_cast(checkpoint, [](const CheckpointTensor& t) { return t.dtype; });
 }
 
 tensor::DType dtype_of_config(const Json& config, const std::string& where) {

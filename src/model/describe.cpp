@@ -138,6 +138,13 @@ ParameterCounts count_parameters(const ModelSpec& spec) {
   return counts;
 }
 
+LayerNames name_layer(const LayerSpec& layer) {
+  const auto* latent = std::get_if<MlaSpec>(&layer.attention);
+  const bool is_moe = std::holds_alternative<MoeMlpSpec>(layer.mlp);
+  const char* attention = latent == nullptr ? "gqa" : latent->top_k > 0 ? "sparse mla" : "mla";
+  return {attention, is_moe ? "moe" : "dense"};
+}
+
 std::string describe_rotary(const ModelSpec& spec) {
   const RopeSpec& rope = spec.rope;
   std::string text =

@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "load_faults.h"
 #include "slimexx/io/checkpoint.h"
+#include "slimexx/io/tensor_list.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/tensor/convertible.h"
@@ -17,14 +19,8 @@ namespace {
 
 constexpr int64_t kChunkElements = 1 << 20;
 
-// A tensor on disk to read from: its element type, and elements [begin, end) of it.
-struct Source {
-  tensor::DType dtype = tensor::DType::kF32;
-  std::function<void(int64_t begin, int64_t end, void* out)> read;
-};
-
 // Fills a parameter from a source for each of its parts, a chunk of the parameter at a time.
-void read_parameter(const ParameterInfo& info, std::span<const Source> sources,
+void read_parameter(const ParameterInfo& info, std::span<const io::HfTensor> sources,
                     ParameterStore& store, Faults& faults) {
   std::vector<char> raw;
   std::vector<float> values(static_cast<size_t>(std::min(info.num_elements(), kChunkElements)));
@@ -37,7 +33,7 @@ void read_parameter(const ParameterInfo& info, std::span<const Source> sources,
   for (const ElementRun& run : list_runs(info)) {
     for (int64_t done = 0; done < run.size;) {
       const int64_t n = std::min(run.size - done, begin + kChunkElements - end);
-      const Source& source = sources[run.part];
+      const io::HfTensor& source = sources[run.part];
       raw.resize(static_cast<size_t>(n * tensor::dtype_bytes(source.dtype)));
       source.read(run.on_disk + done, run.on_disk + done + n, raw.data());
       const std::span<float> to =
@@ -53,34 +49,46 @@ void read_parameter(const ParameterInfo& info, std::span<const Source> sources,
   for (size_t p = 0; p < bad.size(); ++p) add_fault(faults, info.parts[p].name, bad[p]);
 }
 
-}  // namespace
-
-void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint) {
+void load_tensors(ParameterStore& store, const io::TensorList& tensors,
+                  const std::string& directory) {
+  std::map<std::string_view, const io::HfTensor*> by_name;
+  for (const io::HfTensor& tensor : tensors) by_name[tensor.name] = &tensor;
   Faults faults;
   for (const auto& info : store.infos()) {
-    std::vector<Source> sources;
+    std::vector<io::HfTensor> sources;
     for (const auto& part : info.parts) {
-      const char* section = checkpoint.find("master", part.name) != nullptr ? "master" : "weights";
-      const auto* entry = checkpoint.find(section, part.name);
-      if (entry == nullptr) {
+      const auto found = by_name.find(part.name);
+      if (found == by_name.end()) {
         faults.lines.push_back(fmt::format("{}: missing", part.name));
-      } else if (entry->dtype == tensor::DType::kF8E4M3) {
+        continue;
+      }
+      const io::HfTensor& tensor = *found->second;
+      if (tensor.dtype == tensor::DType::kF8E4M3) {
         faults.lines.push_back(
             fmt::format("{}: FP8, which is read from Hugging Face folders only: convert-hf --to hf",
                         part.name));
-      } else if (entry->shape != part.shape || !tensor::is_convertible(entry->dtype)) {
+      } else if (tensor.shape != part.shape || !tensor::is_convertible(tensor.dtype)) {
         faults.lines.push_back(
-            fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(entry->shape),
-                        tensor::dtype_name(entry->dtype), shape_text(part.shape)));
+            fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(tensor.shape),
+                        tensor::dtype_name(tensor.dtype), shape_text(part.shape)));
       } else {
-        sources.push_back({entry->dtype, [&, section](int64_t begin, int64_t end, void* out) {
-                             checkpoint.read(section, part.name, begin, end, out);
-                           }});
+        sources.push_back(tensor);
       }
     }
     if (sources.size() == info.parts.size()) read_parameter(info, sources, store, faults);
   }
-  faults.throw_if_any(checkpoint.directory());
+  faults.throw_if_any(directory);
+}
+
+}  // namespace
+
+void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint) {
+  load_tensors(store, io::list_exact_weights(checkpoint), checkpoint.directory());
+}
+
+void load_exported_weights(ParameterStore& store, const io::Checkpoint& checkpoint,
+                           tensor::DType config_dtype) {
+  load_tensors(store, io::list_weights(checkpoint, config_dtype), checkpoint.directory());
 }
 
 void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end,

@@ -14,6 +14,7 @@
 
 #include "load_faults.h"
 #include "model/stored_tensors.h"
+#include "slimexx/base/log.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/dist/make_once.h"
 #include "slimexx/io/hf_folder.h"
@@ -151,6 +152,25 @@ Faults list_header_faults(const ModelSpec& spec, const io::HfFolder& folder,
   return faults;
 }
 
+// Scales of one FP8 tensor that no quantiser means: 0 loses its block, one below 0 turns it round.
+struct ScaleSigns {
+  int64_t num_negative = 0, num_zero = 0;
+};
+struct FoundValues {
+  BadValues bad;
+  ScaleSigns signs;
+};
+
+void report_scales(const std::string& tensor, const ScaleSigns& signs, bool is_first_rank,
+                   Faults& faults) {
+  if (signs.num_negative > 0)
+    faults.lines.push_back(
+        fmt::format("{}: {} of its FP8 scales are below 0", tensor, signs.num_negative));
+  if (signs.num_zero > 0 && is_first_rank)
+    log_warn("{}: {} of its FP8 scales are 0, and so is all that they scale", tensor,
+             signs.num_zero);
+}
+
 // Reads the tensors that the ranks of a host hold, and fills this rank's store.
 class HostLoader {
  public:
@@ -165,7 +185,12 @@ class HostLoader {
 
   void load(const StoredTensor& stored, const HeldTensor& tensor) {
     bad_.emplace_back();
+    scale_signs_.emplace_back();
     scales_ = holds(tensor) ? stored.read_scales() : std::vector<float>();
+    for (const float scale : scales_) {
+      scale_signs_.back().num_negative += scale < 0 ? 1 : 0;
+      scale_signs_.back().num_zero += scale == 0 ? 1 : 0;
+    }
     for (const HeldBox& held : tensor.boxes) {
       const int64_t rows = held.box.end[0] - held.box.begin[0];
       const int64_t step =
@@ -177,18 +202,23 @@ class HostLoader {
   }
   int64_t read_bytes() const { return read_bytes_; }
   // Of every tensor that was loaded, in that order, as all ranks found them. Collective.
-  std::vector<BadValues> gather_bad_values() const {
+  std::vector<FoundValues> gather_bad_values() const {
     std::string own;  // of the tensors that have any: ranks and tensors may be many
     for (size_t i = 0; i < bad_.size(); ++i) {
-      const BadTensor bad{i, bad_[i]};
-      if (bad.values.count > 0) own.append(reinterpret_cast<const char*>(&bad), sizeof(bad));
+      const BadTensor bad{i, bad_[i], scale_signs_[i]};
+      if (bad.values.count > 0 || bad.signs.num_negative > 0 || bad.signs.num_zero > 0)
+        own.append(reinterpret_cast<const char*>(&bad), sizeof(bad));
     }
-    std::vector<BadValues> sum(bad_.size());
+    std::vector<FoundValues> sum(bad_.size());
     for (const std::string& bytes : dist::all_gather_bytes(host_.ranks, own)) {
       for (size_t at = 0; at < bytes.size(); at += sizeof(BadTensor)) {
         BadTensor bad;
         std::memcpy(&bad, bytes.data() + at, sizeof(bad));
-        sum.at(bad.tensor).add(bad.values);
+        FoundValues& found = sum.at(bad.tensor);
+        found.bad.add(bad.values);
+        // Ranks that hold parts of a tensor all read its scales.
+        found.signs.num_negative = std::max(found.signs.num_negative, bad.signs.num_negative);
+        found.signs.num_zero = std::max(found.signs.num_zero, bad.signs.num_zero);
       }
     }
     return sum;
@@ -198,6 +228,7 @@ class HostLoader {
   struct BadTensor {
     size_t tensor = 0;
     BadValues values;
+    ScaleSigns signs;
   };
 
   bool holds(const HeldTensor& tensor) const {
@@ -297,6 +328,7 @@ class HostLoader {
   std::vector<float> values_;
   std::vector<float> scales_;   // of the tensor that is being loaded
   std::vector<BadValues> bad_;  // by tensor
+  std::vector<ScaleSigns> scale_signs_;
   int64_t read_bytes_ = 0;
 };
 
@@ -332,9 +364,11 @@ int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::
     loaded.push_back(name);
   }
   Faults faults;
-  const std::vector<BadValues> bad = loader.gather_bad_values();
-  for (size_t i = 0; i < bad.size(); ++i)
-    add_fault(faults, loaded[i], bad[i], list->stored.find(loaded[i]).located.file->path());
+  const std::vector<FoundValues> found = loader.gather_bad_values();
+  for (size_t i = 0; i < found.size(); ++i) {
+    add_fault(faults, loaded[i], found[i].bad, list->stored.find(loaded[i]).located.file->path());
+    report_scales(loaded[i], found[i].signs, host.ranks.rank() == 0, faults);
+  }
   check_tied_head(find_tied_pair(spec, folder), host.ranks, faults);
   faults.throw_if_any(folder.directory());
   return loader.read_bytes();

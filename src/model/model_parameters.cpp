@@ -196,18 +196,22 @@ ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View&
 
 }  // namespace
 
-void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder) {
-  if (!folder.has_tensors()) return;
+void drop_missing_mtp(ModelSpec& spec, const std::function<bool(const std::string&)>& has_tensor) {
   for (size_t i = 0; i < spec.mtp.size(); ++i) {
     const std::string hf = fmt::format("model.layers.{}.", spec.layers.size() + i);
-    if (folder.find(hf + "eh_proj.weight") == nullptr) {
+    if (!has_tensor(hf + "eh_proj.weight")) {
       spec.num_missing_mtp = std::ssize(spec.mtp) - static_cast<int64_t>(i);
       spec.mtp.resize(i);
       return;
     }
-    spec.mtp[i].has_own_embedding = folder.find(hf + "embed_tokens.weight") != nullptr;
-    spec.mtp[i].has_own_head = folder.find(hf + "shared_head.head.weight") != nullptr;
+    spec.mtp[i].has_own_embedding = has_tensor(hf + "embed_tokens.weight");
+    spec.mtp[i].has_own_head = has_tensor(hf + "shared_head.head.weight");
   }
+}
+
+void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder) {
+  if (!folder.has_tensors()) return;
+  drop_missing_mtp(spec, [&](const std::string& name) { return folder.find(name) != nullptr; });
 }
 
 void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder) {

@@ -16,11 +16,13 @@
 #include "reward/connection_pace.h"
 #include "reward/curl_start.h"
 #include "reward/graders.h"
+#include "reward/secrets.h"
 #include "reward/text_scan.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/url.h"
 
 namespace slimexx::reward {
 namespace {
@@ -64,9 +66,10 @@ void check_url(const std::string& address) {
   if (!url) throw std::bad_alloc();
   const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, address.c_str(), 0);
   if (code == CURLUE_OK) return;
-  throw Error(ErrorCode::kUsage,
-              fmt::format("rm_url '{}' is no address: {}", address, curl_url_strerror(code)),
-              "write it as http://host:port/path");
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("rm_url '{}' is no address: {}", hide_secrets(address), curl_url_strerror(code)),
+      "write it as http://host:port/path");
 }
 
 size_t append_body(char* data, size_t size, size_t count, void* request) {
@@ -90,6 +93,8 @@ class RemoteGrader : public Grader {
       : options_(options),
         clock_(clock),
         pace_(options.rm_max_connections, clock.stall_s),
+        address_(hide_secrets(options.rm_url)),
+        secrets_(list_secrets(options.rm_url)),
         generator_(std::random_device{}()) {
     initialize_curl();
     multi_.reset(curl_multi_init());
@@ -260,18 +265,27 @@ class RemoteGrader : public Grader {
     } else if (code != CURLE_OK) {
       request.failure = request.detail[0] ? request.detail : curl_easy_strerror(code);
     } else if (status < 200 || status > 299) {
-      request.failure = fmt::format("HTTP status {}: '{}'", status, shorten(request.body, 120));
+      request.failure = fmt::format("HTTP status {}: '{}'", status,
+                                    shorten(hide_all(request.body, secrets_), 120));
     } else {
-      try {
-        grades_[request.index] = read_remote_grade(request.body, options_.reward_key);
-        note_grade();
-        return true;
-      } catch (const Error& error) {
-        request.failure = error.message();
-        if (!error.hint().empty()) request.failure += " (" + error.hint() + ")";
-      }
+      if (read_grade(request.body, request)) return true;
+      read_grade(hide_all(request.body, secrets_), request);  // what the message quotes of it
     }
+    request.failure = hide_all(request.failure, secrets_);
     return false;
+  }
+
+  // False, with the failure, for an answer that is no grade.
+  bool read_grade(const std::string& body, Request& request) {
+    try {
+      grades_[request.index] = read_remote_grade(body, options_.reward_key);
+      note_grade();
+      return true;
+    } catch (const Error& error) {
+      request.failure = error.message();
+      if (!error.hint().empty()) request.failure += " (" + error.hint() + ")";
+      return false;
+    }
   }
 
   void note_grade() {
@@ -282,7 +296,7 @@ class RemoteGrader : public Grader {
   // A service that answers is there, and only this sample goes without a reward.
   void give_up(const Request& request) {
     const std::string what = fmt::format("the reward service at {} gave no reward in {} tries: {}",
-                                         options_.rm_url, request.tries, request.failure);
+                                         address_, request.tries, request.failure);
     if (!request.answered) {
       throw Error(
           ErrorCode::kRun, what,
@@ -297,8 +311,8 @@ class RemoteGrader : public Grader {
     const double units = std::min(std::ldexp(1.0, doublings), 30.0) +
                          std::uniform_real_distribution<double>(0, 1)(generator_);
     const double wait_s = units * clock_.backoff_unit_s;
-    log_debug("reward service {}: {}; try {} of {} follows in {:.1f} s", options_.rm_url,
-              request->failure, request->tries + 1, options_.rm_retries, wait_s);
+    log_debug("reward service {}: {}; try {} of {} follows in {:.1f} s", address_, request->failure,
+              request->tries + 1, options_.rm_retries, wait_s);
     request->not_before = Clock::now() + as_duration(wait_s);
     has_failed_ = true;
     waiting_.push_back(std::move(request));
@@ -333,8 +347,8 @@ class RemoteGrader : public Grader {
     look(running_, 0);
     if (!worst) return;
     log_warn("the reward service at {} fails: {}; {} of {} rewards are tried again, try {} of {}",
-             options_.rm_url, worst->failure, num_failed, waiting_.size() + running_.size(),
-             most_tries, options_.rm_retries);
+             address_, worst->failure, num_failed, waiting_.size() + running_.size(), most_tries,
+             options_.rm_retries);
     next_warning_ = Clock::now() + as_duration(clock_.warn_interval_s);
   }
 
@@ -345,7 +359,9 @@ class RemoteGrader : public Grader {
   RewardOptions options_;
   RemoteClock clock_;
   ConnectionPace pace_;
-  bool has_failed_ = false;  // in this call of grade
+  const std::string address_;               // for messages
+  const std::vector<std::string> secrets_;  // which failures may repeat
+  bool has_failed_ = false;                 // in this call of grade
   Clock::time_point next_warning_ = Clock::time_point::min();
   Clock::time_point next_telling_ = Clock::time_point::min(), last_grade_;
   std::mt19937_64 generator_;  // of waits, which no result depends on
@@ -372,9 +388,10 @@ std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteC
                 "set rm_url to the address that takes the requests, as http://host:port/path");
   }
   if (!options.rm_url.starts_with("http://") && !options.rm_url.starts_with("https://")) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("rm_url '{}' is no http or https address", options.rm_url),
-                "write it as http://host:port/path");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("rm_url '{}' is no http or https address", hide_secrets(options.rm_url)),
+        "write it as http://host:port/path");
   }
   check_url(options.rm_url);
   if (!(options.rm_timeout_s >= 0.001) || options.rm_timeout_s > 1e6 || options.rm_retries < 1 ||

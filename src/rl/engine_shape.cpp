@@ -29,7 +29,7 @@ struct EngineSizes {
 };
 
 struct EngineFault {
-  std::string what, key;
+  std::string what, key, why = {};  // why: added to the hint
 };
 
 // What engines must fit.
@@ -91,7 +91,9 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
         fmt::format("{}, and parallel.tensor_model_parallel_size {}: their sums have the same bits "
                     "where both are equal, or one of them is 1",
                     attention_tp(sizes), bounds.trainer_tp),
-        kRanks};
+        kRanks,
+        "; with another size the engine would add in another order than training, and log-probs "
+        "of the two would differ"};
   return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
 }
 
@@ -180,9 +182,10 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
                 "set enable_dp_attention: true, or leave it out", "rollout.enable_dp_lm_head");
   const EngineBounds bounds{world_size, trainer.tp, spec};
   if (const auto fault = find_engine_fault(sizes, bounds))
-    throw Error(ErrorCode::kUsage, fault->what,
-                "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds), sizes),
-                fault->key);
+    throw Error(
+        ErrorCode::kUsage, fault->what,
+        "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds), sizes) + fault->why,
+        fault->key);
   const int64_t dense_tp = options.moe_dense_tp_size.value_or(sizes.tp());
   if (dense_tp != 1 && dense_tp != sizes.tp())
     throw Error(ErrorCode::kUsage,

@@ -20,10 +20,13 @@ using Advantages = std::vector<std::vector<float>>;  // [sample][response_length
 struct EstimatorInfo {
   std::string name;
   Advantages (*estimate)(std::span<const Sample> samples, const RlOptions& options);
-  ops::LossKind loss;              // the policy loss that goes with it
-  int64_t min_group_size = 1;      // samples of one prompt that a baseline needs
-  bool wants_whitening = false;    // only makes sense with rl.normalize_advantages
-  bool uses_kl_in_reward = false;  // looks at rl.kl_coef
+  ops::LossKind loss;            // the policy loss that goes with it
+  int64_t min_group_size = 1;    // samples of one prompt that a baseline needs
+  bool wants_whitening = false;  // only makes sense with rl.normalize_advantages
+  // Which keys of `rl` it looks at: rewards_normalization, grpo_std_normalization, gamma, kl_coef,
+  // eps_clip_c.
+  bool uses_group_mean = false, uses_deviation = false, discounts = false,
+       uses_kl_in_reward = false, clips_twice = true;
   std::string doc = {};
 };
 

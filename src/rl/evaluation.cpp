@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "learning_watch.h"
+#include "positions.h"
 #include "sample_metrics.h"
 #include "sample_source.h"
+#include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/observe/console.h"
 #include "slimexx/observe/span.h"
+#include "slimexx/rl/loaded_model.h"
 
 namespace slimexx::rl {
 namespace {
@@ -25,20 +29,26 @@ uint64_t seed_of_set(int64_t seed, const std::string& name) {
   return static_cast<uint64_t>(seed) ^ kEvalSeedMix ^ hash;
 }
 
+int64_t response_limit(const RunConfig& config) {
+  return config.eval.eval_max_response_len.value_or(config.rollout.rollout_max_response_len);
+}
+
 rollout::SamplingParams eval_sampling(const RunConfig& config,
                                       const std::vector<int32_t>& stop_token_ids) {
   const EvalOptions& e = config.eval;
   const RolloutOptions& r = config.rollout;
-  const double temperature = e.eval_temperature.value_or(r.rollout_temperature);
+  // Supervised fine-tuning trains at 1.
+  const double temperature =
+      e.eval_temperature.value_or(config.is_sft() ? 1.0 : r.rollout_temperature);
   return {
       .temperature = temperature > 0 ? static_cast<float>(temperature) : 1.0f,
       .top_p = static_cast<float>(e.eval_top_p.value_or(r.rollout_top_p)),
       .top_k = static_cast<int32_t>(std::max<int64_t>(0, e.eval_top_k.value_or(r.rollout_top_k))),
-      .min_p = static_cast<float>(r.rollout_min_p),
+      .min_p = static_cast<float>(e.eval_min_p.value_or(r.rollout_min_p)),
       .greedy = temperature == 0,
-      .max_new_tokens = e.eval_max_response_len.value_or(r.rollout_max_response_len),
+      .max_new_tokens = response_limit(config),
       .stop_token_ids = stop_token_ids,
-      .stop = r.rollout_stop};
+      .stop = e.eval_stop};
 }
 
 EvalResult summarise(const EvalSet& set, const std::vector<Sample>& samples, int64_t n) {
@@ -145,18 +155,40 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
     options.max_prompt_len_key = "eval.eval_max_prompt_len";
     if (!config.eval.eval_input_key.empty()) options.input_key = config.eval.eval_input_key;
     if (!config.eval.eval_label_key.empty()) options.label_key = config.eval.eval_label_key;
-    sets.push_back({name, std::make_shared<data::PromptSet>(
-                              data::PromptSet::load(options, tokenizer, chat_template))});
+    auto prompts =
+        std::make_shared<data::PromptSet>(data::PromptSet::load(options, tokenizer, chat_template));
+    const int64_t n = config.eval.n_samples_per_eval_prompt;
+    if (prompts->size() > train::kMaxSamples / n)
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{} samples of {} prompts are above {}, which are held in memory", n,
+                              prompts->size(), train::kMaxSamples),
+                  "lower it, or take fewer prompts: FILE@[0:1000]",
+                  "eval.n_samples_per_eval_prompt");
+    sets.push_back({name, path, std::move(prompts)});
   }
   return sets;
 }
 
 int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& config) {
-  const int64_t response =
-      config.eval.eval_max_response_len.value_or(config.rollout.rollout_max_response_len);
   int64_t longest = 0;
-  for (const EvalSet& set : sets) longest = std::max(longest, set.prompts->longest() + response);
+  for (const EvalSet& set : sets)
+    longest = std::max(longest, set.prompts->longest() + response_limit(config));
   return longest;
+}
+
+const char* eval_stop_tokens_key(const RunConfig& config) {
+  const bool is_derived = config.eval.eval_stop_token_ids == config.rollout.rollout_stop_token_ids;
+  return is_derived ? kStopTokensKey : "eval.eval_stop_token_ids";
+}
+
+void check_positions(const std::vector<EvalSet>& sets, const RunConfig& config,
+                     int64_t max_positions) {
+  for (const EvalSet& set : sets)
+    check_positions(*set.prompts, response_limit(config), max_positions,
+                    {.file = set.file,
+                     .response = "eval.eval_max_response_len",
+                     .prompt = "eval.eval_max_prompt_len",
+                     .of_what = " of the evaluation"});
 }
 
 reward::RewardOptions eval_reward_options(const RunConfig& config) {
@@ -173,7 +205,8 @@ reward::RewardOptions eval_reward_options(const RunConfig& config) {
 std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
                                  Generator& generator, reward::Grader& grader,
                                  const std::vector<int32_t>& stop_token_ids, int64_t rollout,
-                                 int64_t weight_version, const std::string& samples_dir,
+                                 int64_t weight_version,
+                                 const std::function<std::string(const std::string&)>& samples_file,
                                  bool is_root, observe::MetricRow& row,
                                  const std::function<bool()>& should_stop) {
   observe::Span span("eval");
@@ -198,11 +231,10 @@ std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConf
     if (is_root) warn_of_no_answer(set.name, samples);
     results.push_back(summarise(set, samples, n));
     set_metrics(found, results.back(), samples);
-    if (is_root && !samples_dir.empty()) {
-      make_directories(samples_dir);
-      save_rollout(join_path(samples_dir, fmt::format("eval_{}_{:06}.jsonl", set.name, rollout)),
-                   samples);
-    }
+    const std::string file = is_root && samples_file ? samples_file(set.name) : "";
+    if (file.empty()) continue;
+    make_directories(std::filesystem::path(file).parent_path().string());
+    save_rollout(file, samples);
   }
   row.merge(found);
   return results;

@@ -12,6 +12,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/dist/make_once.h"
+#include "slimexx/io/tensor_list.h"
 #include "slimexx/model/freeze.h"
 #include "slimexx/model/load_hf.h"
 #include "slimexx/observe/console.h"
@@ -153,6 +154,28 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
   return m;
 }
 
+LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkpoint& checkpoint,
+                                  tensor::Device device, const ModelRanks* ranks) {
+  observe::Span span("load_model");
+  LoadedModel m;
+  m.folder = make_for(ranks, [&] { return io::HfFolder::open_without_weights(directory); });
+  m.directory = m.folder->directory();
+  const std::string config = join_path(m.directory, "config.json");
+  m.spec = model::read_model_spec(m.folder->config(), config);
+  model::drop_missing_mtp(m.spec, [&](const std::string& name) {
+    return checkpoint.find("master", name) != nullptr ||
+           checkpoint.find("weights", name) != nullptr;
+  });
+  m.eos_token_ids = m.folder->eos_token_ids();
+  m.layout = *make_for(ranks, [&] { return make_model_layout(m.spec, ranks); });
+  m.rank = ranks != nullptr ? ranks->rank : 0;
+  m.store = std::make_unique<model::ParameterStore>(m.held_parameters(), device, false);
+  model::load_exported_weights(*m.store, checkpoint,
+                               io::dtype_of_config(m.folder->config(), config));
+  log_deviations(m, device, false);
+  return m;
+}
+
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks,
                               const train::TrainOptions* training) {
@@ -181,20 +204,19 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
   return store;
 }
 
-void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size) {
+void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size, const char* key) {
   for (const int64_t id : ids) {
     if (id < vocab_size) continue;
-    throw Error(ErrorCode::kUsage,
-                fmt::format("rollout.rollout_stop_token_ids holds {}, and the model's vocabulary "
-                            "has {} tokens",
-                            id, vocab_size),
-                "name ids of this model's tokenizer", "rollout.rollout_stop_token_ids");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("{} holds {}, and the model's vocabulary has {} tokens", key, id, vocab_size),
+        "name ids of this model's tokenizer", key);
   }
 }
 
 std::vector<int32_t> join_stop_tokens(std::vector<int32_t> ids, int64_t vocab_size,
-                                      const std::vector<int64_t>& more) {
-  check_stop_tokens(more, vocab_size);
+                                      const std::vector<int64_t>& more, const char* key) {
+  check_stop_tokens(more, vocab_size, key);
   for (const int64_t id : more) ids.push_back(static_cast<int32_t>(id));
   return ids;
 }

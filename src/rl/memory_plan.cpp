@@ -67,8 +67,11 @@ int64_t missing_bytes(const MemoryBudget& b) {
 }
 
 int64_t samples_per_microbatch(const RunConfig& config) {
-  const int64_t per_step = config.global_batch_size > 0 ? config.global_batch_size : INT32_MAX;
-  return config.train.use_dynamic_batch_size ? per_step : config.train.micro_batch_size;
+  // How many samples a dump has is not known; no microbatch is planned for more than these.
+  constexpr int64_t kMostUnknown = 1 << 16;
+  const int64_t per_step = config.global_batch_size > 0 ? config.global_batch_size : kMostUnknown;
+  return config.train.use_dynamic_batch_size ? per_step
+                                             : std::min(per_step, config.train.micro_batch_size);
 }
 
 int64_t samples_per_scored_microbatch(const RunConfig& config) {

@@ -150,7 +150,7 @@ class StagePlanner {
     if (in_.reference != nullptr) make_reference();
     trainer_ = std::make_unique<train::Trainer>(
         borrow(decoders_), store_, grid_.host(), grid_.groups(), config_.train, config_.optimizer,
-        static_cast<float>(config_.rollout.rollout_temperature), device_);
+        static_cast<float>(config_.training_temperature()), device_);
     // The optimizer has planned its sums; its gathers follow the update.
     const double scattered = sum_bytes();
     trainer_->optimizer().publish_master();

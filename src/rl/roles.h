@@ -64,7 +64,7 @@ struct EngineModel {
 // What makes samples: from prompts, dumps or examples.
 struct RolloutSide {
   TextSide text;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> stop_token_ids, eval_stop_token_ids;
   std::shared_ptr<const data::PromptSet> prompts;
   std::vector<EvalSet> eval_sets;
   std::unique_ptr<reward::Grader> grader, eval_grader;

@@ -173,11 +173,14 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
   const std::string when =
       rollout < 0 ? "before training" : fmt::format("after rollout {}", rollout);
   if (rollout_side.engine) rollout_side.engine->on_weights_updated();
+  const auto samples_file = [&](const std::string& set) {
+    return session.path(fmt::format("samples/eval_{}_{:06}.jsonl", set, rollout + 1));
+  };
   try {
-    rollout_side.last_eval = rl::evaluate(
-        rollout_side.eval_sets, session.config, *rollout_side.generator, *rollout_side.eval_grader,
-        rollout_side.stop_token_ids, rollout + 1, optimizer_steps, session.path("samples"),
-        session.is_root(), row, stop_was_requested);
+    rollout_side.last_eval =
+        rl::evaluate(rollout_side.eval_sets, session.config, *rollout_side.generator,
+                     *rollout_side.eval_grader, rollout_side.eval_stop_token_ids, rollout + 1,
+                     optimizer_steps, samples_file, session.is_root(), row, stop_was_requested);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInterrupted) throw;
     rollout_side.last_eval.clear();

@@ -7,9 +7,11 @@
 
 #include "dynamic_sampling.h"
 #include "estimators.h"
+#include "looked_at.h"
 #include "run_config_bounds.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
+#include "slimexx/base/url.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/rl/engine_shape.h"
@@ -34,17 +36,19 @@ class Validation {
   void check() {
     check_required();
     check_eval_names();
+    check_temperatures();
     check_ranks();
     check_grid();
     check_engines();
+    if (!needs_training_) return check_sizes();
     check_algorithm();
     check_bounds(config_, run_);
     check_schedule(config_, run_.optimizer);
-    check_mtp();
-    check_freezing();
-    check_sizes();
+    check_trained(config_, run_.train);
     check_export();
-    if (needs_training_) derive_batch();
+    check_looked_at(config_, run_);
+    check_sizes();
+    derive_batch();
   }
 
  private:
@@ -53,9 +57,15 @@ class Validation {
   }
 
   void check_required() {
-    if (run_.model.hf_checkpoint.empty())
+    // A checkpoint that is evaluated has the model's files beside it.
+    if (run_.model.hf_checkpoint.empty() && (needs_training_ || run_.model.load.empty()))
       fault("model.hf_checkpoint", "is missing", "name a Hugging Face checkpoint folder");
     check_grader();
+    if (!run_.data.apply_chat_template_kwargs.empty() &&
+        run_.data.apply_chat_template_kwargs[0] != '{') {
+      fault("data.apply_chat_template_kwargs", "is not a mapping",
+            "apply_chat_template_kwargs: {enable_thinking: false}");
+    }
     if (!needs_training_) return;
     if (run_.debug.load_rollout.empty() && run_.data.prompt_data.empty()) {
       fault("data.prompt_data", "is missing", "name a JSON-lines file of prompts");
@@ -70,23 +80,16 @@ class Validation {
       fault("checkpoint.save", "is missing, and save_interval is set",
             "name the folder, or observe.run_dir");
     }
-    for (const auto& [key, is_set] :
-         {std::pair{"model.ckpt_step", run_.model.ckpt_step.has_value()},
-          {"model.finetune", run_.model.finetune}})
-      if (is_set && run_.model.load.empty())
-        fault(key, "is set, and model.load is not", "name the folder of checkpoints by model.load");
     if (run_.eval.eval_interval > 0 && run_.eval.eval_prompt_data.empty()) {
       fault("eval.eval_prompt_data", "is missing, and eval_interval is set",
             "eval_prompt_data: {name: FILE}");
     }
-    if (!run_.data.apply_chat_template_kwargs.empty() &&
-        run_.data.apply_chat_template_kwargs[0] != '{') {
-      fault("data.apply_chat_template_kwargs", "is not a mapping",
-            "apply_chat_template_kwargs: {enable_thinking: false}");
-    }
   }
 
   void check_grader() {
+    if (run_.reward.rm_url.find(kHiddenPart) != std::string::npos)
+      fault("reward.rm_url", "lacks the user, password or query that were left out of this file",
+            "give the whole address, best with ${env:NAME} for what is secret");
     const bool grades_rollouts =
         needs_training_ && !run_.is_sft() && run_.debug.load_rollout.empty();
     const bool evaluates = !run_.eval.eval_prompt_data.empty() && run_.eval.eval_rm_type.empty() &&
@@ -204,33 +207,32 @@ class Validation {
     fault(key, fmt::format("is {}", value), fmt::format("wanted from {} to {}", kLeast, kGreatest));
   }
 
-  void check_algorithm() {
-    RlOptions& rl = run_.rl;
+  void check_temperatures() {
     check_temperature("rollout.rollout_temperature", run_.rollout.rollout_temperature);
     if (run_.eval.eval_temperature.value_or(0) != 0)
       check_temperature("eval.eval_temperature", *run_.eval.eval_temperature);
+  }
+
+  void check_algorithm() {
+    RlOptions& rl = run_.rl;
     if (rl.kl_coef != 0 && rl.kl_loss_coef != 0) {
       fault("rl.kl_coef", "and rl.kl_loss_coef are both set",
             "keep one: KL in the reward, or in the loss");
     }
-    if ((rl.kl_coef != 0 || rl.use_kl_loss) && run_.model.ref_load.empty() && needs_training_ &&
+    if ((rl.kl_coef != 0 || rl.use_kl_loss) && run_.model.ref_load.empty() && !run_.is_sft() &&
         run_.debug.load_rollout.empty()) {
       fault("model.ref_load", "is missing, and a KL term wants a reference model",
             "name the reference's Hugging Face folder");
     }
     const EstimatorInfo* estimator = find_estimator(rl.advantage_estimator);
     if (estimator != nullptr && estimator->wants_whitening && !rl.normalize_advantages &&
-        needs_training_ && !run_.is_sft()) {
+        !run_.is_sft()) {
       fault("rl.normalize_advantages",
             fmt::format("is false, and {} needs it", rl.advantage_estimator), "set it to true");
     }
-    if (estimator != nullptr && !estimator->uses_kl_in_reward && rl.kl_coef != 0) {
-      fault("rl.kl_coef", fmt::format("is set, and {} does not look at it", rl.advantage_estimator),
-            "use kl_loss_coef");
-    }
     if (estimator != nullptr && rl.rewards_normalization &&
-        run_.rollout.n_samples_per_prompt < estimator->min_group_size && needs_training_ &&
-        !run_.is_sft() && run_.debug.load_rollout.empty()) {
+        run_.rollout.n_samples_per_prompt < estimator->min_group_size && !run_.is_sft() &&
+        run_.debug.load_rollout.empty()) {
       fault("rollout.n_samples_per_prompt",
             fmt::format("is {}, and {} compares at least {} samples of a prompt",
                         run_.rollout.n_samples_per_prompt, rl.advantage_estimator,
@@ -239,30 +241,11 @@ class Validation {
     }
   }
 
-  void check_mtp() {
-    if (run_.train.enable_mtp_training && run_.train.mtp_num_layers == 0)
-      fault("train.enable_mtp_training", "is true, and train.mtp_num_layers is 0",
-            "say how many layers to train: most checkpoints have 1");
-  }
-
-  void check_freezing() {
-    const train::TrainOptions& o = run_.train;
-    if (!o.freeze_params_name_list.empty() && !o.only_train_params_name_list.empty())
-      fault("train.only_train_params_name_list", "and freeze_params_name_list are both set",
-            "keep one");
-    for (const auto* patterns : {&o.freeze_params_name_list, &o.only_train_params_name_list})
-      for (const std::string& pattern : *patterns)
-        if (pattern.empty())
-          fault(patterns == &o.freeze_params_name_list ? "train.freeze_params_name_list"
-                                                       : "train.only_train_params_name_list",
-                "holds an empty text", "remove it");
-  }
-
   // A rollout is held in memory, and its size is multiplied out below.
   void check_sizes() {
-    constexpr int64_t kMaxSamples = int64_t{1} << 24;
+    using train::kMaxSamples;
     RolloutOptions& r = run_.rollout;
-    check_dynamic_sampling(r, [this](const auto&... what) { fault(what...); });
+    if (needs_training_) check_dynamic_sampling(r, [this](const auto&... what) { fault(what...); });
     check_speculation(r, [this](const auto&... what) { fault(what...); });
     const int64_t drawn = r.over_sampling_batch_size.value_or(0);
     if (const int64_t most = std::max(r.rollout_batch_size, drawn);
@@ -274,8 +257,9 @@ class Validation {
       r.rollout_batch_size = r.n_samples_per_prompt = 1;  // what is derived must not overflow
       has_too_many_samples_ = true;
     }
-    for (const std::string& text : r.rollout_stop)
-      if (text.empty()) fault("rollout.rollout_stop", "holds an empty text", "remove it");
+    for (const auto& [key, texts] : {std::pair{"rollout.rollout_stop", &r.rollout_stop},
+                                     {"eval.eval_stop", &run_.eval.eval_stop}})
+      if (std::ranges::count(*texts, "") > 0) fault(key, "holds an empty text", "remove it");
   }
 
   // The export replaces its folder.
@@ -375,10 +359,24 @@ model::PipelineSplit pipeline_split(const ParallelOptions& options) {
           .layers_per_virtual_stage = options.num_layers_per_virtual_pipeline_stage};
 }
 
+namespace {
+
+// Values that others stand for. Where nothing looks at them they stay as they are, for the resolved
+// file must read back.
+void derive_values(const config::Config& config, RunConfig& run) {
+  if (!run.rl.eps_clip_high && !run.is_sft()) run.rl.eps_clip_high = run.rl.eps_clip;
+  if (run.eval.eval_prompt_data.empty()) return;
+  if (!config.is_set("eval.eval_stop")) run.eval.eval_stop = run.rollout.rollout_stop;
+  if (!config.is_set("eval.eval_stop_token_ids"))
+    run.eval.eval_stop_token_ids = run.rollout.rollout_stop_token_ids;
+}
+
+}  // namespace
+
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request) {
   RunConfig run;
   bind(config.binder(), run);
-  if (!run.rl.eps_clip_high) run.rl.eps_clip_high = run.rl.eps_clip;
+  derive_values(config, run);
   constexpr const char* kRunDir = "observe.run_dir";
   if (!config.is_set(kRunDir) || config.has_fault(kRunDir))
     run.observe.run_dir = request.default_run_dir;
@@ -389,6 +387,7 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
     run.train.num_steps_per_rollout = run.num_steps_per_rollout;
   bind(config.binder(), run);  // again, so that the resolved file shows what was derived
   run.resolved_yaml = config.resolved_yaml();
+  run.expanded_yaml = config.expanded_yaml();
   run.taken_keys = config.taken_keys();
   return run;
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -19,14 +22,6 @@ void check_bounds(config::Config& config, const RunConfig& run) {
                                  rl.overlong_buffer_len, run.rollout.rollout_max_response_len),
                      "lower it");
   }
-  if (rl.ref_update_interval && !wants_reference(run)) {
-    config.add_fault("rl.ref_update_interval", "is set, and no reference is asked for",
-                     "set model.ref_load, and rl.use_kl_loss or rl.kl_coef; or leave it out");
-  }
-  if (rl.kl_loss_coef != 0 && rl.kl_coef == 0 && !rl.use_kl_loss && !run.is_sft())
-    config.add_fault("rl.kl_loss_coef",
-                     fmt::format("is {}, and rl.use_kl_loss is false", rl.kl_loss_coef),
-                     "set use_kl_loss to true, or the coefficient to 0");
   const auto& epochs = run.rollout.num_epoch;
   if (run.is_sft() && epochs && config.is_set("train.num_sft_epochs") &&
       *epochs != run.train.num_sft_epochs)
@@ -41,6 +36,20 @@ void check_bounds(config::Config& config, const RunConfig& run) {
     config.add_fault("train.pipeline_schedule",
                      fmt::format("is {}, and there is one pipeline stage", schedule),
                      "leave it out, or raise parallel.pipeline_model_parallel_size");
+}
+
+void check_trained(config::Config& config, const train::TrainOptions& o) {
+  if (o.enable_mtp_training && o.mtp_num_layers == 0)
+    config.add_fault("train.enable_mtp_training", "is true, and train.mtp_num_layers is 0",
+                     "say how many layers to train: most checkpoints have 1");
+  constexpr const char* kFrozen = "train.freeze_params_name_list";
+  constexpr const char* kTrained = "train.only_train_params_name_list";
+  if (!o.freeze_params_name_list.empty() && !o.only_train_params_name_list.empty())
+    config.add_fault(kTrained, "and freeze_params_name_list are both set", "keep one");
+  for (const auto& [key, patterns] :
+       {std::pair{kFrozen, &o.freeze_params_name_list}, {kTrained, &o.only_train_params_name_list}})
+    if (std::ranges::count(*patterns, "") > 0)
+      config.add_fault(key, "holds an empty text", "remove it");
 }
 
 void check_schedule(config::Config& config, const train::OptimizerOptions& o) {

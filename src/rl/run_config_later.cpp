@@ -13,8 +13,9 @@ constexpr const char* kExchange = "other exchanges of tokens between experts";
 constexpr const char* kPartial = "partial rollouts";
 
 void bind_later_engine(Binder& b) {
-  b.later<int64_t>("pp_size", 1,
-                   {.doc = "Pipeline stages of an engine.", .min = 1, .later = kStages});
+  b.later<int64_t>(
+      "pp_size", 1,
+      {.doc = "Pipeline stages of an engine.", .min = 1, .max = 1 << 20, .later = kStages});
   b.later<std::string>("moe_a2a_backend", "none",
                        {.doc = "How an engine exchanges tokens between experts.",
                         .choices = {"none", "deepep", "mooncake"},

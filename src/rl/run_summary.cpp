@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace slimexx::rl {
 
 std::string describe_batch(const RunConfig& config) {
@@ -25,9 +28,17 @@ std::string describe_batch(const RunConfig& config) {
 }
 
 std::vector<std::string> describe_taken_keys(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> by_reason;
+  for (const config::TakenKey& key : config.taken_keys) {
+    auto found =
+        std::ranges::find(by_reason, key.why, [](const auto& entry) { return entry.first; });
+    if (found == by_reason.end()) found = by_reason.insert(found, {key.why, {}});
+    found->second.push_back(key.path);
+  }
   std::vector<std::string> lines;
-  for (const config::TakenKey& key : config.taken_keys)
-    lines.push_back(fmt::format("{} has no effect: {}", key.path, key.why));
+  for (const auto& [why, keys] : by_reason)
+    lines.push_back(fmt::format("{} {} no effect: {}", fmt::join(keys, ", "),
+                                keys.size() == 1 ? "has" : "have", why));
   return lines;
 }
 

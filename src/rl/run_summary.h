@@ -11,7 +11,7 @@ namespace slimexx::rl {
 // global_batch_size 256 * num_steps_per_rollout 1".
 std::string describe_batch(const RunConfig& config);
 
-// One line for each key that stands in the file and has no effect, and why.
+// One line for each reason why keys of the configuration have no effect.
 std::vector<std::string> describe_taken_keys(const RunConfig& config);
 
 // Sampling that the log-probs of training do not follow, as one sentence; empty where they do.

@@ -232,7 +232,8 @@ class SftSource : public SampleSource {
       if (std::ssize(example.tokens) > max_positions)
         refuse(fmt::format("an example has {} tokens, and the model knows {} positions",
                            example.tokens.size(), max_positions),
-               "shorten or remove it, and others that are as long");
+               "shorten or remove it, and others that are as long; "
+               "rollout.rollout_max_prompt_len drops long ones");
       const bool learns = std::find(example.loss_mask.begin() + 1, example.loss_mask.end(),
                                     uint8_t{1}) != example.loss_mask.end();
       if (example.tokens.size() < 2 || !learns)

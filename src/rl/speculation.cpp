@@ -10,10 +10,6 @@ namespace {
 constexpr int64_t kDefaultDrafts = 3;
 constexpr int64_t kMostDrafts = 63;
 
-bool asks_mtp(const RolloutOptions& o) {
-  return o.speculative_algorithm == "EAGLE" || o.speculative_algorithm == "NEXTN";
-}
-
 // A token that is checked is the last one known or a draft.
 int64_t count_drafts(const RolloutOptions& o) {
   if (o.speculative_num_steps) return *o.speculative_num_steps;
@@ -21,6 +17,10 @@ int64_t count_drafts(const RolloutOptions& o) {
 }
 
 }  // namespace
+
+bool asks_mtp(const RolloutOptions& o) {
+  return o.speculative_algorithm == "EAGLE" || o.speculative_algorithm == "NEXTN";
+}
 
 bool speculates(const RolloutOptions& o) { return o.speculative_algorithm != "none"; }
 
@@ -31,53 +31,46 @@ void bind_speculation(config::Binder& b, RolloutOptions& o) {
                   "multi-token prediction layer. NGRAM: by what followed the last tokens "
                   "elsewhere in the sample or its group.",
            .choices = {"none", "EAGLE", "NEXTN", "NGRAM"},
-           .slime = "sglang-speculative-algorithm"});
+           .slime = "sglang-speculative-algorithm",
+           .when = "an engine runs",
+           .may_idle = true});
   b.field("speculative_num_steps", o.speculative_num_steps,
           {.unit = "tokens",
            .doc = "Tokens that the layer guesses one behind another. Default: 3, or one less than "
                   "speculative_num_draft_tokens.",
            .min = 1,
            .max = kMostDrafts,
-           .slime = "sglang-speculative-num-steps"});
+           .slime = "sglang-speculative-num-steps",
+           .when = "EAGLE, NEXTN"});
   b.field("speculative_eagle_topk", o.speculative_eagle_topk,
           {.doc = "Guesses at each place; 1 is all there is.",
            .min = 1,
            .max = kMostDrafts,
-           .slime = "sglang-speculative-eagle-topk"});
+           .slime = "sglang-speculative-eagle-topk",
+           .when = "EAGLE, NEXTN"});
   b.field("speculative_num_draft_tokens", o.speculative_num_draft_tokens,
           {.unit = "tokens",
            .doc = "Tokens of a sample that a step computes at most: its last one, and guesses. "
                   "Default: 4, or one more than speculative_num_steps.",
            .min = 2,
            .max = kMostDrafts + 1,
-           .slime = "sglang-speculative-num-draft-tokens"});
+           .slime = "sglang-speculative-num-draft-tokens",
+           .when = "speculative_algorithm"});
   b.field(
       "speculative_gate", o.speculative_gate,
       {.doc = "Guess fewer tokens, or none, where too few guesses are right to pay for what the "
               "rows that check them read.",
-       .slime = "-"});
+       .slime = "-",
+       .when = "speculative_algorithm",
+       .may_idle = true});
 }
 
 void check_speculation(
     const RolloutOptions& o,
     const std::function<void(const char*, const std::string&, const std::string&)>& fault) {
-  constexpr const char* kSteps = "rollout.speculative_num_steps";
   constexpr const char* kTopK = "rollout.speculative_eagle_topk";
   constexpr const char* kTokens = "rollout.speculative_num_draft_tokens";
-  const auto refuse_idle = [&](const char* key, bool is_set) {
-    if (!is_set) return;
-    if (!speculates(o))
-      fault(key, "is set, and rollout.speculative_algorithm is not",
-            "set speculative_algorithm: EAGLE, or leave it out");
-    else
-      fault(key, fmt::format("has no meaning for {}", o.speculative_algorithm), "leave it out");
-  };
-  if (!asks_mtp(o)) {
-    refuse_idle(kSteps, o.speculative_num_steps.has_value());
-    refuse_idle(kTopK, o.speculative_eagle_topk.has_value());
-    if (!speculates(o)) refuse_idle(kTokens, o.speculative_num_draft_tokens.has_value());
-    return;
-  }
+  if (!asks_mtp(o)) return;
   if (const int64_t topk = o.speculative_eagle_topk.value_or(1); topk != 1)
     fault(kTopK, fmt::format("is {}, and guesses form a chain, not a tree", topk), "set it to 1");
   if (o.speculative_num_steps && o.speculative_num_draft_tokens &&

@@ -10,6 +10,7 @@
 
 namespace slimexx::rl {
 
+bool asks_mtp(const RolloutOptions& options);  // drafts come from the model's own layer
 bool speculates(const RolloutOptions& options);
 void bind_speculation(config::Binder& binder, RolloutOptions& options);  // in section rollout
 

@@ -94,6 +94,30 @@ train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
   return loss;
 }
 
+// Rewards beyond any use are named where gradients overflow.
+std::string describe_large_rewards(std::span<const Sample> samples) {
+  constexpr double kLarge = 1e6;
+  if (samples.empty()) return "";
+  const auto size = [](const Sample& s) { return std::abs(s.reward); };
+  const auto largest = std::ranges::max_element(samples, {}, size);
+  if (!(size(*largest) > kLarge)) return "";
+  return fmt::format("; rewards are as large as {:.3g}", largest->reward);
+}
+
+// An advantage is a float32.
+void check_advantages(const Rollout& rollout) {
+  for (const Sample& s : rollout.samples) {
+    if (std::ranges::all_of(s.advantages, [](float a) { return std::isfinite(a); })) continue;
+    throw dist::AgreedError(Error(  // all ranks have the same samples
+        ErrorCode::kRun,
+        fmt::format(
+            "rollout {}: the advantage of group {} sample {}, whose reward is {:.6g}, is no "
+            "finite number{}",
+            rollout.index, s.group, s.sample, s.reward, describe_large_rewards(rollout.samples)),
+        "scale the rewards down in the grader or its service", "reward.rm_type"));
+  }
+}
+
 train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Progress& progress,
                            const Rollout& rollout, size_t begin, size_t end, size_t step) {
   const auto samples = std::span(rollout.samples).subspan(begin, end - begin);
@@ -116,13 +140,13 @@ train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Pr
   if (result.skipped) {
     ++progress.skipped_steps;
     if (session.is_root())
-      log_warn("rollout {} step {}: NaN or Inf gradients, the update is skipped ({} so far)",
-               rollout.index, step, progress.skipped_steps);
+      log_warn("rollout {} step {}: NaN or Inf gradients, the update is skipped ({} so far){}",
+               rollout.index, step, progress.skipped_steps, describe_large_rewards(samples));
     if (progress.skipped_in_a_row > session.config.train.max_skipped_steps) {
       throw dist::AgreedError(
           Error(ErrorCode::kRun,
-                fmt::format("{} optimizer steps in a row had NaN or Inf gradients",
-                            progress.skipped_in_a_row),
+                fmt::format("{} optimizer steps in a row had NaN or Inf gradients{}",
+                            progress.skipped_in_a_row, describe_large_rewards(samples)),
                 "lower optimizer.lr, look at the samples of the last rollout, or raise "
                 "train.max_skipped_steps"));
     }
@@ -225,6 +249,7 @@ void estimate_advantages(const RunConfig& config, Rollout& rollout) {
   Advantages advantages = compute_advantages(rollout.samples, config.rl);
   for (size_t i = 0; i < advantages.size(); ++i)
     rollout.samples[i].advantages = std::move(advantages[i]);
+  check_advantages(rollout);
 }
 
 void update_policy(const Session& session, TrainerSide& trainer_side, Progress& progress,

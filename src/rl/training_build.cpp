@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "positions.h"
 #include "resume_check.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
@@ -40,19 +41,14 @@ int64_t longest_rollout(const RunConfig& config, const RolloutSide& rollout_side
 int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_side,
                          const model::ModelSpec& policy) {
   if (!wants_engine(config)) return policy.max_positions;
-  const int64_t of_rollouts = longest_rollout(config, rollout_side);
-  const int64_t longest = longest_generated(config, rollout_side);
-  require(
-      longest <= policy.max_positions,
-      fmt::format("the longest prompt{} and a full response are {} tokens, the model knows {} "
-                  "positions",
-                  longest > of_rollouts ? " of the evaluation" : "", longest, policy.max_positions),
-      longest > of_rollouts
-          ? "lower eval.eval_max_response_len, or drop long prompts by eval.eval_max_prompt_len"
-          : "lower rollout.rollout_max_response_len, or drop long prompts by "
-            "rollout.rollout_max_prompt_len",
-      "max_position_embeddings");
-  return rollout_side.prompts ? longest : policy.max_positions;
+  if (rollout_side.prompts)
+    check_positions(*rollout_side.prompts, config.rollout.rollout_max_response_len,
+                    policy.max_positions,
+                    {.file = config.data.prompt_data,
+                     .response = "rollout.rollout_max_response_len",
+                     .prompt = "rollout.rollout_max_prompt_len"});
+  check_positions(rollout_side.eval_sets, config, policy.max_positions);
+  return rollout_side.prompts ? longest_generated(config, rollout_side) : policy.max_positions;
 }
 
 // Settings of routers mean nothing to a model that has none, or none with a bias.
@@ -124,6 +120,9 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
                                                  rollout.rollout_stop_token_ids);
+  rollout_side.eval_stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
+                                                      session.config.eval.eval_stop_token_ids,
+                                                      eval_stop_tokens_key(session.config));
 }
 
 // Where graders are made.
@@ -221,7 +220,7 @@ void build_trainer(const Session& session, const dist::ProcessGrid& grid,
   trainer_side.trainer = std::make_unique<train::Trainer>(
       borrow(trainer_side.decoders), *trainer_side.policy.store, session.peers, grid.groups(),
       session.config.train, session.config.optimizer,
-      static_cast<float>(session.config.rollout.rollout_temperature), session.request.device);
+      static_cast<float>(session.config.training_temperature()), session.request.device);
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
                               .side_files_from = session.config.model.hf_checkpoint,
@@ -350,6 +349,7 @@ data::SftSet load_examples(const RunConfig& config, const TextSide& text,
   o.tool_key = config.data.tool_key;
   o.apply_chat_template = config.data.apply_chat_template;
   o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
+  o.max_len = config.rollout.rollout_max_prompt_len;
   o.eos_ids = stop_tokens;
   return data::SftSet::load(o, *text.tokenizer, text.chat_template.get());
 }

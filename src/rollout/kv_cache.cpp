@@ -7,6 +7,9 @@
 #include <numeric>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/host_memory.h"
+#include "slimexx/base/strings.h"
+#include "slimexx/tensor/planning.h"
 
 namespace slimexx::rollout {
 namespace {
@@ -62,6 +65,23 @@ int64_t bytes_left(const EngineOptions& options, const EngineMemory& memory,
   return share - (now.total_bytes - now.free_bytes) - memory.workspace_bytes;
 }
 
+// Before anything is made that grows with the cache.
+void check_host_room(const EngineOptions& options, int64_t bytes) {
+  const HostMemory host = host_memory();
+  if (host.total_bytes == 0 || bytes <= host.free_bytes) return;
+  const bool is_tokens = options.max_total_tokens > 0;
+  throw Error(ErrorCode::kEnvironment,
+              fmt::format("not enough host memory for the KV cache: {} wanted, {} of {} free",
+                          format_bytes(static_cast<double>(bytes)),
+                          format_bytes(static_cast<double>(host.free_bytes)),
+                          format_bytes(static_cast<double>(host.total_bytes))),
+              is_tokens ? fmt::format("it is {} tokens long: lower it, or leave it out and name "
+                                      "rollout.kv_cache_gib",
+                                      options.max_total_tokens)
+                        : "lower it",
+              is_tokens ? "rollout.max_total_tokens" : "rollout.kv_cache_gib");
+}
+
 // Four digits of a size times this are no smaller than the size.
 constexpr double kRoundedUp = 1.001;
 
@@ -78,6 +98,8 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
     num_pages = std::min(num_pages, bytes_left(options, memory, device) / memory.page_bytes);
   }
   num_pages = std::max<int64_t>(num_pages, 0);
+  if (device.is_cpu() && !cache_memory.defined() && is_asked_for && !tensor::is_planning())
+    check_host_room(options, num_pages * memory.page_bytes);
   if (num_pages < memory.min_pages)
     throw Error(
         ErrorCode::kUsage,

@@ -153,8 +153,10 @@ std::vector<Sample> make_samples(const Lengths& lengths, const Lengths& response
 
 std::vector<std::vector<Sample>> list_largest_microbatches(const MicrobatchLimits& limits) {
   const int64_t longest = std::max<int64_t>(limits.longest, 2);
-  const int64_t num_tokens = std::max(limits.num_tokens, longest);
-  const int64_t most = std::clamp<int64_t>(limits.num_samples, 1, num_tokens / 2);
+  // A capacity beyond all samples is not filled.
+  const int64_t num_samples = std::max<int64_t>(limits.num_samples, 1);
+  const int64_t num_tokens = std::min(std::max(limits.num_tokens, longest), num_samples * longest);
+  const int64_t most = std::clamp<int64_t>(num_samples, 1, num_tokens / 2);
   const int64_t fewest = std::min(most, (num_tokens + longest - 1) / longest);
   std::vector<Lengths> packings = {
       equal_lengths(num_tokens, fewest, longest), equal_lengths(num_tokens, most, longest),

@@ -7,8 +7,9 @@
 namespace slimexx::train {
 namespace {
 
-constexpr double kMaxFactor = 1e6;  // a product with it stays finite in float32
-constexpr double kMaxRate = 1e30;   // float32 holds it; a rate that diverges can be tried
+constexpr double kMaxFactor = 1e6;        // a product with it stays finite in float32
+constexpr double kMaxInt32 = 2147483647;  // of counts, whose products stay far from 2^63
+constexpr double kMaxRate = 1e30;         // float32 holds it; a rate that diverges can be tried
 
 void bind_mtp(config::Binder& b, TrainOptions& o) {
   b.field(
@@ -16,7 +17,9 @@ void bind_mtp(config::Binder& b, TrainOptions& o) {
       {.doc = "How many of the model's multi-token prediction layers enable_mtp_training trains, "
               "from the first on. No effect without that key.",
        .min = 0,
-       .max = 16});
+       .max = 16,
+       .when = "enable_mtp_training",
+       .may_idle = true});
   b.field(
       "enable_mtp_training", o.enable_mtp_training,
       {.doc =
@@ -28,7 +31,8 @@ void bind_mtp(config::Binder& b, TrainOptions& o) {
   b.field("mtp_loss_scaling_factor", o.mtp_loss_scaling_factor,
           {.doc = "Weight of those layers' loss, the mean over layers of the mean over tokens.",
            .min = 0,
-           .max = kMaxFactor});
+           .max = kMaxFactor,
+           .when = "enable_mtp_training"});
 }
 
 void bind_routers(config::Binder& b, TrainOptions& o) {
@@ -65,10 +69,7 @@ void bind_freezing(config::Binder& b, TrainOptions& o) {
                   "freeze_params_name_list."});
 }
 
-}  // namespace
-
-void bind(config::Binder& b, TrainOptions& o) {
-  b.begin_section("train", "Batches, microbatches and what the forward keeps.");
+void bind_batch(config::Binder& b, TrainOptions& o) {
   b.field(
       "global_batch_size", o.global_batch_size,
       {.unit = "samples",
@@ -77,11 +78,13 @@ void bind(config::Binder& b, TrainOptions& o) {
            "n_samples_per_prompt = "
            "global_batch_size * num_steps_per_rollout where absent; under sft rollout_batch_size, "
            "on a loaded dump its samples / num_steps_per_rollout.",
-       .min = 1});
+       .min = 1,
+       .max = kMaxSamples});
   b.field("num_steps_per_rollout", o.num_steps_per_rollout,
           {.unit = "steps",
            .doc = "Optimizer steps made of one rollout; derived where absent (default 1).",
-           .min = 1});
+           .min = 1,
+           .max = kMaxInt32});
   b.field("use_dynamic_batch_size", o.use_dynamic_batch_size,
           {.doc = "Pack samples into microbatches of at most max_tokens_per_gpu tokens (first fit; "
                   "a longer sample "
@@ -90,13 +93,26 @@ void bind(config::Binder& b, TrainOptions& o) {
           {.unit = "tokens",
            .doc = "Capacity of a microbatch under dynamic batching. One that does not fit into "
                   "the memory planned for activations is split by samples, with a warning.",
-           .min = 1});
-  b.field(
-      "micro_batch_size", o.micro_batch_size,
-      {.unit = "samples", .doc = "Samples of a microbatch without dynamic batching.", .min = 1});
+           .min = 1,
+           .max = kMaxInt32,
+           .when = "use_dynamic_batch_size",
+           .may_idle = true});
+  b.field("micro_batch_size", o.micro_batch_size,
+          {.unit = "samples",
+           .doc = "Samples of a microbatch without dynamic batching.",
+           .min = 1,
+           .max = kMaxSamples,
+           .when = "use_dynamic_batch_size is false"});
   b.field(
       "balance_data", o.balance_data,
       {.doc = "Give microbatches to ranks by Karmarkar-Karp on their FLOPs instead of in turn."});
+}
+
+}  // namespace
+
+void bind(config::Binder& b, TrainOptions& o) {
+  b.begin_section("train", "Batches, microbatches and what the forward keeps.");
+  bind_batch(b, o);
   b.field(
       "recompute_granularity", o.recompute_granularity,
       {.doc = "What layers keep for backward. none: everything. full: input, attention's result "
@@ -139,12 +155,15 @@ void bind(config::Binder& b, TrainOptions& o) {
            "Optimizer steps in a row that may be skipped for NaN or Inf gradients; one more stops "
            "the run.",
        .min = 0,
+       .max = kMaxInt32,
        .slime = "-"});
   b.field("num_sft_epochs", o.num_sft_epochs,
           {.unit = "epochs",
            .doc = "Passes over the data under loss_type sft, where rollout.num_epoch is absent.",
            .min = 1,
-           .slime = "num-epoch"});
+           .max = kMaxInt32,
+           .slime = "num-epoch",
+           .when = "loss_type sft, no num_rollout"});
   bind_mtp(b, o);
   bind_routers(b, o);
   bind_freezing(b, o);
@@ -161,31 +180,43 @@ void bind(config::Binder& b, OptimizerOptions& o) {
                                {"adamw", "here it is adam; its decay is decoupled"}}});
   b.field("lr", o.lr, {.doc = "Peak learning rate.", .min = 0, .max = kMaxRate});
   b.field("min_lr", o.min_lr,
-          {.doc = "Learning rate at the end of the decay.", .min = 0, .max = kMaxFactor});
+          {.doc = "Learning rate at the end of the decay.",
+           .min = 0,
+           .max = kMaxFactor,
+           .when = "the rate decays"});
   b.field("lr_decay_style", o.lr_decay_style,
           {.doc = "Shape of the schedule after the warm-up, as Megatron has it.",
            .choices = {"constant", "linear", "cosine", "inverse-square-root", "WSD"}});
   b.field("lr_warmup_iters", o.lr_warmup_iters,
           {.unit = "steps",
            .doc = "Optimizer steps of linear warm-up from lr_warmup_init to lr, counted from 0.",
-           .min = 0});
+           .min = 0,
+           .max = kMaxInt32});
   b.field("lr_warmup_init", o.lr_warmup_init,
           {.doc = "Learning rate that the warm-up starts from; step k of W uses "
                   "init + (lr - init) * k / W.",
            .min = 0,
-           .max = kMaxRate});
+           .max = kMaxRate,
+           .when = "a warm-up"});
   b.field("lr_warmup_fraction", o.lr_warmup_fraction,
           {.doc = "The same as a share of the steps up to lr_decay_iters.", .min = 0, .max = 1});
   b.field("lr_decay_iters", o.lr_decay_iters,
           {.unit = "steps",
            .doc = "Optimizer step at which min_lr is reached; default: the run's last. A resume "
                   "that changes how many steps are left moves the default, and says so.",
-           .min = 1});
+           .min = 1,
+           .max = kMaxInt32,
+           .when = "the rate decays, or lr_warmup_fraction"});
   b.field("lr_wsd_decay_style", o.lr_wsd_decay_style,
           {.doc = "Shape of the last stretch of WSD, before which the rate is constant.",
-           .choices = {"exponential", "linear", "cosine", "minus_sqrt"}});
+           .choices = {"exponential", "linear", "cosine", "minus_sqrt"},
+           .when = "WSD"});
   b.field("lr_wsd_decay_iters", o.lr_wsd_decay_iters,
-          {.unit = "steps", .doc = "Optimizer steps of that stretch; WSD needs it.", .min = 1});
+          {.unit = "steps",
+           .doc = "Optimizer steps of that stretch; WSD needs it.",
+           .min = 1,
+           .max = kMaxInt32,
+           .when = "WSD"});
   b.field("weight_decay", o.weight_decay,
           {.doc = "Decoupled weight decay; parameters of one dimension are exempt.",
            .min = 0,

@@ -56,7 +56,8 @@ std::vector<std::vector<Sample>> Trainer::largest_microbatches(int64_t longest_s
   const model::Decoder& last = chunks_.back().decoder;
   model::HeadSpec head = last.local_spec().head();
   head.vocab_size /= groups_.tp.size();  // of this rank's logits
-  const int64_t fixed = options_.micro_batch_size * std::max<int64_t>(longest_sequence, 2);
+  const int64_t fixed =
+      std::min(options_.micro_batch_size, num_samples) * std::max<int64_t>(longest_sequence, 2);
   return list_largest_microbatches(
       {.num_tokens = options_.use_dynamic_batch_size ? max_microbatch_tokens() : fixed,
        .num_samples = num_samples,

@@ -26,5 +26,15 @@ TEST(ListChanges, KnowsKeysThatOnlyOneHas) {
   EXPECT_EQ(text_of("", "a: 1\n"), "a:  -> 1\n");
 }
 
+// References stand unexpanded in resolved configurations: comments tell whether values changed.
+TEST(ListChanges, KnowsWhenAVariableHasChanged) {
+  const std::string yaml = "a: \"${env:X}/m\"\nb: \"${env:Y:-1}\"\nc: \"$${env:X}\"\n";
+  EXPECT_EQ(text_of("# env X 1111\n" + yaml, "# env X 1111\n" + yaml), "");
+  EXPECT_EQ(text_of("# env X 1111\n# env Y 3333\n" + yaml, "# env X 2222\n# env Y 3333\n" + yaml),
+            "a: ${env:X}/m -> ${env:X}/m with another value of X\n");
+  EXPECT_EQ(text_of("# env Y unset\n" + yaml, "# env Y 2222\n" + yaml),
+            "b: ${env:Y:-1} -> ${env:Y:-1} with another value of Y\n");
+}
+
 }  // namespace
 }  // namespace slimexx::config

@@ -1,10 +1,13 @@
 // The resolved configuration reads back to the same values, whatever they are.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "config/numbers.h"
 #include "config/options_fixture.h"
@@ -199,6 +202,58 @@ TEST(Numbers, reads_whole_numbers_at_the_edges) {
     EXPECT_EQ(parse_whole(bad, reason), std::nullopt) << bad;
 }
 
+TEST(Resolved, keeps_references_to_the_environment) {
+  ASSERT_EQ(setenv("SLX_TEST_SECRET", "4711", 1), 0);
+  const std::string yaml =
+      "rollout: {num_rollout: \"${env:SLX_TEST_SECRET}\", rollout_stop_token_ids: [1, "
+      "\"${env:SLX_TEST_SECRET}\"]}\n"
+      "reward: {rm_type: \"a$${b-${env:SLX_TEST_SECRET}\"}\n"
+      "data: {apply_chat_template_kwargs: {k: \"${env:SLX_TEST_SECRET}\", n: 5, s: \"5\"}}\n"
+      "eval: {eval_prompt_data: {set: \"${reward.rm_type}.jsonl\"}}\n";
+  Config config = Config::parse(yaml, "run.yaml", {});
+  TestOptions o;
+  bind_test_options(config.binder(), o);
+  config.finish();
+  EXPECT_EQ(o.num_rollout, 4711);
+  const std::string resolved = config.resolved_yaml();
+  EXPECT_EQ(resolved.find("4711"), std::string::npos) << resolved;
+  EXPECT_TRUE(resolved.starts_with("# env SLX_TEST_SECRET ")) << resolved;
+  EXPECT_EQ(read_back(resolved), o) << resolved;
+  EXPECT_NE(config.expanded_yaml().find("4711"), std::string::npos);
+  ASSERT_EQ(setenv("SLX_TEST_SECRET", "4712", 1), 0);
+  Config later = Config::parse(yaml, "run.yaml", {});
+  bind_test_options(later.binder(), o);
+  later.finish();
+  const auto changes = list_changes(resolved, later.resolved_yaml());
+  EXPECT_EQ(changes.size(), 5u);
+  unsetenv("SLX_TEST_SECRET");
+}
+
+// An address shows no secret that stands in the file, and keeps those of the environment.
+TEST(Resolved, addresses_have_no_secrets) {
+  ASSERT_EQ(setenv("SLX_TEST_SECRET", "s3cret", 1), 0);
+  const std::pair<const char*, const char*> cases[] = {
+      {"http://host:80/r", "http://host:80/r"},
+      {"http://user:word@host/r?key=1", "http://***@host/r?***"},
+      {"http://${env:SLX_TEST_SECRET}:${env:SLX_TEST_SECRET}@host/r?key=${env:SLX_TEST_SECRET}",
+       "http://${env:SLX_TEST_SECRET}:${env:SLX_TEST_SECRET}@host/r?key=${env:SLX_TEST_SECRET}"},
+      {"http://user:${env:SLX_TEST_SECRET}@host", "http://***@host"},
+      {"http://host/r?key=${env:SLX_TEST_SECRET}&mode=fast", "http://host/r?***"},
+      {"http://host/r?key=${env:SLX_TEST_SECRET:-word}", "http://host/r?***"},
+      {"${env:SLX_TEST_SECRET}", "${env:SLX_TEST_SECRET}"},
+  };
+  for (const auto& [written, shown] : cases) {
+    Config config = Config::parse("", "run.yaml", {{"url", written}});
+    std::string url;
+    config.binder().field("url", url, {.doc = "An address.", .is_address = true});
+    config.finish();
+    const std::string resolved = config.resolved_yaml();
+    EXPECT_NE(resolved.find(fmt::format("url: \"{}\"\n", shown)), std::string::npos) << resolved;
+    EXPECT_EQ((resolved + config.expanded_yaml()).find("word"), std::string::npos) << resolved;
+  }
+  unsetenv("SLX_TEST_SECRET");
+}
+
 TEST(Reference, lists_every_field_with_its_flag) {
   FieldLister lister;
   TestOptions o;
@@ -206,12 +261,12 @@ TEST(Reference, lists_every_field_with_its_flag) {
   EXPECT_EQ(lister.fields().size(), 13u);
   const std::string reference = write_config_reference(lister);
   EXPECT_NE(reference.find("## rollout\n\nWhat is generated.\n"), std::string::npos) << reference;
-  EXPECT_NE(reference.find("| `rl.eps_clip` | float | `0.2` | - | > 0, <= 1 | `--eps-clip` | "
+  EXPECT_NE(reference.find("| `rl.eps_clip` | float | `0.2` | - | > 0, <= 1 | - | `--eps-clip` | "
                            "Lower clip. |"),
             std::string::npos)
       << reference;
   EXPECT_NE(reference.find("Upper clip \\| default eps_clip."), std::string::npos);
-  EXPECT_NE(reference.find("| `parallel.actor_num_gpus` | int | - | - | >= 1 | - |"),
+  EXPECT_NE(reference.find("| `parallel.actor_num_gpus` | int | - | - | >= 1 | - | - |"),
             std::string::npos);
   const std::string table = write_flag_reference(lister);
   for (const char* row :

@@ -6,6 +6,7 @@
 #include <bit>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -104,13 +105,18 @@ class EvaluationRun : public testing::Test {
       SeedGrader grader;
       observe::MetricRow own_row;
       auto own = evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator,
-                          grader, {2, 7, 11}, 6, weight_version, directory_.string(),
+                          grader, {2, 7, 11}, 6, weight_version, samples_file(),
                           communicator.rank() == 0, own_row);
       if (communicator.rank() == 0) results = std::move(own), row = own_row;
     });
     return results;
   }
 
+  std::function<std::string(const std::string&)> samples_file() const {
+    return [this](const std::string& set) {
+      return (directory_ / ("eval_" + set + "_000006.jsonl")).string();
+    };
+  }
   std::filesystem::path directory_;
   RunConfig config_;
 };
@@ -164,7 +170,7 @@ TEST_F(EvaluationRun, SamplesWithoutAGradeAreInNoFigure) {
     observe::MetricRow row;
     const auto results =
         evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator, grader,
-                 {2, 7, 11}, 6, 0, directory_.string(), true, row);
+                 {2, 7, 11}, 6, 0, samples_file(), true, row);
     EXPECT_EQ(results[0].num_failed, 4);
     EXPECT_EQ(results[0].mean_reward, 1);
     EXPECT_EQ(results[0].pass_at.back(), (std::pair<int64_t, double>{4, 1}));
@@ -173,7 +179,7 @@ TEST_F(EvaluationRun, SamplesWithoutAGradeAreInNoFigure) {
     EXPECT_NE(format_eval_table(results).find("20 (4 not graded)"), std::string::npos);
     config_.reward.on_failure = "stop";
     EXPECT_THROW(evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator,
-                          grader, {2, 7, 11}, 6, 0, "", true, row),
+                          grader, {2, 7, 11}, 6, 0, {}, true, row),
                  Error);
   });
 }
@@ -221,7 +227,7 @@ TEST_F(EvaluationRun, LeavesNoMetricsWhenItIsStopped) {
     };
     try {
       evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator, grader,
-               {2, 7, 11}, 6, 0, directory_.string(), is_root, row, second_began);
+               {2, 7, 11}, 6, 0, samples_file(), is_root, row, second_began);
       ADD_FAILURE() << "it went on";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInterrupted);

@@ -37,6 +37,14 @@ struct FieldMeta {
   // With `later`: the key is a detail of a planned feature and does not ask for it; every value is
   // accepted.
   bool is_detail = false;
+  // When the key is looked at: the name of a condition, which the owner of the keys checks and the
+  // reference prints. Empty: always.
+  std::string when = {};
+  // A key that is set while it is not looked at is refused; with this it is named when the run
+  // starts.
+  bool may_idle = false;
+  // An address: resolved_yaml() leaves its user, password and query out.
+  bool is_address = false;
 };
 
 // One option as the reference documents it.
@@ -120,13 +128,26 @@ class Config {
   void finish();
   // After finish(): the keys that were accepted without effect, in the order of the file.
   const std::vector<TakenKey>& taken_keys() const;
+  // A key that nothing looks at in this run: one more of taken_keys(), and resolved_yaml() shows
+  // its default.
+  void take_idle(const std::string& path, const std::string& why);
 
+  // The bound fields that a file or an override sets to another value than their default.
+  std::vector<FieldInfo> changed_fields() const;
+  // Whether `path` is set by a file that lies under the one, or under the override, that sets
+  // `other`: what lies above has changed its mind.
+  bool is_below(const std::string& path, const std::string& other) const;
   bool is_set(const std::string& path) const;         // by a file or an override, not by default
   std::string origin(const std::string& path) const;  // "FILE:12:5", "--set", "default"
   // Every bound field with its value when it was last bound, as YAML that load() reads back to the
-  // same values. To show values derived after binding, bind the completed structs again: keys that
-  // nothing sets keep the struct's value, and their origin becomes "derived".
+  // same values. ${env:...} stand in it as the file has them, and comments in front tell by a short
+  // digest whether a variable has changed (list_changes). To show values derived after binding,
+  // bind the completed structs again: keys that nothing sets keep the struct's value, and their
+  // origin becomes "derived".
   std::string resolved_yaml() const;
+  // The same with the values of variables, to be compared and not to be kept. Of an address neither
+  // has the secrets.
+  std::string expanded_yaml() const;
   // "path = value  (origin)" lines.
   std::string describe_origins() const;
 

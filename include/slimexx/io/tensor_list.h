@@ -23,6 +23,8 @@ std::map<std::string, std::string> map_shards(const HfFolder& folder);
 // where a tensor has one, else of "weights", cast to their export_dtype. Where the checkpoint names
 // none, what training computed in is cast to `config_dtype`. The checkpoint is borrowed.
 TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype);
+// The same weights in the types that the checkpoint holds them in.
+TensorList list_exact_weights(const Checkpoint& checkpoint);
 
 // "dtype" (or "torch_dtype") of a config.json; bf16 if it says nothing.
 tensor::DType dtype_of_config(const Json& config, const std::string& where);

@@ -21,6 +21,12 @@ struct ParameterCounts {
 };
 ParameterCounts count_parameters(const ModelSpec& spec);
 
+// What a layer's two halves are: {"gqa", "mla", "sparse mla"} and {"dense", "moe"}.
+struct LayerNames {
+  std::string attention, mlp;
+};
+LayerNames name_layer(const LayerSpec& layer);
+
 // "128 dimensions, halves turn together, theta 1000000", and how the context is stretched.
 std::string describe_rotary(const ModelSpec& spec);
 // One line for all layers that are alike: "layers 0, 4 to 45: ...".

@@ -1,5 +1,6 @@
 // The families that exist: one file each (src/model/families/<family>.cpp), one row here.
 #pragma once
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,6 +27,7 @@ ModelSpec read_model_spec(const Json& config, const std::string& where);
 // Hugging Face's own export leaves MTP layers out, whatever config.json says: those whose tensors
 // the folder lacks leave the spec. A folder that was opened without weights says nothing of them.
 void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
+void drop_missing_mtp(ModelSpec& spec, const std::function<bool(const std::string&)>& has_tensor);
 // Where config.json names no dtype, an export is in that of the folder's embedding.
 bool names_dtype(const Json& config);
 void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder);

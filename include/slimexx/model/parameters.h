@@ -162,6 +162,9 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
                      const Layout* layout = nullptr);
 // From a checkpoint's section "master" if it has one, else "weights".
 void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint);
+// The same rounded to the types that an export has them in (io::list_weights).
+void load_exported_weights(ParameterStore& store, const io::Checkpoint& checkpoint,
+                           tensor::DType config_dtype);
 // Elements [begin, end) of a parameter as pieces of a checkpoint's tensors: ranges where they are
 // no more than boxes would be. `values`, of `dtype`, points to where the parameter's first element
 // lies, or would. Boxes that another rank counts are left to it.

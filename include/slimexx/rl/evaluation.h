@@ -16,7 +16,7 @@
 namespace slimexx::rl {
 
 struct EvalSet {
-  std::string name;
+  std::string name, file;
   std::shared_ptr<const data::PromptSet> prompts;
 };
 
@@ -40,15 +40,21 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
 reward::RewardOptions eval_reward_options(const RunConfig& config);
 // Tokens of the longest prompt of the sets and a full response; 0 where there are no sets.
 int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& config);
+// The key that says by which tokens responses of an evaluation end.
+const char* eval_stop_tokens_key(const RunConfig& config);
+// Throws Error(kUsage) where a prompt and a full response are more than the model knows.
+void check_positions(const std::vector<EvalSet>& sets, const RunConfig& config,
+                     int64_t max_positions);
 
-// Runs all sets; a sample counts as correct when its reward is 1. Writes
-// <samples_dir>/eval_<name>_<rollout>.jsonl on rank 0 unless the folder's name is empty, and the
-// metrics into `row`. Throws Error(kInterrupted), on all ranks and with `row` as it was, soon after
-// `should_stop` says so on one; give it on all ranks or none. Collective.
+// Runs all sets; a sample counts as correct when its reward is 1. Rank 0 writes the samples of a
+// set to the file that `samples_file` gives for its name; an empty function or name writes none.
+// The metrics go into `row`. Throws Error(kInterrupted), on all ranks and with `row` as it was,
+// soon after `should_stop` says so on one; give it on all ranks or none. Collective.
 std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
                                  Generator& generator, reward::Grader& grader,
                                  const std::vector<int32_t>& stop_token_ids, int64_t rollout,
-                                 int64_t weight_version, const std::string& samples_dir,
+                                 int64_t weight_version,
+                                 const std::function<std::string(const std::string&)>& samples_file,
                                  bool is_root, observe::MetricRow& row,
                                  const std::function<bool()>& should_stop = {});
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "slimexx/io/checkpoint.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
@@ -40,6 +41,11 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
                        const train::TrainOptions* training = nullptr);
 
+// The same with the weights of a checkpoint, rounded as an export of it has them; of `directory`
+// only config.json and its companions are read.
+LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkpoint& checkpoint,
+                                  tensor::Device device, const ModelRanks* ranks = nullptr);
+
 // The same but for the weights: `store` stays empty. Collective over `ranks` too. The folder may be
 // without them where `has_weights` is not set.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr,
@@ -49,11 +55,14 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
                                                     tensor::Tensor memory,
                                                     const ModelRanks* ranks = nullptr);
 
-// Throws Error(kUsage) for one of rollout.rollout_stop_token_ids that the vocabulary does not have.
-void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size);
+inline constexpr const char* kStopTokensKey = "rollout.rollout_stop_token_ids";
+// Throws Error(kUsage) for one of the ids of `key` that the vocabulary does not have.
+void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size,
+                       const char* key = kStopTokensKey);
 // The tokens that end a response: `ids` of the model's folder and `more`, which are checked.
 std::vector<int32_t> join_stop_tokens(std::vector<int32_t> ids, int64_t vocab_size,
-                                      const std::vector<int64_t>& more);
+                                      const std::vector<int64_t>& more,
+                                      const char* key = kStopTokensKey);
 
 // Tokenizer and chat template of a folder; each is absent if its file is.
 struct TextSide {

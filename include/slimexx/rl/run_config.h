@@ -114,8 +114,11 @@ struct EvalOptions {
   int64_t n_samples_per_eval_prompt = 1;
   int64_t eval_max_prompt_len = 0;
   std::optional<int64_t> eval_max_response_len;
-  std::optional<double> eval_temperature, eval_top_p;
+  std::optional<double> eval_temperature, eval_top_p, eval_min_p;
   std::optional<int64_t> eval_top_k;
+  // Those of rollouts where the configuration says nothing: load_run_config fills them in.
+  std::vector<std::string> eval_stop;
+  std::vector<int64_t> eval_stop_token_ids;
   std::string eval_rm_type, eval_reward_key, eval_input_key, eval_label_key;
   bool skip_eval_before_train = false;
 };
@@ -155,9 +158,11 @@ struct RunConfig {
   // Derived by load_run_config. With debug.load_rollout the last two are 0 where only the dump can
   // tell them.
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
-  std::string resolved_yaml;
+  std::string resolved_yaml, expanded_yaml;  // see config::Config
   std::vector<config::TakenKey> taken_keys;  // that stand in the file and have no effect
   bool is_sft() const { return train.loss_type == "sft"; }
+  // What training divides logits by.
+  double training_temperature() const { return is_sft() ? 1.0 : rollout.rollout_temperature; }
 };
 
 struct RunConfigRequest {

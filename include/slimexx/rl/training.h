@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "slimexx/dist/world.h"
-#include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/rl/run_start.h"
 #include "slimexx/tensor/tensor.h"
@@ -25,9 +24,5 @@ struct TrainRequest {
 // Throws Error(kInterrupted) after the checkpoint when a signal stopped the run, Error(kCheck) for
 // a failed numeric check. Collective.
 void run_training(TrainRequest request, dist::World& world);
-
-// `slimexx eval` with a configuration: evaluates model.hf_checkpoint on eval.eval_prompt_data,
-// writes per-sample lines to observe.run_dir if set, and gives back what the table shows.
-std::vector<EvalResult> run_evaluation(RunConfig config, tensor::Device device, dist::World& world);
 
 }  // namespace slimexx::rl

@@ -9,6 +9,8 @@
 
 namespace slimexx::train {
 
+inline constexpr int64_t kMaxSamples = int64_t{1} << 24;  // of a rollout, which is held in memory
+
 struct TrainOptions {
   std::optional<int64_t> global_batch_size;  // samples of one optimizer step
   std::optional<int64_t> num_steps_per_rollout;
