@@ -87,10 +87,7 @@ void bind(config::Binder& b, TrainOptions& o) {
                   "a longer sample "
                   "stands alone, nothing is cut). Otherwise micro_batch_size samples each."});
   b.field("max_tokens_per_gpu", o.max_tokens_per_gpu,
-          {.unit = "tokens",
-           .doc = "Capacity of a microbatch under dynamic batching. One that does not fit into "
-                  "the memory planned for activations is split by samples, with a warning.",
-           .min = 1});
+          {.unit = "tokens", .doc = "Capacity of a microbatch under dynamic batching.", .min = 1});
   b.field(
       "micro_batch_size", o.micro_batch_size,
       {.unit = "samples", .doc = "Samples of a microbatch without dynamic batching.", .min = 1});
@@ -178,7 +175,8 @@ void bind(config::Binder& b, OptimizerOptions& o) {
           {.doc = "The same as a share of the steps up to lr_decay_iters.", .min = 0, .max = 1});
   b.field("lr_decay_iters", o.lr_decay_iters,
           {.unit = "steps",
-           .doc = "Optimizer step at which min_lr is reached; default: the run's last.",
+           .doc = "Optimizer step at which min_lr is reached; default: the run's last. A resume "
+                  "that changes how many steps are left moves the default, and says so.",
            .min = 1});
   b.field("lr_wsd_decay_style", o.lr_wsd_decay_style,
           {.doc = "Shape of the last stretch of WSD, before which the rate is constant.",
