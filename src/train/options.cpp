@@ -91,8 +91,7 @@ void bind_batch(config::Binder& b, TrainOptions& o) {
                   "stands alone, nothing is cut). Otherwise micro_batch_size samples each."});
   b.field("max_tokens_per_gpu", o.max_tokens_per_gpu,
           {.unit = "tokens",
-           .doc = "Capacity of a microbatch under dynamic batching. One that does not fit into "
-                  "the memory planned for activations is split by samples, with a warning.",
+           .doc = "Capacity of a microbatch under dynamic batching.",
            .min = 1,
            .max = kMaxInt32,
            .when = "use_dynamic_batch_size",
