@@ -162,7 +162,7 @@ std::vector<Mention> find_texts(const std::vector<OptionWord>& words,
       word += static_cast<size_t>(std::count(response.begin() + static_cast<int64_t>(counted),
                                              response.begin() + static_cast<int64_t>(at), '\n'));
       counted = at;
-      found.push_back({one.option, places[word], places[word + length - 1] + 1});
+      found.push_back(make_mention(words, one.option, places[word], places[word + length - 1] + 1));
     }
   }
   std::ranges::sort(found, [](const Mention& a, const Mention& b) {

@@ -29,21 +29,20 @@ bool is_plain_word(const Words& words, size_t i) {
 }
 
 // A small letter, or a digit, is an option only where something says so.
-bool is_mention(const Words& words, size_t i, std::string_view option) {
+bool is_option(const Words& words, const Mention& mention, std::string_view option) {
+  const size_t i = mention.begin;
   const OptionWord& word = words[i];
   if (word.kind != OptionWord::kWord || word.in_formula) return false;
   if (word.is_wrapped() || words.size() == 1) return true;
-  const Stance stance = find_stance(words, {0, i, i + 1});
   const bool is_capital = word.raw == option && !is_digit(word.raw[0]);
-  if (is_plain_word(words, i)) return is_capital && stance == Stance::kAnswered;
-  return is_capital || stance == Stance::kAnswered;
+  if (is_plain_word(words, i)) return is_capital && mention.stance == Stance::kAnswered;
+  return is_capital || mention.stance == Stance::kAnswered;
 }
 
 // Is it one line of a list of all options? "(A) two pears", "B. three plums"
 bool heads_a_line(const Words& words, const Mention& mention) {
   const char after = words[mention.begin].after;
-  return (after == ')' || after == '.' || after == ':') &&
-         find_stance(words, mention) == Stance::kNamed;
+  return (after == ')' || after == '.' || after == ':') && mention.stance == Stance::kNamed;
 }
 
 // A response that repeats the options settles on none of them.
@@ -72,8 +71,10 @@ Settled find_letter(std::string_view response, const std::vector<std::string>& v
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i].kind != OptionWord::kWord) continue;
     const auto letter = std::ranges::find(valid_letters, upper_ascii(words[i].raw));
-    if (letter != valid_letters.end() && is_mention(words, i, *letter))
-      mentions.push_back({static_cast<size_t>(letter - valid_letters.begin()), i, i + 1});
+    if (letter == valid_letters.end()) continue;
+    const auto option = static_cast<size_t>(letter - valid_letters.begin());
+    const Mention mention = make_mention(words, option, i, i + 1);
+    if (is_option(words, mention, *letter)) mentions.push_back(mention);
   }
   drop_lists(words, valid_letters.size(), mentions);
   return settle(words, mentions, false);

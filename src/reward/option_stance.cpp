@@ -159,19 +159,14 @@ bool are_joined(const Words& words, const Mention& a, const Mention& b) {
   return is_one_of(words[b.end].text, {"and", "or", "nor", "are"});
 }
 
-struct Judged {
-  Mention mention;
-  Stance stance = Stance::kNamed;
-  size_t list = 0;  // joined mentions have the same number
-};
-
-// A list is rejected, and is an answer, as a whole: "A, B and C are wrong".
-void judge_lists(std::vector<Judged>& all) {
+// A list is rejected, and is an answer, as a whole: "A, B and C are wrong". `lists`: the number of
+// each mention's list.
+void judge_lists(const std::vector<size_t>& lists, std::vector<Mention>& all) {
   for (size_t begin = 0; begin < all.size();) {
     size_t end = begin;
     bool rejected = false;
     Stance best = Stance::kRejected;
-    for (; end < all.size() && all[end].list == all[begin].list; ++end) {
+    for (; end < all.size() && lists[end] == lists[begin]; ++end) {
       rejected |= all[end].stance == Stance::kRejected;
       best = std::max(best, all[end].stance);
     }
@@ -182,33 +177,34 @@ void judge_lists(std::vector<Judged>& all) {
 
 }  // namespace
 
-Stance find_stance(const Words& words, const Mention& mention) {
-  const Stance before = stance_before(words, mention.begin);
-  const Stance after = stance_after(words, mention.end);
-  if (before == Stance::kRejected || after == Stance::kRejected) return Stance::kRejected;
-  const bool asks = mention.end < words.size() && words[mention.end].kind == OptionWord::kQuestion;
-  return asks ? Stance::kNamed : std::max(before, after);
+Mention make_mention(const Words& words, size_t option, size_t begin, size_t end) {
+  const Stance before = stance_before(words, begin);
+  const Stance after = stance_after(words, end);
+  const bool asks = end < words.size() && words[end].kind == OptionWord::kQuestion;
+  Stance stance = asks ? Stance::kNamed : std::max(before, after);
+  if (before == Stance::kRejected || after == Stance::kRejected) stance = Stance::kRejected;
+  return {option, begin, end, stance};
 }
 
-Settled settle(const Words& words, const std::vector<Mention>& mentions, bool names_one) {
-  std::vector<Judged> all;
-  for (const Mention& mention : mentions) {
-    Judged next{mention, find_stance(words, mention), all.empty() ? 0 : all.back().list};
-    if (!all.empty() && !are_joined(words, all.back().mention, mention)) ++next.list;
-    all.push_back(next);
+Settled settle(const Words& words, std::vector<Mention> mentions, bool names_one) {
+  std::vector<size_t> lists(mentions.size(), 0);
+  for (size_t i = 1; i < mentions.size(); ++i)
+    lists[i] = lists[i - 1] + (are_joined(words, mentions[i - 1], mentions[i]) ? 0 : 1);
+  judge_lists(lists, mentions);
+  size_t chosen = mentions.size();
+  for (size_t i = 0; i < mentions.size(); ++i) {
+    if (mentions[i].stance == Stance::kRejected) continue;
+    if (chosen == mentions.size() || mentions[i].stance >= mentions[chosen].stance) chosen = i;
   }
-  judge_lists(all);
-  const Judged* chosen = nullptr;
-  for (const Judged& one : all) {
-    if (one.stance != Stance::kRejected && (!chosen || one.stance >= chosen->stance)) chosen = &one;
+  if (chosen == mentions.size()) return {};
+  const Mention& last = mentions[chosen];
+  const bool one_only = names_one && last.stance == Stance::kNamed;
+  for (size_t i = 0; i < mentions.size(); ++i) {
+    const bool counts =
+        lists[i] == lists[chosen] || (one_only && mentions[i].stance != Stance::kRejected);
+    if (counts && mentions[i].option != last.option) return {};
   }
-  if (!chosen) return {};
-  const bool one_only = names_one && chosen->stance == Stance::kNamed;
-  for (const Judged& one : all) {
-    const bool counts = one.list == chosen->list || (one_only && one.stance != Stance::kRejected);
-    if (counts && one.mention.option != chosen->mention.option) return {};
-  }
-  return {true, chosen->mention.option, chosen->stance};
+  return {true, last.option, last.stance};
 }
 
 }  // namespace slimexx::reward

@@ -24,20 +24,21 @@ struct OptionWord {
 
 std::vector<OptionWord> split_option_words(std::string_view text);
 
-// One place of a response that names an option, by the words [begin, end).
-struct Mention {
-  size_t option = 0;
-  size_t begin = 0, end = 0;
-};
-
-// How the words around a mention take it. The higher counts more.
+// How the words around the name of an option take it. The higher counts more.
 enum class Stance {
   kRejected,  // "not A", "A is wrong", "ruled out A"
   kNamed,
   kAffirmed,  // "it is A", "so A", "I choose A"
   kAnswered   // "the answer is A", "\boxed{A}", "A is correct"
 };
-Stance find_stance(const std::vector<OptionWord>& words, const Mention& mention);
+
+// One place of a response that names an option, by the words [begin, end).
+struct Mention {
+  size_t option = 0;
+  size_t begin = 0, end = 0;
+  Stance stance = Stance::kNamed;
+};
+Mention make_mention(const std::vector<OptionWord>& words, size_t option, size_t begin, size_t end);
 
 // The option that the response settles on: of the mentions with the highest stance the last.
 // Mentions that are joined ("A or B", "A, B and C") settle on none. `mentions` are in order.
@@ -47,7 +48,6 @@ struct Settled {
   size_t option = 0;
   Stance stance = Stance::kNamed;
 };
-Settled settle(const std::vector<OptionWord>& words, const std::vector<Mention>& mentions,
-               bool names_one);
+Settled settle(const std::vector<OptionWord>& words, std::vector<Mention> mentions, bool names_one);
 
 }  // namespace slimexx::reward
