@@ -1,6 +1,7 @@
 // What `train --dry-run` prints behind the banner, when everything is built.
 #include <fmt/format.h>
 
+#include "run_summary.h"
 #include "training_run.h"
 
 namespace slimexx::rl {
@@ -24,7 +25,8 @@ std::string describe_checks(const TrainingRun& run) {
     add("evaluation", fmt::format("{}: {} prompts, likewise", set.name, set.prompts->size()));
   if (rollout_side.grader)
     add("reward", session.config.reward.rm_type + "; no response was graded");
-  add("checkpoints", fmt::format("{} can be written", session.checkpoint_root));
+  add("checkpoints", fmt::format("{} can be written; saved: {}", session.checkpoint_root,
+                                 describe_saves(session.config, "")));
   if (!session.config.checkpoint.save_hf.empty())
     add("export", fmt::format("{} can be made", session.config.checkpoint.save_hf));
   if (progress.next_rollout > 0)
