@@ -15,7 +15,12 @@ if [[ ${1:-} != --no-build ]]; then
 fi
 
 run=runs/quickstart
-rm -rf "$run"
+if [[ -e $run ]]; then
+  number=1
+  while [[ -e $run.$number ]]; do number=$((number + 1)); done
+  mv "$run" "$run.$number"
+  echo "== an earlier quickstart is now $run.$number"
+fi
 started=$SECONDS
 echo "== data and a random model of 821,120 parameters"
 scripts/quickstart_data.sh "$run/data"

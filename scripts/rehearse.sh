@@ -20,6 +20,11 @@ base=$(sed -n 's/^defaults: *//p' "$config")
 [[ -z $base ]] || files+=("configs/$base")
 model=$(basename "$(sed -n 's/^ *hf_checkpoint: *//p' "${files[@]}" | head -1)")
 run=${OUT:-runs/rehearse}/$recipe
+# An earlier rehearsal goes; it is known by its toy model.
+if [[ -e $run && ! -f $run/toy/config.json ]]; then
+  echo "scripts/rehearse.sh: $run is there, and no rehearsal wrote it: move it, or name another folder by OUT" >&2
+  exit 2
+fi
 rm -rf "$run"
 mkdir -p "$run/toy"
 

@@ -7,8 +7,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log_file.h"
 #include "slimexx/base/printable.h"
 #include "slimexx/base/terminal.h"
 #include "slimexx/base/thread_rank.h"
@@ -25,6 +29,8 @@ struct LogState {
   std::shared_ptr<spdlog::logger> logger = std::make_shared<spdlog::logger>("slimexx", console);
   spdlog::level::level_enum console_level;
   int rank = 0;
+  std::string file_path;  // empty: none
+  spdlog::sink_ptr file;
 
   explicit LogState(spdlog::level::level_enum level) : console_level(level) {
     logger->set_level(spdlog::level::debug);
@@ -91,10 +97,26 @@ void open_log_file(const std::string& path) {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     sink->set_level(spdlog::level::debug);
     state().logger->sinks().push_back(sink);
+    state().file = sink;
+    state().file_path = path;
     state().apply();
   } catch (const spdlog::spdlog_ex& e) {
     throw Error(ErrorCode::kEnvironment, fmt::format("cannot open the log file: {}", e.what()),
                 "choose a writable observe.run_dir", path);
+  }
+}
+
+void keep_log_file() {
+  LogState& own = state();
+  if (own.file_path.empty() || path_exists(own.file_path)) return;
+  std::erase(own.logger->sinks(), own.file);
+  const std::string path = std::exchange(own.file_path, {});
+  try {
+    open_log_file(path);
+    log_warn("{} was removed while it was written to: it begins anew", path);
+  } catch (const Error& error) {
+    log_warn("{} was removed while it was written to, and cannot be made again: {}", path,
+             error.message());
   }
 }
 

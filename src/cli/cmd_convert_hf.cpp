@@ -20,6 +20,7 @@
 #include "slimexx/dist/host.h"
 #include "slimexx/io/conversion.h"
 #include "slimexx/io/hf_folder_writer.h"
+#include "slimexx/io/owned_files.h"
 #include "slimexx/observe/console.h"
 
 namespace slimexx::cli {
@@ -85,11 +86,12 @@ void check_hashes(const io::Checkpoint& written) {
 // ranks, and its calls collective.
 class Target {
  public:
-  Target(const ConvertFlags& flags, Session& session) : session_(session) {
+  Target(const ConvertFlags& flags, const std::string& side_files_from, Session& session)
+      : session_(session) {
     std::string answer;
     on_root([&] {
       answer = wants_writing(flags) ? "write" : "verify";
-      if (answer == "write") folder_.emplace(flags.save);
+      if (answer == "write") folder_.emplace(flags.save, io::converted_files(side_files_from));
     });
     wants_writing_ = dist::broadcast_bytes(ranks(), answer, 0) == "write";
   }
@@ -130,7 +132,7 @@ void convert_to_sharded(const ConvertFlags& flags, Session& session) {
   if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
   if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
   const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
-  Target target(flags, session);
+  Target target(flags, flags.hf_checkpoint, session);
   if (target.wants_writing_now()) write_sharded(flags, folder, target);
   if (!flags.verify || !session.is_root()) return;
   const io::Checkpoint checkpoint = io::Checkpoint::open(flags.save);
@@ -141,13 +143,10 @@ void convert_to_sharded(const ConvertFlags& flags, Session& session) {
 }
 
 io::Checkpoint open_checkpoint(const std::string& directory) {
-  const std::string found = path_exists(directory) ? io::find_latest(directory) : "";
+  const std::string found = io::find_checkpoint(directory);
   if (found.empty()) {
-    const std::string inside = join_path(directory, "checkpoints");
     throw Error(ErrorCode::kInput, "there is no complete checkpoint",
-                path_exists(inside)
-                    ? fmt::format("name the folder of the run's checkpoints, {}", inside)
-                    : "name a folder with manifest.json, or one that holds step_* folders",
+                "name a folder with manifest.json, one that holds step_* folders, or a run's",
                 directory);
   }
   return io::Checkpoint::open(found);
@@ -187,7 +186,7 @@ void convert_to_hf(const ConvertFlags& flags, Session& session) {
     throw Error(ErrorCode::kInput, "the checkpoint holds no weights",
                 "name a checkpoint that train or convert-hf wrote", checkpoint.directory());
   }
-  Target target(flags, session);
+  Target target(flags, side_files, session);
   if (target.wants_writing_now())
     write_hf(flags, weights, io::hf_options_of(checkpoint, side_files), target);
   if (!flags.verify || !session.is_root()) return;
@@ -217,7 +216,8 @@ VerbBody declare_convert_hf(CLI::App& app) {
       ->type_name("DIR");
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
   app.add_option("--to", flags->to, "sharded (default) or hf")->type_name("FORM");
-  app.add_option("--load", flags->load, "Checkpoint to read with --to hf")->type_name("DIR");
+  app.add_option("--load", flags->load, "Checkpoint to read with --to hf, or the folder of a run")
+      ->type_name("DIR");
   app.add_flag("--verify", flags->verify,
                "Read everything back, compare, print a table; exit 5 on a difference");
   app.footer(

@@ -12,6 +12,7 @@
 #include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/io/owned_files.h"
 #include "slimexx/model/families.h"
 #include "slimexx/rl/export.h"
 #include "slimexx/rl/model_ranks.h"
@@ -87,7 +88,9 @@ void run_init(const InitFlags& flags, Session& session) {
 
   model::ParameterStore store = make_store(flags, spec);
   model::init_random_weights(store, spec, static_cast<uint64_t>(flags.seed));
-  NewFolder folder(flags.save);
+  NewFolder folder(flags.save, [&, is_weights = io::exported_files("")](std::string_view name) {
+    return is_weights(name) || text.files.contains(std::string(name));
+  });
   dist::Collective alone;
   rl::export_hf(store, rl::make_model_layout(spec, nullptr), spec, "", flags.save, alone);
   for (const auto& [name, content] : text.files) {

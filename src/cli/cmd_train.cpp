@@ -120,8 +120,8 @@ VerbBody declare_train(CLI::App& app) {
   add_set_flag(app, flags->settings);
   const CLI::Option* resume =
       app.add_option("--resume", flags->resume,
-                     "Continue from a checkpoint; without DIR from this run's newest; auto: from "
-                     "that, or anew where there is none")
+                     "Continue from a checkpoint, or a run's newest; without DIR from this run's "
+                     "newest; auto: from that, or anew where there is none")
           ->type_name("[DIR|auto]")
           ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,

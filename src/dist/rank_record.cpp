@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/folder.h"
 #include "slimexx/base/json.h"
 
 namespace slimexx::dist {
@@ -16,8 +17,16 @@ namespace {
 
 constexpr size_t kRecordBytes = 4096;  // one size: no reader sees a part of a longer one before
 
+constexpr std::string_view kPrefix = "rank_";
+
 std::string record_path(const std::string& directory, int rank) {
-  return join_path(directory, fmt::format("rank_{:03}", rank));
+  return join_path(directory, fmt::format("{}{:03}", kPrefix, rank));
+}
+
+bool is_record_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(kPrefix.size());
+  return name.size() >= 3 && name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 // Of the open file, not of the process: threads that are ranks have their own, and it goes with the
@@ -49,8 +58,7 @@ RankRecord::RankRecord(const std::string& directory, int rank)
 }
 
 RankRecord::~RankRecord() {
-  std::error_code ignored;
-  std::filesystem::remove(path_, ignored);  // before the lock goes
+  ::unlink(path_.c_str());  // before the lock goes
   ::close(fd_);
 }
 
@@ -114,5 +122,7 @@ std::optional<SeenRecord> read_record(const std::string& directory, int rank) {
   seen.is_dead = json.value("locked", false) && unlocked && path_exists(path);
   return seen;
 }
+
+void remove_records(const std::string& directory) { remove_own_files(directory, is_record_name); }
 
 }  // namespace slimexx::dist

@@ -34,4 +34,7 @@ struct SeenRecord {
 // Empty if there is none, or none that can be read: the rank has ended well, or the folder is gone.
 std::optional<SeenRecord> read_record(const std::string& directory, int rank);
 
+// Removes the records that a killed run left; other files stay.
+void remove_records(const std::string& directory);
+
 }  // namespace slimexx::dist

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -22,10 +21,10 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_rank.h"
+#include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 
 namespace slimexx::dist {
-namespace fs = std::filesystem;
 namespace {
 
 // Seconds between looks; a look that comes later, on a busy machine, stands for the time since the
@@ -337,9 +336,9 @@ RankWatch::RankWatch(Collective& host, RankWatchOptions options,
 void RankWatch::show_records(Collective& host, const std::string& directory) {
   Impl& i = *impl_;
   if (i.peers.empty() || i.are_threads) return;
-  std::error_code ignored;
-  if (i.own_rank == 0) fs::remove_all(directory, ignored);  // of a run that was killed
-  host.barrier();
+  run_agreed(host, [&] {
+    if (i.own_rank == 0) remove_records(directory);
+  });
   auto record = std::make_unique<RankRecord>(directory, i.own_rank);
   const std::lock_guard lock(i.mutex);
   i.directory = directory;
@@ -367,8 +366,7 @@ RankWatch::~RankWatch() {
   keep_activity_at(nullptr);
   if (i.record == nullptr) return;
   i.record.reset();
-  std::error_code ignored;
-  fs::remove(i.directory, ignored);  // the last one's succeeds
+  ::rmdir(i.directory.c_str());  // the last one's succeeds, if nothing else is there
 }
 
 }  // namespace slimexx::dist

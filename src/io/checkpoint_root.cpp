@@ -7,13 +7,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "io/content_hash.h"
 #include "io/folder_files.h"
+#include "io/step_folders.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
-#include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/io/checkpoint.h"
@@ -23,53 +24,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kStepPrefix = "step_";
-constexpr const char* kLatestName = "latest";
+constexpr const char* kCheckpointsName = "checkpoints";  // in a run's folder
 constexpr std::string_view kAbandoned = "abandoned";
 constexpr uint64_t kMaxLatestBytes = uint64_t{1} << 20;
-
-struct StepFolder {
-  int64_t step;
-  std::string name;
-  bool has_manifest;
-};
-
-std::optional<int64_t> parse_step(std::string_view name) {
-  if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  const std::string_view digits = name.substr(kStepPrefix.size());
-  if (digits.size() < 6 || digits.size() > 18) return std::nullopt;
-  int64_t step = 0;
-  for (const char c : digits) {
-    if (c < '0' || c > '9') return std::nullopt;
-    step = step * 10 + (c - '0');
-  }
-  return step;
-}
-
-// Newest first. Real folders only: a link is never followed into something that is then removed.
-std::vector<StepFolder> list_steps(const std::string& root) {
-  std::vector<StepFolder> steps;
-  std::error_code error;
-  for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    std::error_code ignored;
-    const std::string name = it->path().filename().string();
-    const auto step = parse_step(name);
-    if (!step || !fs::is_directory(it->symlink_status(ignored))) continue;
-    steps.push_back({*step, name, path_exists(join_path(it->path().string(), kManifestName))});
-  }
-  std::ranges::sort(steps, std::greater<>(), &StepFolder::step);
-  return steps;
-}
-
-bool is_complete(const std::string& directory) {
-  try {
-    Checkpoint::open(directory);
-    return true;
-  } catch (const Error& e) {
-    log_warn("{}: passed over as a checkpoint: {}", e.where(), e.message());
-    return false;
-  }
-}
 
 // The file `latest`: the name of the newest step folder, and a line "abandoned NAME HASH" for each
 // later one that was complete when it was written, HASH being that of its manifest.
@@ -85,7 +42,7 @@ std::optional<Latest> parse_latest(std::string_view text) {
     if (latest.name.empty() && words.size() == 1 && parse_step(words[0])) {
       latest.name = words[0];
     } else if (!latest.name.empty() && words.size() == 3 && words[0] == kAbandoned &&
-               parse_step(words[1])) {
+               (parse_step(words[1]) || parse_step(words[1], kNewSuffix))) {
       latest.abandoned[words[1]] = words[2];
     } else {
       return std::nullopt;
@@ -112,16 +69,50 @@ std::string manifest_hash(const std::string& root, const std::string& name) {
   return hash_file(join_path(join_path(root, name), kManifestName));
 }
 
-void remove_step(const std::string& root, const std::string& name) {
-  const std::string directory = join_path(root, name);
-  std::error_code error;
-  // The manifest first: what a crash leaves is then not a checkpoint.
-  if (fs::remove(join_path(directory, kManifestName), error)) sync_directory(directory);
-  if (!error) fs::remove_all(directory, error);
-  if (error) log_warn("{}: cannot remove the old checkpoint: {}", directory, error.message());
+}  // namespace
+
+std::optional<int64_t> parse_step(std::string_view name, std::string_view suffix) {
+  if (!name.starts_with(kStepPrefix) || !name.ends_with(suffix)) return std::nullopt;
+  name.remove_suffix(suffix.size());
+  const std::string_view digits = name.substr(kStepPrefix.size());
+  if (digits.size() < 6 || digits.size() > 18) return std::nullopt;
+  int64_t step = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9') return std::nullopt;
+    step = step * 10 + (c - '0');
+  }
+  return step;
 }
 
-}  // namespace
+std::vector<StepFolder> list_steps(const std::string& root) {
+  std::vector<StepFolder> steps;
+  std::error_code error;
+  for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    std::error_code ignored;
+    const std::string name = it->path().filename().string();
+    const bool is_new = name.ends_with(kNewSuffix);
+    const auto step = parse_step(name, is_new ? kNewSuffix : "");
+    if (!step || !fs::is_directory(it->symlink_status(ignored))) continue;
+    const bool has_manifest = path_exists(join_path(it->path().string(), kManifestName));
+    if (has_manifest || !is_new) steps.push_back({*step, name, has_manifest, is_new});
+  }
+  std::ranges::sort(steps, std::greater<>(),
+                    [](const StepFolder& s) { return std::pair(s.step, s.is_new); });
+  return steps;
+}
+
+bool is_complete(const std::string& directory) {
+  try {
+    Checkpoint::open(directory);
+    return true;
+  } catch (const Error& e) {
+    log_warn("{}: passed over as a checkpoint: {}", e.where(), e.message());
+    return false;
+  }
+}
+
+std::string read_latest_name(const std::string& root) { return read_latest(root).name; }
 
 std::string step_directory(const std::string& root, int64_t step) {
   return join_path(root, fmt::format("{}{:06}", kStepPrefix, step));
@@ -158,29 +149,11 @@ void set_latest(const std::string& root, const std::string& step_directory_name)
   write_file_atomic(join_path(root, kLatestName), text);
 }
 
-void tidy_root(const std::string& root, int64_t keep) {
-  remove_stale_temporaries(root);
-  const std::string newest = find_latest(root);
-  if (newest.empty() || newest == root) return;
-  const std::string name = fs::path(newest).filename().string();
-  if (read_latest(root).name != name) set_latest(root, name);
-  remove_old(root, keep);
-}
-
-void remove_old(const std::string& root, int64_t keep) {
-  if (keep <= 0) return;
-  const std::string newest = find_latest(root);
-  if (newest.empty() || newest == root) return;
-  const int64_t newest_step = *parse_step(fs::path(newest).filename().string());
-  int64_t kept = 0;
-  for (const StepFolder& s : list_steps(root)) {
-    if (s.step > newest_step) continue;  // being written, or of a branch that was abandoned
-    if (kept < keep && s.has_manifest) {
-      kept += s.step == newest_step || is_complete(join_path(root, s.name));
-      continue;  // a damaged one is left for its owner to look at
-    }
-    remove_step(root, s.name);
-  }
+std::string find_checkpoint(const std::string& folder) {
+  if (!path_exists(folder)) return {};
+  std::string found = find_latest(folder);
+  if (found.empty()) found = find_latest(join_path(folder, kCheckpointsName));
+  return found;
 }
 
 }  // namespace slimexx::io

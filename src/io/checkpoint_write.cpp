@@ -24,29 +24,15 @@ namespace slimexx::io {
 namespace {
 
 constexpr size_t kGatheredBytes = size_t{1} << 20;
-constexpr std::string_view kShardPrefix = "shard-";
 
 std::string shard_name(int rank, int num_ranks) {
-  return fmt::format("{}{:05}-of-{:05}.safetensors", kShardPrefix, rank, num_ranks);
+  return fmt::format("shard-{:05}-of-{:05}.safetensors", rank, num_ranks);
 }
 
-bool is_shard_name(std::string_view name) {
-  return name.starts_with(kShardPrefix) && name.find(".safetensors") != std::string_view::npos;
-}
-
-void remove_file(const std::string& path) {
-  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return;
-  throw Error(ErrorCode::kEnvironment, fmt::format("cannot remove: {}", std::strerror(errno)),
-              "check the permissions", path);
-}
-
-// A checkpoint of the same step that is written again stops being one before its first file
-// changes.
-void discard_manifest(const std::string& directory) {
-  const std::string path = join_path(directory, kManifestName);
-  if (!path_exists(path)) return;
-  remove_file(path);
-  sync_directory(directory);
+void refuse_complete(const std::string& directory) {
+  if (!path_exists(join_path(directory, kManifestName))) return;
+  throw Error(ErrorCode::kRun, "the folder is a complete checkpoint: nothing is written into it",
+              "this is a fault of slimexx itself; please report it", directory);
 }
 
 struct PlannedPiece {
@@ -140,16 +126,6 @@ std::vector<ManifestFile> list_side_files(const std::string& directory) {
   return files;
 }
 
-// Shards of an earlier attempt with another number of ranks, and killed writers' temporaries.
-void remove_stale_shards(const std::string& directory, const std::vector<ShardInfo>& shards) {
-  for (const std::string& name : list_files(directory)) {
-    const auto listed = [&](const ShardInfo& s) { return s.file == name; };
-    if (is_shard_name(name) && std::ranges::none_of(shards, listed)) {
-      remove_file(join_path(directory, name));
-    }
-  }
-}
-
 // Every tensor that a rank knows of, in order of rank.
 std::vector<CheckpointTensor> unite_tensors(const std::vector<ShardInfo>& shards,
                                             const std::string& where) {
@@ -200,7 +176,7 @@ ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
   }
   sort_entries(entries);
   make_directories(directory);
-  discard_manifest(directory);
+  refuse_complete(directory);
   ShardInfo shard;
   shard.tensors = tensors;
   shard.file = shard_name(rank, num_ranks);
@@ -229,7 +205,6 @@ void write_manifest(const std::string& directory, const std::vector<ShardInfo>& 
                   "do all ranks write to one file system?", path);
     }
   }
-  remove_stale_shards(directory, shards);
   const Manifest manifest{tensors, shards, list_side_files(directory), state};
   const std::string text = render_manifest(manifest);
   sync_directory(directory);

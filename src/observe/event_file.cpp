@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "observe/append_file.h"
+#include "slimexx/base/error.h"
 
 namespace slimexx::observe {
 namespace {
@@ -133,6 +134,11 @@ EventFile::EventFile(std::string path) : path_(std::move(path)), fd_(open_append
 
 EventFile::~EventFile() { close_append(fd_); }
 
-void EventFile::append(std::string_view event) { append_all(fd_, path_, frame_record(event)); }
+void EventFile::append(std::string_view event) {
+  if (!is_in_place(fd_, path_))
+    throw Error(ErrorCode::kEnvironment, "removed or replaced while the run was writing to it",
+                "leave run folders alone while their runs work", path_);
+  append_all(fd_, path_, frame_record(event));
+}
 
 }  // namespace slimexx::observe

@@ -1,6 +1,7 @@
 #include "observe/jsonl_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -47,6 +48,13 @@ void append_all(int fd, const std::string& path, std::string_view data) {
     if (n < 0) fail(path, "cannot append");
     data.remove_prefix(static_cast<size_t>(n));
   }
+}
+
+bool is_in_place(int fd, const std::string& path) {
+  struct stat written {
+  }, named{};
+  return ::fstat(fd, &written) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         written.st_dev == named.st_dev && written.st_ino == named.st_ino;
 }
 
 void close_append(int fd) {

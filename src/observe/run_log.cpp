@@ -1,5 +1,4 @@
 #include <fmt/core.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -32,6 +31,12 @@ constexpr int64_t kHeaderInterval = 20;
 
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Of what is written under another name first; a failure's status has a host's and a thread's.
+bool is_run_file(std::string_view name) {
+  return name == "metrics.jsonl" || name == "train_steps.jsonl" || name == "config.resolved.yaml" ||
+         name == "status.json" || name.starts_with("status.json.");
 }
 
 // A name that sorts after those of earlier starts, as TensorBoard reads the files in that order.
@@ -92,7 +97,7 @@ struct RunLog::Impl {
 
 void RunLog::Impl::open() {
   make_directories(options.run_dir);
-  remove_stale_temporaries(options.run_dir);
+  remove_stale_temporaries(options.run_dir, is_run_file);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
   // A fresh start keeps no row of an earlier attempt, not even that of step -1, the evaluation
   // before training.
@@ -129,14 +134,9 @@ void RunLog::Impl::append_event(std::optional<EventFile>& file, const std::strin
   }
 }
 
-// Writes to a file that was removed or replaced are lost.
 void RunLog::Impl::check_in_place() const {
-  struct stat written {
-  }, named{};
-  const bool in_place = ::fstat(metrics_fd, &written) == 0 &&
-                        ::stat(metrics_path.c_str(), &named) == 0 &&
-                        written.st_dev == named.st_dev && written.st_ino == named.st_ino;
-  if (in_place) return;
+  if (is_in_place(metrics_fd, metrics_path) && is_in_place(train_steps_fd, train_steps_path))
+    return;
   throw Error(ErrorCode::kEnvironment,
               "the run folder was removed or replaced while the run was writing to it",
               "leave run folders alone while their runs work", metrics_path);

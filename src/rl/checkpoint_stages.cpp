@@ -1,7 +1,9 @@
 // How a run begins, saves and ends.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
@@ -19,7 +21,7 @@ namespace slimexx::rl {
 namespace {
 
 // The state that mark_whole_state found, and what of its rollout is still to be done.
-void save_checkpoint(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+void save_checkpoint(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   observe::Span span("save_model");
   Json state = *progress.whole_state;
   state["evaluation_is_due"] = progress.evaluation_is_due;
@@ -32,15 +34,14 @@ void save_checkpoint(const Session& session, TrainerSide& trainer_side, Progress
   trainer_side.checkpoints->save(rollouts, state, *trainer_side.policy.store,
                                  trainer_side.trainer->optimizer(), reference);
   if (reference != nullptr) take_reference_out(trainer_side);
-  progress.saved_rollouts = rollouts;
 }
 
 // Unless it is lost or saved already.
-void save_last_state(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+void save_last_state(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   trainer_side.checkpoints->finish_pending();
   if (!progress.whole_state) return;
   const int64_t rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
-  if (rollouts == 0 || rollouts == progress.saved_rollouts) return;
+  if (rollouts == 0 || rollouts == trainer_side.checkpoints->last_saved()) return;
   if (!has_finite_weights(trainer_side.trainer->optimizer(), session.peers))
     return;  // nothing to go on from
   save_checkpoint(session, trainer_side, progress);
@@ -53,7 +54,7 @@ void save_last_state(const Session& session, TrainerSide& trainer_side, Progress
 // After an error that all ranks have: saves the last state that stands between two rollouts. What
 // goes wrong here is only logged.
 void save_after_failure(const Session& session, TrainerSide& trainer_side,
-                        Progress& progress) noexcept {
+                        const Progress& progress) {
   try {
     if (session.trains()) save_last_state(session, trainer_side, progress);
     if (session.roles.are_apart) session.communicator.barrier();  // who ends first ends the others
@@ -83,6 +84,16 @@ void write_trace(const Session& session) {
   observe::write_trace(session.path(fmt::format("trace/rank_{:03}.json", session.world.rank())));
 }
 
+// A checkpoint goes on saying that an evaluation is due; the run's rows say whether it was made.
+bool is_recorded(const Session& session, int64_t rollout) {
+  double found[1] = {0};
+  dist::run_agreed(session.communicator, [&] {
+    if (session.is_root() && has_evaluation(session.path("metrics.jsonl"), rollout)) found[0] = 1;
+  });
+  dist::all_reduce_max(session.communicator, found);
+  return found[0] != 0;
+}
+
 }  // namespace
 
 // Random numbers are named (N8): with the seed, the position in the data is all their state.
@@ -109,13 +120,17 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
   session.log->write_status("running", progress.next_rollout);
   session.log->write_text(progress.next_rollout, "config",
                           observe::markdown_code(session.config.resolved_yaml));
+  const int64_t rollout = progress.next_rollout - 1;
+  if (progress.evaluation_is_due) progress.evaluation_is_due = !is_recorded(session, rollout);
   const bool is_first = progress.next_rollout == 0 && !session.config.eval.skip_eval_before_train;
-  if (session.config.eval.eval_interval > 0 && (is_first || progress.evaluation_is_due)) {
-    const int64_t rollout = progress.next_rollout - 1;
-    observe::MetricRow row;
+  const bool evaluates =
+      session.config.eval.eval_interval > 0 && (is_first || progress.evaluation_is_due);
+  observe::MetricRow row;
+  if (evaluates)
     progress.evaluation_is_due =
         !run_evaluation(session, rollout_side, progress.optimizer_steps, rollout, row);
-    stop_if_asked(session, trainer_side, progress);
+  stop_if_asked(session, trainer_side, progress);
+  if (evaluates) {
     dist::run_agreed(session.communicator, [&] {
       if (session.is_root()) session.log->write_row(rollout, row);
     });
@@ -123,16 +138,16 @@ void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollo
   observe::take_span_seconds();
 }
 
-void save(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+void save(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   if (!session.trains()) return;
   trainer_side.checkpoints->poll();
-  const int64_t interval = session.config.checkpoint.save_interval;
+  const auto& interval = session.config.checkpoint.save_interval;
   if (interval == 0) return;
-  if (progress.next_rollout % interval == 0 || progress.is_done())
+  if (progress.is_done() || (interval && progress.next_rollout % *interval == 0))
     save_checkpoint(session, trainer_side, progress);
 }
 
-void stop(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+void stop(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   if (progress.next_rollout == 0) {
     session.log->write_status("interrupted", 0);
     throw Error(ErrorCode::kInterrupted,
@@ -140,7 +155,7 @@ void stop(const Session& session, TrainerSide& trainer_side, Progress& progress)
                 session.start_command());
   }
   if (session.trains()) {
-    if (progress.saved_rollouts != progress.next_rollout)
+    if (trainer_side.checkpoints->last_saved() != progress.next_rollout)
       save_checkpoint(session, trainer_side, progress);
     trainer_side.checkpoints->finish_pending();
   }
@@ -153,7 +168,7 @@ void stop(const Session& session, TrainerSide& trainer_side, Progress& progress)
               session.resume_command());
 }
 
-void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress) {
+void stop_if_asked(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   double asked[1] = {stop_was_requested() ? 1.0 : 0.0};
   dist::all_reduce_max(session.communicator, asked);
   if (asked[0] == 0 || (progress.is_done() && !progress.evaluation_is_due)) return;
@@ -183,18 +198,23 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
   session.communicator.barrier();
 }
 
-void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
-          const std::string& what, bool is_agreed) noexcept {
-  if (is_agreed || session.world.size() == 1) save_after_failure(session, trainer_side, progress);
-  if (!is_agreed && session.watch) session.watch->look_now();
+// Memory may be short here, too: what cannot be done is left out.
+void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
+          const char* what, bool is_agreed) noexcept {
+  try {
+    if (is_agreed || session.world.size() == 1) save_after_failure(session, trainer_side, progress);
+    if (!is_agreed && session.watch) session.watch->look_now();
+  } catch (...) {
+  }
   try {
     observe::FailurePlace place;
     if (!is_agreed)
       place = {
           .rank = session.world.rank(), .host = host_name(), .phase = failed_phase(), .call = ""};
     session.log->write_failure(progress.next_rollout, what, place);
-  } catch (const Error& error) {
-    log_error("status.json: {}", error.message());
+  } catch (...) {
+    constexpr std::string_view kText = "status.json could not be written\n";
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
   }
 }
 

@@ -1,10 +1,8 @@
 #include "slimexx/rl/export.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -12,11 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "export_target.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
 #include "slimexx/base/folder.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/hf_folder_writer.h"
+#include "slimexx/io/owned_files.h"
 #include "slimexx/io/tensor_list.h"
 #include "slimexx/model/boxes.h"
 #include "slimexx/model/held_tensors.h"
@@ -25,28 +26,6 @@ namespace slimexx::rl {
 namespace {
 
 constexpr int64_t kWindowElements = 1 << 20;
-
-// A folder's path as its parent lists it.
-std::filesystem::path without_slash(const std::string& directory) {
-  const auto folder = std::filesystem::path(directory).lexically_normal();
-  return folder.has_filename() ? folder : folder.parent_path();
-}
-
-// A folder that is still to be made whole; it goes again unless it was renamed.
-class UnfinishedFolder {
- public:
-  explicit UnfinishedFolder(std::string path) : path_(std::move(path)) { remove_path(path_); }
-  UnfinishedFolder(const UnfinishedFolder&) = delete;
-  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
-  ~UnfinishedFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // An export holds the values themselves, also those of a model that was read as FP8.
 io::HfWriteOptions export_options(const std::string& template_directory) {
@@ -141,7 +120,8 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host) {
   // Beside the target first: an earlier export stays whole until the new one is.
-  const std::string target = without_slash(directory).string(), fresh = target + ".new";
+  const std::string target = resolve_folder(directory), fresh = target + ".new";
+  const NameTest is_own = io::exported_files(template_directory);
   const bool is_root = host.rank() == 0;
   std::optional<UnfinishedFolder> unfinished;
   const model::HeldTensors tensors = model::list_held_tensors(layout);
@@ -152,7 +132,7 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
   io::HfFolderWriter writer(fresh, listed, export_options(template_directory));
   dist::run_agreed(host, [&] {
     if (!is_root) return;
-    unfinished.emplace(fresh);
+    unfinished.emplace(fresh, is_own);
     writer.create();
   });
   dist::run_agreed(host, [&] {
@@ -166,9 +146,14 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
   dist::run_agreed(host, [&] {
     if (!is_root) return;
     writer.commit(static_cast<uint64_t>(written[0]));
-    remove_path(target);
-    std::filesystem::rename(fresh, target);
+    put_export_in_place(fresh, target, is_own);
   });
+}
+
+void refuse_dump_target(const std::string& path) {
+  if (!path_exists(path)) return;
+  throw Error(ErrorCode::kUsage, "the file is there already, and a dump does not replace it",
+              "name another folder, or move the file elsewhere", path);
 }
 
 namespace {
@@ -196,7 +181,8 @@ void write_values(const model::ParameterStore& store, ReadValues read, bool trai
   io::HfFolderWriter writer(folder, listed, options);
   dist::run_agreed(host, [&] {
     if (host.rank() > 0) return;
-    unfinished.emplace(folder);
+    refuse_dump_target(path);
+    unfinished.emplace(folder, io::converted_files(""));
     writer.create();
   });
   dist::run_agreed(host, [&] {
@@ -210,7 +196,8 @@ void write_values(const model::ParameterStore& store, ReadValues read, bool trai
   dist::run_agreed(host, [&] {
     if (host.rank() > 0) return;
     writer.commit(static_cast<uint64_t>(bytes[0]));
-    std::filesystem::rename(std::filesystem::path(folder) / file.filename(), file);
+    refuse_dump_target(path);
+    rename_path((std::filesystem::path(folder) / file.filename()).string(), path);
   });
 }
 
@@ -234,39 +221,9 @@ void try_export(const model::ModelSpec& spec, const std::string& template_direct
                                                                 void* out) {
     std::memset(out, 0, static_cast<size_t>((end - begin) * width));
   };
-  const UnfinishedFolder trial(without_slash(directory).string() + ".try");
+  const UnfinishedFolder trial(resolve_folder(directory) + ".try",
+                               io::exported_files(template_directory));
   io::write_hf_folder(trial.path(), {smallest}, export_options(template_directory));
-}
-
-// An export replaces the folder as a whole, so nothing may stand there that it would not write
-// again.
-void check_export_target(const std::string& directory) {
-  namespace fs = std::filesystem;
-  const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorCode::kUsage, what, "name a new folder", directory);
-  };
-  const fs::path folder = without_slash(directory);
-  fs::path above = fs::absolute(folder).parent_path();
-  std::error_code error;
-  while (!fs::exists(above, error) && above.has_relative_path()) above = above.parent_path();
-  if (::access(above.c_str(), W_OK | X_OK) != 0) {
-    throw Error(
-        ErrorCode::kEnvironment,
-        fmt::format("cannot write the export: {}: {}", above.string(), std::strerror(errno)),
-        "name a folder elsewhere", directory);
-  }
-  if (!fs::exists(folder, error)) return;
-  if (!fs::is_directory(folder)) refuse("the target of the export is a file");
-  if (fs::is_empty(folder)) return;
-  bool has_weights = false;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file() || entry.is_symlink())
-      refuse(fmt::format("the target of the export holds \"{}\", which it would remove", name));
-    has_weights |= name.ends_with(".safetensors");
-  }
-  if (!has_weights || !fs::exists(folder / "config.json"))
-    refuse("the target of the export is neither empty nor a Hugging Face folder");
 }
 
 }  // namespace slimexx::rl

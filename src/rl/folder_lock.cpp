@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,6 +14,8 @@
 namespace slimexx::rl {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr int kAttempts = 100;  // while other starts fail, and remove what they made
 
 // The topmost folder of the path that is not there; empty if all are.
 std::string first_missing(const fs::path& directory) {
@@ -27,10 +30,18 @@ std::string first_missing(const fs::path& directory) {
 }
 
 void remove_if_empty(const std::string& directory, const std::string& topmost) {
-  std::error_code error;
   fs::path folder = fs::absolute(directory).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
-  while (fs::remove(folder, error) && folder != fs::path(topmost)) folder = folder.parent_path();
+  while (::rmdir(folder.c_str()) == 0 && folder != fs::path(topmost)) folder = folder.parent_path();
+}
+
+// Whether the open folder is still the one of that name: an earlier start that failed may have
+// removed it.
+bool is_in_place(int fd, const std::string& directory) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::stat(directory.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 }  // namespace
@@ -44,12 +55,22 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
       fd_(std::exchange(other.fd_, -1)) {}
 
 std::optional<FolderLock> FolderLock::take(const std::string& directory) {
-  std::string missing = first_missing(directory);
-  make_directories(directory);
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  FolderLock lock(directory, std::move(missing), fd);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
-  return lock;
+  for (int attempt = 1;; ++attempt) {
+    std::string missing = first_missing(directory);
+    std::error_code error;
+    fs::create_directories(directory, error);
+    if (error && attempt == kAttempts) make_directories(directory);  // says what is wrong
+    const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      ::close(fd);  // who holds it removes it, if anybody does
+      return std::nullopt;
+    }
+    if (attempt < kAttempts && (fd < 0 || !is_in_place(fd, directory))) {
+      if (fd >= 0) ::close(fd);
+      continue;
+    }
+    return FolderLock(directory, std::move(missing), fd);
+  }
 }
 
 FolderLock::~FolderLock() {

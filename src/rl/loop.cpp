@@ -1,5 +1,7 @@
 // The loop: prompts, samples, advantages, update, hand-over, evaluation, checkpoint. Nothing else.
 #include <exception>
+#include <memory>
+#include <new>
 #include <optional>
 
 #include "slimexx/base/error.h"
@@ -14,15 +16,15 @@
 namespace slimexx::rl {
 namespace {
 
+// Larger than what malloc keeps for itself: the system has it back at once.
+constexpr size_t kReserveBytes = size_t{4} << 20;
+
 void run_loop(TrainingRun& run) {
   Progress& progress = run.progress;
   Session& session = run.session;
   TrainerSide& trainer_side = run.trainer_side;
   RolloutSide& rollout_side = run.rollout_side;
   begin(session, trainer_side, rollout_side, progress);
-  if (progress.is_done() && session.is_root())
-    log_info("all {} rollouts are done: to go on, raise rollout.num_rollout",
-             progress.num_rollouts);
   while (!progress.is_done()) {
     observe::Span step("step");
     std::optional<Rollout> drawn =
@@ -58,18 +60,25 @@ void run_training(TrainRequest request, dist::World& world) {
   install_stop_signals();
   TrainingRun run(std::move(request), world);
   if (run.session.request.dry_run) return;
-  const auto note_failure = [&](const std::string& what, bool is_agreed) {
+  // Given back when the run has failed, so that a machine without memory lets it say so.
+  auto reserve = std::make_unique<char[]>(kReserveBytes);
+  const auto note_failure = [&](const char* what, bool is_agreed) {
+    reserve.reset();
     fail(run.session, run.trainer_side, run.progress, what, is_agreed);
   };
   try {
     run_loop(run);
   } catch (const dist::AgreedError& error) {
-    note_failure(error.located_message(), true);
+    note_failure(error.located_message().c_str(), true);
     throw;
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInterrupted) note_failure(error.located_message(), false);
+    if (error.code() != ErrorCode::kInterrupted)
+      note_failure(error.located_message().c_str(), false);
     throw;
-  } catch (const std::exception& error) {  // out of memory, mostly
+  } catch (const std::bad_alloc&) {
+    note_failure("the machine is out of memory", false);
+    throw;
+  } catch (const std::exception& error) {
     note_failure(error.what(), false);
     throw;
   }

@@ -155,6 +155,16 @@ void check_same_model(const std::string& checkpoint, const std::string& hf_check
     check_same_file(name, checkpoint, hf_checkpoint);
 }
 
+std::string find_config_difference(const std::string& earlier, const std::string& now) {
+  Json before = read_meaningful(earlier, true), after = read_meaningful(now, true);
+  for (Json* json : {&before, &after})
+    if (json->is_object()) json->erase("quantization_config");  // exports are plain
+  const auto difference = find_difference(before, after, "");
+  if (!difference) return {};
+  return fmt::format("{} is {}, and in {} it is {}", difference->key, difference->before, now,
+                     difference->after);
+}
+
 std::string find_earlier_settings(const RunStart& start) {
   fs::path checkpoint = fs::absolute(start.checkpoint).lexically_normal();
   if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();
@@ -196,8 +206,14 @@ void write_settings(const std::string& run_dir, const std::string& resolved_yaml
 }
 
 void set_rows_aside(const std::string& run_dir) {
-  const std::string kept = free_name(run_dir, "metrics", ".jsonl");
-  fs::rename(join_path(run_dir, "metrics.jsonl"), kept);
+  std::string kept;
+  for (const char* stem : {"metrics", "train_steps"}) {
+    const std::string path = join_path(run_dir, std::string(stem) + ".jsonl");
+    if (!path_exists(path)) continue;
+    const std::string name = free_name(run_dir, stem, ".jsonl");
+    fs::rename(path, name);
+    kept += (kept.empty() ? "" : " and ") + name;
+  }
   log_warn(
       "an earlier attempt left rows and no checkpoint: the run starts anew, its rows are in {}",
       kept);

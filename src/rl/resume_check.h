@@ -12,6 +12,9 @@ namespace slimexx::rl {
 // tokens. Spelling and order of keys do not count, nor do keys that no model looks at.
 void check_same_model(const std::string& checkpoint, const std::string& hf_checkpoint);
 
+// Where two files config.json say different models, beside their quantisation; empty: nowhere.
+std::string find_config_difference(const std::string& earlier, const std::string& now);
+
 // The configuration of the run that wrote the checkpoint; empty if it is nowhere to be found.
 std::string find_earlier_settings(const RunStart& start);
 
@@ -24,7 +27,8 @@ void compare_settings(const std::string& earlier, const std::string& now,
 // config.resolved.1.yaml, ...2.yaml.
 void write_settings(const std::string& run_dir, const std::string& resolved_yaml);
 
-// Moves metrics.jsonl away as metrics.1.jsonl, ...2.jsonl: see RunStart::sets_rows_aside.
+// Moves metrics.jsonl and train_steps.jsonl away as metrics.1.jsonl, ...2.jsonl: see
+// RunStart::sets_rows_aside.
 void set_rows_aside(const std::string& run_dir);
 
 }  // namespace slimexx::rl

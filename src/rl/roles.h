@@ -88,7 +88,6 @@ struct Progress {
   // The checkpoint's state as of the last moment between two rollouts; empty once an update was
   // made on top of it.
   std::optional<Json> whole_state;
-  int64_t saved_rollouts = -1;     // of the newest checkpoint that this process began to write
   bool evaluation_is_due = false;  // of the last rollout: it failed, or a signal cut it off
   bool is_done() const { return next_rollout >= num_rollouts; }
 };

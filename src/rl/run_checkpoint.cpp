@@ -19,7 +19,6 @@
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
-#include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/thread_rank.h"
 #include "slimexx/dist/agreement.h"
@@ -85,21 +84,32 @@ HostValues download_reference(const train::OwnedGroup& group, const model::Param
 // Whether checkpoints are written from the optimizer's state itself.
 bool is_read_in_place(const train::ShardedAdamW& optimizer) { return optimizer.host_bytes() > 0; }
 
-// An empty folder but for the model's side files. What an interrupted or abandoned save of the same
-// step left, maybe of another number of ranks, goes: the manifest first, as it must not outlive its
-// shards.
-void start_folder(const std::string& directory, const std::string& side_files_from) {
-  remove_path(join_path(directory, "manifest.json"));
-  remove_path(directory);
-  make_directories(directory);
+// The folder to write to, empty but for the model's side files.
+std::string start_folder(const std::string& root, int64_t step,
+                         const std::string& side_files_from) {
+  if (!path_exists(root)) log_warn("{} was removed while the run went on: it is made again", root);
+  const std::string directory = io::start_step(root, step);
   try {
     io::copy_side_files(side_files_from, directory);
   } catch (const Error& error) {
-    throw Error(error.code(),
+    throw Error(ErrorCode::kEnvironment,
                 "a checkpoint takes config.json, the tokenizer and their like from the model's "
                 "folder: " +
                     error.message(),
                 "model.hf_checkpoint must stay where it is while the run goes on", error.where());
+  }
+  return directory;
+}
+
+// A file of the save that is not there any more is no fault of the user's input.
+template <class Work>
+void while_run_goes_on(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInput) throw;
+    throw Error(ErrorCode::kEnvironment, "a checkpoint cannot be written: " + error.message(),
+                "leave the folder of checkpoints alone while the run goes on", error.where());
   }
 }
 
@@ -159,11 +169,12 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
   Snapshot& s = *snapshot;
   s.step = step;
   s.reads_state = is_read_in_place(optimizer);
-  s.directory = io::step_directory(options_.root, step);
   s.state = state;
   dist::run_agreed(communicator_, [&] {
-    if (communicator_.rank() == 0) start_folder(s.directory, options_.side_files_from);
+    if (communicator_.rank() == 0)
+      s.directory = start_folder(options_.root, step, options_.side_files_from);
   });
+  s.directory = dist::broadcast_bytes(communicator_, s.directory, 0);
   for (const auto& [section, member] : kSections) {
     for (const train::OwnedGroup& group : optimizer.groups()) {
       if (!group.is_trained()) continue;
@@ -186,6 +197,7 @@ void CheckpointWriter::save(int64_t step, const Json& state, const model::Parame
                          return io::write_shard(s.directory, rank, size, s.tensors, s.pieces);
                        });
   pending_ = std::move(snapshot);
+  last_saved_ = step;
   if (!options_.async) finish_pending();
 }
 
@@ -211,18 +223,22 @@ void CheckpointWriter::finish_pending() {
 void CheckpointWriter::commit() {
   const PhaseScope phase("save_model");
   const std::unique_ptr<Snapshot> s = std::move(pending_);
+  last_saved_ = -1;  // until it is complete
   io::ShardInfo mine;
-  dist::run_agreed(communicator_, [&] { mine = s->shard.get(); });
+  dist::run_agreed(communicator_, [&] { while_run_goes_on([&] { mine = s->shard.get(); }); });
   const auto all = dist::all_gather_bytes(communicator_, io::shard_to_json(mine));
   dist::run_agreed(communicator_, [&] {
     if (communicator_.rank() > 0) return;
     std::vector<io::ShardInfo> shards;
     for (const auto& text : all) shards.push_back(io::shard_from_json(text));
-    io::write_manifest(s->directory, shards, s->state);
-    io::set_latest(options_.root, std::filesystem::path(s->directory).filename().string());
-    io::remove_old(options_.root, options_.keep_last);
-    log_info("checkpoint {} is complete", s->directory);
+    while_run_goes_on([&] {
+      io::write_manifest(s->directory, shards, s->state);
+      io::commit_step(options_.root, s->step);
+      log_info("checkpoint {} is complete", io::step_directory(options_.root, s->step));
+      io::remove_old(options_.root, options_.keep_last);
+    });
   });
+  last_saved_ = s->step;
 }
 
 void check_writable(const std::string& root) {

@@ -38,6 +38,10 @@ class CheckpointWriter {
   void poll();
   // Waits for the save under way and commits it. Collective.
   void finish_pending();
+  // The step of the last save that is complete or under way; -1: none, or it failed. A state that
+  // was loaded from the folder counts as saved there.
+  int64_t last_saved() const { return last_saved_; }
+  void note_loaded(int64_t step) { last_saved_ = step; }
 
  private:
   struct Snapshot;
@@ -45,6 +49,7 @@ class CheckpointWriter {
   CheckpointWriterOptions options_;
   dist::Collective& communicator_;
   std::unique_ptr<Snapshot> pending_;
+  int64_t last_saved_ = -1;
 };
 
 // Throws Error(kEnvironment) if no file can be made in folder `root` of checkpoints, or, where it

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "dynamic_sampling.h"
 #include "estimators.h"
 #include "looked_at.h"
 #include "run_config_bounds.h"
+#include "run_config_folders.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/url.h"
@@ -45,7 +45,7 @@ class Validation {
     check_bounds(config_, run_);
     check_schedule(config_, run_.optimizer);
     check_trained(config_, run_.train);
-    check_export();
+    check_folders(config_, run_);
     check_looked_at(config_, run_);
     check_sizes();
     derive_batch();
@@ -75,7 +75,7 @@ class Validation {
       fault("rollout.num_rollout", "is missing",
             "say how many rollouts to make, or rollout.num_epoch");
     }
-    if (run_.checkpoint.save_interval > 0 && run_.checkpoint.save.empty() &&
+    if (run_.checkpoint.save_interval.value_or(0) > 0 && run_.checkpoint.save.empty() &&
         run_.observe.run_dir.empty()) {
       fault("checkpoint.save", "is missing, and save_interval is set",
             "name the folder, or observe.run_dir");
@@ -260,20 +260,6 @@ class Validation {
     for (const auto& [key, texts] : {std::pair{"rollout.rollout_stop", &r.rollout_stop},
                                      {"eval.eval_stop", &run_.eval.eval_stop}})
       if (std::ranges::count(*texts, "") > 0) fault(key, "holds an empty text", "remove it");
-  }
-
-  // The export replaces its folder.
-  void check_export() {
-    const std::string& target = run_.checkpoint.save_hf;
-    const auto refuse_same = [&](const char* key, const std::string& folder) {
-      std::error_code error;
-      if (!target.empty() && !folder.empty() &&
-          (target == folder || std::filesystem::equivalent(target, folder, error)))
-        fault("checkpoint.save_hf", fmt::format("is the folder of {}, which it would replace", key),
-              "name a new folder");
-    };
-    refuse_same("model.hf_checkpoint", run_.model.hf_checkpoint);
-    refuse_same("model.ref_load", run_.model.ref_load);
   }
 
   // What to set where the product does not come out even.

@@ -614,12 +614,15 @@ void bind_section(Binder& b, CheckpointOptions& o) {
   b.field("save", o.save, {.doc = "Folder of checkpoints; default <run_dir>/checkpoints."});
   b.field("save_interval", o.save_interval,
           {.unit = "rollouts",
-           .doc = "Rollouts between checkpoints, and one after the last; 0: only when stopped.",
+           .doc = "Rollouts between checkpoints; the last state is saved too. Without it, the "
+                  "last state alone; 0: nothing, unless a signal or an error stops the run.",
            .min = 0,
            .max = kMaxInt32});
   b.field("keep_last", o.keep_last,
           {.doc = "Checkpoints kept; 0: all.", .min = 0, .max = kMaxExactInt, .slime = "-"});
-  b.field("save_hf", o.save_hf, {.doc = "Hugging Face folder written when the run ends."});
+  b.field("save_hf", o.save_hf,
+          {.doc = "Hugging Face folder written when the run ends; an earlier export of the "
+                  "model there is replaced."});
   b.field("async_save", o.async_save, {.doc = "Write checkpoints while the run goes on."});
   b.end_section();
 }
@@ -733,7 +736,8 @@ void bind_section(Binder& b, DebugOptions& o) {
           {.doc = "Train on this dump (a file, or a folder of them) instead of generating.",
            .slime = "load-debug-rollout-data"});
   b.field("save_rollout", o.save_rollout,
-          {.doc = "Folder for a dump of every rollout.", .slime = "save-debug-rollout-data"});
+          {.doc = "Folder for a dump of every rollout, without another run's.",
+           .slime = "save-debug-rollout-data"});
   b.field("dump_gradients", o.dump_gradients,
           {.doc = "Write the gradients of the first optimizer step, before clipping, to "
                   "DIR/gradients.safetensors.",

@@ -2,7 +2,6 @@
 // nothing on disk.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <system_error>
 
 #include "resume_check.h"
@@ -110,22 +109,12 @@ std::string banner(const TrainingRun& run, const std::string& memory_of_ranks,
     text += fmt::format("  memory    of one rank that generates\n{}", generator.memory);
   text += fmt::format("  run       {}\n", session.config.observe.run_dir);
   if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
-  text += fmt::format("  resume    {}", session.resume_command());
+  text += fmt::format("  saves     {}\n", describe_saves(session.config, session.checkpoint_root));
+  text += fmt::format(
+      "  resume    {}{}",
+      session.config.checkpoint.save_interval == 0 ? "after a signal or an error: " : "",
+      session.resume_command());
   return text;
-}
-
-// Going back to an earlier checkpoint is on record before the next one is saved: a run that dies
-// until then, and is resumed by its newest, goes on from where it went back to.
-void record_way_back(const Session& session) {
-  namespace fs = std::filesystem;
-  fs::path checkpoint = fs::path(session.request.start.checkpoint).lexically_normal();
-  if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();
-  const std::string newest = io::find_latest(session.checkpoint_root);
-  std::error_code error;
-  if (newest.empty() || newest == session.checkpoint_root ||
-      fs::equivalent(newest, checkpoint, error))
-    return;
-  io::set_latest(session.checkpoint_root, checkpoint.filename().string());
 }
 
 }  // namespace
@@ -156,11 +145,13 @@ void open_run_folder(TrainingRun& run) {
     log_warn("{}", text);
   for (const LabelTrials& trials : run.rollout_side.label_trials)
     if (trials.num_unread > 0) log_warn("{}; such rows are left out", describe_labels(trials));
+  if (progress.next_rollout > 0 && progress.is_done())
+    log_info("{} of {} rollouts are done; raise {} to go on", progress.next_rollout,
+             progress.num_rollouts, name_length_key(session.config));
   if (session.request.dry_run) log_info("{}", describe_checks(run));
-  if (!session.request.dry_run && session.request.start.is_own) {
-    record_way_back(session);
-    io::tidy_root(session.checkpoint_root, session.config.checkpoint.keep_last);
-  }
+  if (!session.request.dry_run && session.request.start.is_own)
+    io::tidy_root(session.checkpoint_root, session.config.checkpoint.keep_last,
+                  session.request.start.checkpoint);
   if (!session.request.dry_run)
     write_settings(session.config.observe.run_dir, session.config.resolved_yaml);
 }

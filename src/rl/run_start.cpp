@@ -13,6 +13,7 @@
 #include "slimexx/base/log.h"
 #include "slimexx/config/config.h"
 #include "slimexx/io/checkpoint.h"
+#include "slimexx/rl/export.h"
 
 namespace slimexx::rl {
 namespace fs = std::filesystem;
@@ -23,9 +24,31 @@ std::string find_checkpoint(const std::string& root) {
 }
 
 bool has_rows(const std::string& run_dir) {
+  const auto is_filled = [&](const char* name) {
+    std::error_code error;
+    const auto size = fs::file_size(join_path(run_dir, name), error);
+    return !error && size > 0;
+  };
+  return is_filled("metrics.jsonl") || is_filled("train_steps.jsonl");
+}
+
+// Whether the folder has files of debug.save_rollout.
+bool has_dumps(const std::string& folder) {
   std::error_code error;
-  const auto size = fs::file_size(join_path(run_dir, "metrics.jsonl"), error);
-  return !error && size > 0;
+  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("rollout_") && name.ends_with(".jsonl")) return true;
+  }
+  return false;
+}
+
+// Empty if the text does not set it.
+std::string find_setting(const std::string& resolved_yaml, const std::string& key) {
+  if (resolved_yaml.empty()) return {};
+  for (const config::SettingChange& change : config::list_changes("{}", resolved_yaml))
+    if (change.key == key) return change.after;
+  return {};
 }
 
 bool is_same_folder(const fs::path& a, const fs::path& b) {
@@ -76,6 +99,7 @@ class Decision {
   RunStart decide() {
     newest_ = wish_.names_run_dir ? 1 : find_newest_number(config_.observe.run_dir);
     find_start();
+    refuse_foreign_dumps();
     if (start_.is_own) {
       refuse_foreign_checkpoints();
       take_folder();
@@ -106,8 +130,9 @@ class Decision {
     start_.run_dir = folder_of(newest_);
     const std::string root = checkpoint_root(config_, start_.run_dir);
     if (wish_.resume == ResumeWish::kFolder) {
-      start_.checkpoint =
-          require_checkpoint(wish_.folder, "give a step_* folder, or the folder that holds them");
+      start_.checkpoint = require_found(
+          io::find_checkpoint(wish_.folder),
+          "give a step_* folder, the folder that holds them, or the folder of a run", wish_.folder);
     } else if (wish_.resume == ResumeWish::kNewest) {
       start_.checkpoint =
           require_checkpoint(root,
@@ -134,11 +159,14 @@ class Decision {
     start_.use = config_.model.finetune ? CheckpointUse::kWeights : CheckpointUse::kStateOrWeights;
     const auto step = config_.model.ckpt_step;
     if (step && !has_gone_back()) {
-      start_.checkpoint = require_checkpoint(io::step_directory(load, *step),
-                                             "name a step that is there by model.ckpt_step");
+      const std::string direct = io::step_directory(load, *step),
+                        of_run = io::step_directory(join_path(load, "checkpoints"), *step);
+      start_.checkpoint =
+          require_checkpoint(path_exists(direct) || !path_exists(of_run) ? direct : of_run,
+                             "name a step that is there by model.ckpt_step");
       return;
     }
-    start_.checkpoint = find_checkpoint(load);
+    start_.checkpoint = io::find_checkpoint(load);
     if (!start_.checkpoint.empty()) return;
     if (!is_unused_root(load)) {
       throw Error(ErrorCode::kUsage, "the folder of model.load holds no complete checkpoint",
@@ -165,17 +193,14 @@ class Decision {
     return true;
   }
 
-  static std::string require_checkpoint(const std::string& root, const std::string& hint) {
-    std::string found = find_checkpoint(root);
-    if (found.empty()) {
-      const std::string inside = join_path(root, "checkpoints");
-      const bool is_run = !find_checkpoint(inside).empty();
-      throw Error(
-          ErrorCode::kUsage, "there is no complete checkpoint to resume from",
-          is_run ? fmt::format("give the folder of the run's checkpoints, {}", inside) : hint,
-          root);
-    }
+  static std::string require_found(std::string found, const std::string& hint,
+                                   const std::string& where) {
+    if (found.empty())
+      throw Error(ErrorCode::kUsage, "there is no complete checkpoint to resume from", hint, where);
     return found;
+  }
+  static std::string require_checkpoint(const std::string& root, const std::string& hint) {
+    return require_found(find_checkpoint(root), hint, root);
   }
 
   void refuse_foreign_rows() {
@@ -202,6 +227,25 @@ class Decision {
       return;
     throw Error(ErrorCode::kUsage, "the run folder holds another run",
                 "name a new folder by observe.run_dir", start_.run_dir);
+  }
+
+  // A dump replaces nothing but what an earlier start of the same run dumped.
+  void refuse_foreign_dumps() const {
+    const DebugOptions& debug = config_.debug;
+    const bool begins = start_.checkpoint.empty() || start_.use == CheckpointUse::kWeights;
+    for (const auto& [folder, name] : {std::pair{debug.dump_weights, "weights.safetensors"},
+                                       {debug.dump_gradients, "gradients.safetensors"}})
+      if (begins && !folder.empty()) refuse_dump_target(join_path(folder, name));
+    if (debug.save_rollout.empty() || !has_dumps(debug.save_rollout)) return;
+    const std::string settings = join_path(start_.run_dir, "config.resolved.yaml");
+    const bool continues = start_.is_own || wish_.resume == ResumeWish::kAuto;
+    constexpr const char* kKey = "debug.save_rollout";
+    if (continues && path_exists(settings) &&
+        find_setting(read_text_file(settings), kKey) == find_setting(config_.resolved_yaml, kKey))
+      return;
+    throw Error(ErrorCode::kUsage,
+                "the folder of debug.save_rollout holds the dumps of another run",
+                "name a new folder", debug.save_rollout);
   }
 
   void take_folder() {
@@ -233,6 +277,12 @@ class Decision {
     if (!start_.is_own && !find_checkpoint(root).empty()) {
       throw Error(ErrorCode::kUsage, "the folder of checkpoints holds those of another run",
                   "continue that run by --resume, or name another folder by checkpoint.save", root);
+    }
+    // What would be in the way of a save.
+    const std::string foreign = io::find_foreign_step(root, start_.is_own ? start_.checkpoint : "");
+    if (!foreign.empty()) {
+      throw Error(ErrorCode::kUsage, "the folder of checkpoints holds a step that no run wrote",
+                  "move that folder elsewhere, or name another one by checkpoint.save", foreign);
     }
     check_writable(root);
     if (wish_.dry_run || is_same_folder(root, start_.run_dir)) return;

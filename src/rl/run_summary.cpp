@@ -27,6 +27,26 @@ std::string describe_batch(const RunConfig& config) {
                      r.n_samples_per_prompt, steps, filter);
 }
 
+std::string describe_saves(const RunConfig& config, const std::string& root) {
+  const auto& interval = config.checkpoint.save_interval;
+  const std::string to = root.empty() ? "" : ", to " + root;
+  if (interval == 0)
+    return fmt::format(
+        "nothing when the run ends, as checkpoint.save_interval is 0{}; a signal or an error that "
+        "stops the run saves its state{}",
+        config.checkpoint.save_hf.empty() ? "" : " (the weights go to checkpoint.save_hf)", to);
+  if (!interval) return "the last state" + to;
+  return fmt::format("every {} rollout{}, and the last state{}", *interval,
+                     *interval == 1 ? "" : "s", to);
+}
+
+const char* name_length_key(const RunConfig& config) {
+  if (config.rollout.num_rollout || !config.debug.load_rollout.empty())
+    return "rollout.num_rollout";
+  return config.is_sft() && !config.rollout.num_epoch ? "train.num_sft_epochs"
+                                                      : "rollout.num_epoch";
+}
+
 std::vector<std::string> describe_taken_keys(const RunConfig& config) {
   std::vector<std::pair<std::string, std::vector<std::string>>> by_reason;
   for (const config::TakenKey& key : config.taken_keys) {

@@ -11,6 +11,12 @@ namespace slimexx::rl {
 // global_batch_size 256 * num_steps_per_rollout 1".
 std::string describe_batch(const RunConfig& config);
 
+// When the run saves, and where to; "" for `root` leaves that out.
+std::string describe_saves(const RunConfig& config, const std::string& root);
+
+// The key that makes a run longer.
+const char* name_length_key(const RunConfig& config);
+
 // One line for each reason why keys of the configuration have no effect.
 std::vector<std::string> describe_taken_keys(const RunConfig& config);
 

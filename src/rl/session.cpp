@@ -52,7 +52,8 @@ Session::Session(TrainRequest request_in, dist::World& world_in)
                                      roles.num_generators, nullptr)),
       checkpoint_root(rl::checkpoint_root(config, config.observe.run_dir)) {
   if (config.observe.trace) observe::enable_trace(world.rank());
-  if (!config.checkpoint.save_hf.empty()) check_export_target(config.checkpoint.save_hf);
+  if (!config.checkpoint.save_hf.empty())
+    check_export_target(config.checkpoint.save_hf, config.model.hf_checkpoint);
   check_writable(checkpoint_root);
   if (request.dry_run) return;
   if (is_root()) observe::forget_failure(config.observe.run_dir);

@@ -82,22 +82,24 @@ void check_exactness(const Session& session, const Rollout& rollout);
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout);
 void log_summary(const RunConfig& config, const RolloutSide& rollout_side);
+// Whether the rows of the run have the evaluation after a rollout.
+bool has_evaluation(const std::string& metrics_path, int64_t rollout);
 
 // ---- checkpoint_stages.cpp ----
 // Between two rollouts: what a checkpoint says of the run now.
 void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
                       const RolloutSide& rollout_side, Progress& progress);
 void save(const Session& session, TrainerSide& trainer_side,
-          Progress& progress);  // every save_interval
+          const Progress& progress);  // every save_interval, and the last state
 // Saves and throws Error(kInterrupted).
-[[noreturn]] void stop(const Session& session, TrainerSide& trainer_side, Progress& progress);
+[[noreturn]] void stop(const Session& session, TrainerSide& trainer_side, const Progress& progress);
 // If a signal asked for it on any rank, and something is left to do.
-void stop_if_asked(const Session& session, TrainerSide& trainer_side, Progress& progress);
+void stop_if_asked(const Session& session, TrainerSide& trainer_side, const Progress& progress);
 void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
             const Progress& progress);  // last checkpoint, export, status
 // After an error. `is_agreed`: every rank has it, so that all can save together.
-void fail(const Session& session, TrainerSide& trainer_side, Progress& progress,
-          const std::string& what, bool is_agreed) noexcept;
+void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
+          const char* what, bool is_agreed) noexcept;
 
 // ---- metrics of the samples, of the optimizer steps and of time, by slime's names ----
 void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observe::MetricRow& row);

@@ -41,6 +41,7 @@ pid_t find_launcher() {
 
 void on_signal(int signal, siginfo_t* info, void*) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
+  if (signal == SIGXCPU && requested != 0) return;  // comes every second
   requested = 1;
   // The launcher ends every rank this way when one failed, and gives them a second if not told to
   // give more: no promise then.
@@ -61,7 +62,10 @@ void install() {
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
-  for (int signal : {SIGTERM, SIGUSR1, SIGINT}) sigaction(signal, &action, nullptr);
+  // What launchers announce an end by: USR2 is submitit's and LSF's word, XCPU that of a limit on
+  // CPU time, PWR that of a host or container that goes down.
+  for (int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR, SIGINT})
+    sigaction(signal, &action, nullptr);
   // A closed terminal; under nohup it changes nothing.
   struct sigaction before {};
   sigaction(SIGHUP, nullptr, &before);

@@ -314,6 +314,8 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
                        wants_reference(session.config) && has_reference(checkpoint));
     if (session.trains()) restore_training(session, checkpoint, trainer_side);
     restore_progress(checkpoint, *rollout_side.source, progress);
+    if (session.trains() && session.request.start.is_own)
+      trainer_side.checkpoints->note_loaded(progress.next_rollout);
     if (session.is_root())
       log_info("continuing from {} at rollout {}", path, progress.next_rollout);
   } else {

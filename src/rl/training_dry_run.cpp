@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "run_summary.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/reward/remote_service.h"
@@ -95,7 +96,8 @@ std::string describe_checks(const TrainingRun& run) {
   for (const LabelTrials& trials : rollout_side.label_trials)
     if (trials.num_tried > 0) add("labels", trials.grader + ": " + describe_labels(trials));
   if (rollout_side.grader) add("reward", describe_service(session.config.reward));
-  add("checkpoints", fmt::format("{} can be written", session.checkpoint_root));
+  add("checkpoints", fmt::format("{} can be written; saved: {}", session.checkpoint_root,
+                                 describe_saves(session.config, "")));
   if (!session.config.checkpoint.save_hf.empty())
     add("export", fmt::format("{} can be made", session.config.checkpoint.save_hf));
   if (progress.next_rollout > 0)

@@ -12,6 +12,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
+#include "slimexx/base/log_file.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/lines.h"
@@ -283,11 +284,20 @@ void log_evaluations(const RunConfig& config, const std::vector<EvalResult>& las
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout) {
   const PhaseScope phase("report");
+  keep_log_file();
   if (session.trains()) set_rank_metrics(session, rollout_side, progress, rollout, rollout.row);
   if (rollout.is_generated) add_engine_metrics(session, rollout_side, rollout);
   dist::run_agreed(session.communicator, [&] {
     if (session.is_root()) log_rollout(session, rollout_side, progress, rollout);
   });
+}
+
+bool has_evaluation(const std::string& metrics_path, int64_t rollout) {
+  if (!path_exists(metrics_path)) return false;
+  io::LineReader reader(metrics_path);
+  for (Json row; io::next_json_object(reader, row);)
+    if (const auto step = row.find("eval/step"); step != row.end() && *step == rollout) return true;
+  return false;
 }
 
 // The run at a glance: evaluations before and after, the reward's way or the loss's.

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "slimexx/base/file.h"
@@ -34,6 +35,8 @@ class FolderTest : public testing::Test {
   std::string path_;
 };
 
+bool is_part(std::string_view name) { return name == "part" || name.starts_with("part-"); }
+
 // A pid that was this machine's and is nobody's now.
 pid_t pid_of_dead_process() {
   const pid_t child = fork();
@@ -46,6 +49,7 @@ TEST_F(FolderTest, RemovesTemporariesOfTheDeadOnly) {
   const pid_t dead = pid_of_dead_process();
   const std::vector<std::string> stay = {"status.json",
                                          ".tmp.1",
+                                         fmt::format("thesis.tmp.{}", dead),
                                          "a.tmp.x",
                                          "a.tmp.-5",
                                          "a.tmp.99999999999",
@@ -56,30 +60,92 @@ TEST_F(FolderTest, RemovesTemporariesOfTheDeadOnly) {
   write_file_atomic(join_path(path_, stale), "");
   fs::create_directory(join_path(path_, "folder.tmp." + std::to_string(dead)));
   fs::create_symlink("status.json", join_path(path_, "link.tmp." + std::to_string(dead)));
-  remove_stale_temporaries(path_);
+  const auto is_own = [](std::string_view name) { return name != "thesis"; };
+  remove_stale_temporaries(path_, is_own);
   EXPECT_EQ(names().size(), stay.size() + 2);
   EXPECT_FALSE(path_exists(join_path(path_, stale)));
-  EXPECT_NO_THROW(remove_stale_temporaries(join_path(path_, "absent")));
+  EXPECT_NO_THROW(remove_stale_temporaries(join_path(path_, "absent"), is_own));
+}
+
+TEST_F(FolderTest, OnlyAFolderOfOwnFilesIsRemoved) {
+  const std::string folder = join_path(path_, "f");
+  const auto fill = [&] {
+    fs::remove_all(folder);
+    make_directories(folder);
+    for (const char* name : {"part", "part-1", "part.tmp.77", "part-2.tmp.78"})
+      write_file_atomic(join_path(folder, name), "x");
+  };
+  fill();
+  EXPECT_EQ(remove_own_folder(folder, is_part), "");
+  EXPECT_FALSE(path_exists(folder));
+  EXPECT_EQ(remove_own_folder(folder, is_part), "") << "absent";
+  for (const char* name : {"thesis", "part.tmp.", "part.tmp.x", "Part", "thesis.tmp.77", ".part"}) {
+    fill();
+    write_file_atomic(join_path(folder, name), "x");
+    EXPECT_EQ(find_foreign(folder, is_part), name);
+    EXPECT_EQ(remove_own_folder(folder, is_part), name);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 5);
+    remove_own_files(folder, is_part);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
+  }
+  // Of such a name, and no file.
+  fill();
+  fs::create_directory(join_path(folder, "part-3"));
+  EXPECT_EQ(remove_own_folder(folder, is_part), "part-3");
+  fill();
+  fs::create_symlink("part", join_path(folder, "part-4"));
+  EXPECT_EQ(remove_own_folder(folder, is_part), "part-4");
+  EXPECT_TRUE(path_exists(join_path(folder, "part")));
+}
+
+TEST_F(FolderTest, NeitherALinkNorAFileIsRemovedAsAFolder) {
+  make_directories(join_path(path_, "f"));
+  write_file_atomic(join_path(path_, "f/part"), "x");
+  fs::create_directory_symlink("f", join_path(path_, "link"));
+  EXPECT_EQ(remove_own_folder(join_path(path_, "link"), is_part), "link");
+  write_file_atomic(join_path(path_, "part"), "x");
+  EXPECT_EQ(remove_own_folder(join_path(path_, "part"), is_part), "part");
+  EXPECT_EQ(names(), (std::vector<std::string>{"f", "link", "part"}));
+  EXPECT_TRUE(path_exists(join_path(path_, "f/part")));
+}
+
+TEST_F(FolderTest, FreePaths) {
+  const std::string stem = join_path(path_, "x");
+  EXPECT_EQ(free_path(stem), stem);
+  fs::create_symlink("nowhere", stem);
+  EXPECT_EQ(free_path(stem), stem + "-2");
+  make_directories(stem + "-2");
+  EXPECT_EQ(free_path(stem), stem + "-3");
 }
 
 TEST_F(FolderTest, NewFolderGoesUnlessItIsKept) {
   const std::string made = join_path(path_, "made");
   {
-    const NewFolder folder(made);
-    make_directories(join_path(made, "below"));
+    const NewFolder folder(made, is_part);
+    make_directories(made);
+    write_file_atomic(join_path(made, "part"), "x");
   }
   EXPECT_TRUE(names().empty());
   {
-    NewFolder folder(made);
+    NewFolder folder(made, is_part);
     make_directories(made);
     folder.keep();
   }
   EXPECT_EQ(names(), std::vector<std::string>{"made"});
   {
-    const NewFolder folder(made);  // an empty one that was there
+    const NewFolder folder(made, is_part);  // an empty one that was there
     write_file_atomic(join_path(made, "part"), "x");
   }
   EXPECT_TRUE(fs::is_empty(made));
+  fs::remove(made);
+  {
+    const NewFolder folder(made, is_part);
+    make_directories(join_path(made, "of another"));
+    write_file_atomic(join_path(made, "part"), "x");
+    write_file_atomic(join_path(made, "thesis"), "x");
+  }
+  EXPECT_TRUE(path_exists(join_path(made, "thesis")) && path_exists(join_path(made, "of another")));
+  EXPECT_FALSE(path_exists(join_path(made, "part")));
 }
 
 }  // namespace

@@ -428,7 +428,7 @@ TEST_P(FullDisk, LeavesThePreviousCheckpointWhole) {
                                  {"sh", "-c", "trap '' XFSZ; ulimit -f 128; exec \"$@\"", "sh"});
   EXPECT_GT(f.status, 0) << f.text();
   EXPECT_LT(f.status, 128) << f.text();
-  expect_mentions(f, {"step_000004/shard-00000-of-00001.safetensors"});
+  expect_mentions(f, {"step_000004.new/shard-00000-of-00001.safetensors"});
   EXPECT_EQ(status().at("state"), "failed");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run/checkpoints/step_000004/manifest.json"));
   EXPECT_EQ(read_bytes(folder_ / "run/checkpoints" + shard), before);

@@ -82,12 +82,13 @@ TEST(CheckpointRoot, TidiesWhatAKillLeft) {
   if (child == 0) _exit(0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
   dir.put("latest.tmp." + std::to_string(child), "step_0000");
-  tidy_root(dir.path(), 2);
+  dir.put("thesis.tmp." + std::to_string(child), "x");
+  tidy_root(dir.path(), 2, dir.file("step_000060"));
   EXPECT_EQ(TempDir::read_bytes(dir.file("latest")), "step_000060\n");
   EXPECT_EQ(steps_in(dir), (Names{"step_000040", "step_000060"}));
-  EXPECT_EQ(list_files(dir.path()), Names{"latest"});
+  EXPECT_EQ(list_files(dir.path()), (Names{"latest", "thesis.tmp." + std::to_string(child)}));
   const TempDir empty;
-  tidy_root(empty.path(), 2);
+  tidy_root(empty.path(), 2, "");
   EXPECT_TRUE(list_files(empty.path()).empty());
 }
 
@@ -110,10 +111,16 @@ TEST(CheckpointRoot, GoingBackToAnEarlyStep) {
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000030"));
   // The step is written anew, and the run dies before `latest` can say so.
   const std::string abandoned = TempDir::read_bytes(dir.file("step_000040/manifest.json"));
-  SavedModel().save(dir.file("step_000040"), 1, {{"step", 40}, {"anew", true}});
+  SavedModel().save(start_step(dir.path(), 40), 1, {{"step", 40}, {"anew", true}});
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new"));
+  EXPECT_EQ(TempDir::read_bytes(dir.file("step_000040/manifest.json")), abandoned) << "touched";
+  std::filesystem::rename(dir.file("step_000040"), dir.file("step_000040.old"));
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new"));  // died between two renames
+  std::filesystem::rename(dir.file("step_000040.new"), dir.file("step_000040"));
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
   dir.put("step_000040/manifest.json", abandoned);
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000030"));
+  std::filesystem::remove_all(dir.file("step_000040.old"));
   remove_old(dir.path(), 1);
   EXPECT_EQ(steps_in(dir), (Names{"step_000030", "step_000040", "step_000060"}));
 }
@@ -136,6 +143,119 @@ TEST(CheckpointRoot, RemovesOld) {
   remove_old(dir.path(), 1);
   EXPECT_EQ(steps_in(dir), (Names{"step_000000", "step_000003x", "step_000005", "step_000009"}));
   EXPECT_TRUE(path_exists(dir.file("step_000003x/shard-00000-of-00002.safetensors")));
+}
+
+// Each moment of a save and of a removal at which the run may die, and what the next one makes of
+// it.
+TEST(CheckpointRoot, FinishesWhatAKillCutOff) {
+  const TempDir dir;
+  const auto put_back = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(dir.path()))
+      std::filesystem::remove_all(entry.path());
+    save_step(dir, 20);
+    save_step(dir, 40);
+  };
+  const auto expect_tidied = [&](const Names& names) {
+    tidy_root(dir.path(), 2, dir.file("step_000040"));
+    EXPECT_EQ(steps_in(dir), names);
+    SavedModel().expect_in(Checkpoint::open(find_latest(dir.path())));
+  };
+  put_back();
+  SavedModel().write(start_step(dir.path(), 60), 0, 2);
+  dir.put("step_000060.new/shard-00001-of-00002.safetensors.tmp.77", "torn");
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
+  expect_tidied({"step_000020", "step_000040"});
+  put_back();  // complete, not renamed; the run went on from it
+  SavedModel().save(start_step(dir.path(), 60), 1);
+  tidy_root(dir.path(), 2, dir.file("step_000060.new/"));
+  EXPECT_EQ(steps_in(dir), (Names{"step_000040", "step_000060"}));
+  EXPECT_EQ(TempDir::read_bytes(dir.file("latest")), "step_000060\n");
+  put_back();  // half removed
+  std::filesystem::rename(dir.file("step_000020"), dir.file("step_000020.old"));
+  std::filesystem::remove(dir.file("step_000020.old/manifest.json"));
+  expect_tidied({"step_000040"});
+  put_back();  // replaced, and the old one not yet removed
+  std::filesystem::copy(dir.file("step_000040"), dir.file("step_000040.old"));
+  expect_tidied({"step_000020", "step_000040"});
+}
+
+TEST(CheckpointRoot, GoingBackIsOnRecordFromTheStart) {
+  const TempDir dir;
+  for (const int64_t step : {20, 40, 60}) save_step(dir, step);
+  tidy_root(dir.path(), 0, dir.file("step_000020/"));
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000020"));
+  EXPECT_EQ(steps_in(dir), (Names{"step_000020", "step_000040", "step_000060"}));
+  tidy_root(dir.path(), 0, dir.file("step_000040"));
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
+}
+
+// What no save wrote stays, with all that is beside it.
+TEST(CheckpointRoot, LeavesForeignFilesAlone) {
+  struct Case {
+    const char *name, *file;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"a checkpoint with a note", "step_000020/notes.txt"},
+           {"a checkpoint with weights", "step_000020/model.pt"},
+           {"a folder in a checkpoint", "step_000020/sub/x"},
+           {"another program's step", "step_000010/model.pt"},
+           {"a step of plain texts", "step_000010/notes.txt"},
+           {"a step of a folder", "step_000010/sub/x"},
+           {"half a checkpoint and a note", "step_000030/optimizer.pt"},
+           {"a shard by another name", "step_000010/shard-0.safetensors"},
+           {"a shard of another program", "step_000010/shard-00001.safetensors"},
+           {"beside a save", "step_000050.new/model.pt"},
+           {"beside a removal", "step_000020.old/sub/x"}}) {
+    SCOPED_TRACE(c.name);
+    const TempDir dir;
+    for (const int64_t step : {20, 30, 40, 60}) save_step(dir, step);
+    std::filesystem::remove(dir.file("step_000030/manifest.json"));
+    std::filesystem::create_directories(std::filesystem::path(dir.file(c.file)).parent_path());
+    dir.put(c.file, "precious");
+    for (int n = 0; n < 2; ++n) {
+      tidy_root(dir.path(), 1, dir.file("step_000060"));
+      remove_old(dir.path(), 1);
+    }
+    EXPECT_EQ(TempDir::read_bytes(dir.file(c.file)), "precious");
+    if (std::string(c.file).starts_with("step_000020/"))
+      SavedModel().expect_in(Checkpoint::open(dir.file("step_000020")));
+    EXPECT_FALSE(path_exists(dir.file("step_000040")));
+    EXPECT_EQ(find_latest(dir.path()), dir.file("step_000060"));
+  }
+}
+
+TEST(CheckpointRoot, AStepInTheWayOfASave) {
+  const TempDir dir;
+  save_step(dir, 20);
+  std::filesystem::create_directory(dir.file("step_000030"));
+  EXPECT_EQ(find_foreign_step(dir.path()), "") << "empty";
+  std::filesystem::create_directory(dir.file("step_000040"));
+  dir.put("step_000040/model.pt", "precious");
+  EXPECT_EQ(find_foreign_step(dir.path()), dir.file("step_000040"));
+  EXPECT_EQ(find_foreign_step(dir.path(), dir.file("step_000020/")), dir.file("step_000040"));
+  EXPECT_EQ(find_foreign_step(dir.path(), dir.file("step_000050")), "");
+  SavedModel().save(start_step(dir.path(), 40), 1, {{"step", 40}});
+  expect_error(ErrorCode::kEnvironment, "stays in", [&] { commit_step(dir.path(), 40); });
+  EXPECT_EQ(TempDir::read_bytes(dir.file("step_000040/model.pt")), "precious");
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new")) << "it is not lost";
+  tidy_root(dir.path(), 1, dir.file("step_000040.new"));
+  remove_old(dir.path(), 1);
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new"));
+  std::filesystem::rename(dir.file("step_000040"), dir.file("elsewhere"));
+  tidy_root(dir.path(), 1, dir.file("step_000040.new"));
+  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
+  EXPECT_EQ(TempDir::read_bytes(dir.file("latest")), "step_000040\n");
+}
+
+TEST(CheckpointRoot, TheFolderOfARunServes) {
+  const TempDir dir;
+  EXPECT_EQ(find_checkpoint(dir.file("absent")), "");
+  EXPECT_EQ(find_checkpoint(dir.path()), "");
+  SavedModel().save(dir.file("run/checkpoints/step_000020"), 1);
+  EXPECT_EQ(find_checkpoint(dir.file("run")), dir.file("run/checkpoints/step_000020"));
+  EXPECT_EQ(find_checkpoint(dir.file("run/checkpoints")), dir.file("run/checkpoints/step_000020"));
+  EXPECT_EQ(find_checkpoint(dir.file("run/checkpoints/step_000020")),
+            dir.file("run/checkpoints/step_000020"));
 }
 
 TEST(CheckpointRoot, SetsLatest) {

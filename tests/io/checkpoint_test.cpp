@@ -237,19 +237,11 @@ TEST(Checkpoint, SideFiles) {
                [&] { Checkpoint::open(dir.file("s")).verify_hashes(); });
 }
 
-// A step that is written again: no moment at which old manifest and new shards pass for a
-// checkpoint.
-TEST(Checkpoint, RewritingDropsTheManifestFirst) {
+TEST(Checkpoint, NothingIsWrittenIntoACompleteOne) {
   const TempDir dir;
   const SavedModel model;
   model.save(dir.path(), 4);
-  dir.put("shard-00001-of-00004.safetensors.tmp.77", "left by a killed writer");
-  const ShardInfo first = model.write(dir.path(), 0, 2);
-  EXPECT_FALSE(path_exists(dir.file(kManifestName)));
-  write_manifest(dir.path(), {first, model.write(dir.path(), 1, 2)}, {});
-  EXPECT_EQ(list_files(dir.path()),
-            (std::vector<std::string>{kManifestName, "shard-00000-of-00002.safetensors",
-                                      "shard-00001-of-00002.safetensors"}));
+  expect_error(ErrorCode::kRun, "is a complete checkpoint", [&] { model.write(dir.path(), 0, 2); });
   model.expect_in(Checkpoint::open(dir.path()));
 }
 

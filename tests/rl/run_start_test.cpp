@@ -221,6 +221,66 @@ TEST_F(RunStartTest, DryRunMakesNothing) {
   EXPECT_TRUE(fs::is_empty(root_));
 }
 
+TEST_F(RunStartTest, TheFolderOfARunServes) {
+  const std::string saved = put_checkpoint("runs/x/checkpoints", 2);
+  RunStart start = decide_alone({.resume = ResumeWish::kFolder, .folder = path("runs/x")});
+  EXPECT_EQ(start.checkpoint, saved);
+  EXPECT_TRUE(start.is_own);
+  config_.observe.run_dir = path("runs/y");
+  config_.model.load = path("runs/x");
+  start = decide_alone(kAnew);
+  EXPECT_EQ(start.checkpoint, saved);
+  EXPECT_FALSE(start.is_own);
+  config_.model.ckpt_step = 2;
+  EXPECT_EQ(decide_alone(kAnew).checkpoint, saved);
+}
+
+TEST_F(RunStartTest, StepsThatNoRunWroteAreNotJoined) {
+  fs::create_directories(path("runs/x/checkpoints/step_000004/sub"));
+  expect_refused(kAnew, "holds a step that no run wrote", path("runs/x/checkpoints/step_000004"));
+  put_checkpoint("runs/x/checkpoints", 2);
+  expect_refused({.resume = ResumeWish::kNewest}, "holds a step that no run wrote",
+                 path("runs/x/checkpoints/step_000004"));
+  put_checkpoint("runs/x/checkpoints", 6);
+  EXPECT_TRUE(decide_alone({.resume = ResumeWish::kNewest}).is_own) << "it is not in the way";
+}
+
+TEST_F(RunStartTest, DumpsOfAnotherRunStay) {
+  config_.debug.save_rollout = path("dumps");
+  config_.resolved_yaml = "debug: {save_rollout: " + path("dumps") + "}\n";
+  EXPECT_NO_THROW(decide_alone(kAnew));
+  fs::create_directories(path("dumps"));
+  std::ofstream(path("dumps/notes.txt")) << "no dump";
+  EXPECT_NO_THROW(decide_alone(kAnew));
+  std::ofstream(path("dumps/rollout_000000.jsonl")) << "{}\n";
+  expect_refused(kAnew, "holds the dumps of another run", path("dumps"));
+  // A run that goes on has made them itself if its settings say so.
+  put_checkpoint("runs/x/checkpoints", 2);
+  const StartWish newest{.resume = ResumeWish::kNewest};
+  expect_refused(newest, "holds the dumps of another run", path("dumps"));
+  std::ofstream(path("runs/x/config.resolved.yaml")) << "debug: {save_rollout: elsewhere}\n";
+  expect_refused(newest, "holds the dumps of another run", path("dumps"));
+  std::ofstream(path("runs/x/config.resolved.yaml")) << config_.resolved_yaml;
+  EXPECT_TRUE(decide_alone(newest).is_own);
+}
+
+TEST_F(RunStartTest, DumpsReplaceNothing) {
+  config_.debug.dump_weights = config_.debug.dump_gradients = path("w");
+  EXPECT_NO_THROW(decide_alone(kAnew));
+  fs::create_directories(path("w"));
+  std::ofstream(path("w/gradients.safetensors")) << "precious";
+  expect_refused(kAnew, "is there already", path("w/gradients.safetensors"));
+  put_checkpoint("runs/x/checkpoints", 2);  // a run that goes on dumps nothing any more
+  EXPECT_TRUE(decide_alone({.resume = ResumeWish::kNewest}).is_own);
+}
+
+TEST_F(RunStartTest, StepsOfTheOptimizerAreRowsToo) {
+  fs::create_directories(path("runs/x"));
+  std::ofstream(path("runs/x/train_steps.jsonl")) << "{\"step\": 1, \"rollout\": 0}\n";
+  expect_refused(kAnew, "holds another run", path("runs/x"));
+  EXPECT_TRUE(decide_alone({.resume = ResumeWish::kAuto}).sets_rows_aside);
+}
+
 TEST_F(RunStartTest, TravelsAsText) {
   const RunStart start{.run_dir = "a \"b\"",
                        .checkpoint = "c",

@@ -26,6 +26,28 @@ TEST(RunSummary, TheBatchEquation) {
   EXPECT_EQ(describe_batch(run), "128 conversations per optimizer step");
 }
 
+TEST(RunSummary, WhatIsSaved) {
+  RunConfig run;
+  EXPECT_EQ(describe_saves(run, "ck"), "the last state, to ck");
+  run.checkpoint.save_interval = 20;
+  EXPECT_EQ(describe_saves(run, ""), "every 20 rollouts, and the last state");
+  run.checkpoint.save_interval = 1;
+  EXPECT_EQ(describe_saves(run, "ck"), "every 1 rollout, and the last state, to ck");
+  run.checkpoint.save_interval = 0;
+  EXPECT_TRUE(describe_saves(run, "ck").starts_with("nothing when the run ends"));
+}
+
+TEST(RunSummary, TheKeyThatMakesARunLonger) {
+  RunConfig run;
+  run.rollout.num_epoch = 2;
+  EXPECT_STREQ(name_length_key(run), "rollout.num_epoch");
+  run.rollout.num_rollout = 2;
+  EXPECT_STREQ(name_length_key(run), "rollout.num_rollout");
+  RunConfig sft;
+  sft.train.loss_type = "sft";
+  EXPECT_STREQ(name_length_key(sft), "train.num_sft_epochs");
+}
+
 TEST(RunSummary, KeysWithoutEffectAreNamed) {
   RunConfig run;
   EXPECT_TRUE(describe_taken_keys(run).empty());

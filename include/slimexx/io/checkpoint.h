@@ -62,7 +62,8 @@ struct ShardInfo {  // what the manifest says of one file
       {};  // what its rank knows of; not in the manifest's shard
 };
 
-// Writes shard `rank` of `num_ranks` into `directory` (made if needed), fsynced. Any thread.
+// Writes shard `rank` of `num_ranks` into `directory` (made if needed), fsynced. Throws Error(kRun)
+// if that is a complete checkpoint. Any thread.
 ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
                       const std::vector<CheckpointTensor>& tensors,
                       std::span<const CheckpointPiece> pieces);
@@ -122,12 +123,27 @@ std::string step_directory(const std::string& root, int64_t step);
 // is the highest step, except steps that were complete when `latest` was set to an earlier one: a
 // run went back there and abandoned them. Times of files do not count.
 std::string find_latest(const std::string& root);
+// As find_latest, of what a user names: a checkpoint, a folder of them, or the folder of a run.
+std::string find_checkpoint(const std::string& folder);
 void set_latest(const std::string& root, const std::string& step_directory_name);
-// Removes all but the newest `keep` complete checkpoints and every stale incomplete folder older
-// than the newest complete one. keep <= 0 keeps all. Steps later than the newest are left alone.
+
+// A save: start_step gives the empty folder to write to, beside what there is; commit_step, when
+// its manifest is written, renames it to the step's name and sets `latest`. A checkpoint of that
+// step that was there is removed last: it was abandoned. Throws Error(kEnvironment) where foreign
+// files are in the way: the save stays complete under its first name, and find_latest finds it.
+std::string start_step(const std::string& root, int64_t step);
+void commit_step(const std::string& root, int64_t step);
+
+// Removes all but the newest `keep` complete checkpoints, and every incomplete one older than the
+// newest complete one. keep <= 0 keeps all. Steps later than the newest are left alone, and with a
+// warning those that hold what no save wrote.
 void remove_old(const std::string& root, int64_t keep);
-// Completes the work of a run that was killed between a manifest and `latest`: sets `latest`,
-// removes old checkpoints and temporaries of dead processes. For the run that writes to root.
-void tidy_root(const std::string& root, int64_t keep);
+// A step_* folder without a manifest that holds what no save wrote, of a later step than checkpoint
+// `after` (empty: of any step); empty if there is none.
+std::string find_foreign_step(const std::string& root, const std::string& after = {});
+// For the run that writes to root and continues from checkpoint `continued` of it: completes the
+// work of a run that was killed while it saved or removed, records in `latest` that the steps after
+// `continued` are abandoned, and removes old checkpoints.
+void tidy_root(const std::string& root, int64_t keep, const std::string& continued);
 
 }  // namespace slimexx::io

@@ -13,7 +13,7 @@ class FolderLock {
   static std::optional<FolderLock> take(const std::string& directory);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
-  // Folders that it made go again if nothing was put into them.
+  // Folders that it made go again if nothing was put into them. Without the lock nothing does.
   ~FolderLock();
 
  private:

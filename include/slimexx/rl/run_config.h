@@ -101,8 +101,8 @@ dist::GridSizes grid_sizes(const ParallelOptions& options);
 model::PipelineSplit pipeline_split(const ParallelOptions& options);
 
 struct CheckpointOptions {
-  std::string save;  // folder of checkpoints; empty: <run_dir>/checkpoints
-  int64_t save_interval = 0;
+  std::string save;                      // folder of checkpoints; empty: <run_dir>/checkpoints
+  std::optional<int64_t> save_interval;  // empty: when the run ends; 0: no save but when stopped
   int64_t keep_last = 3;
   std::string save_hf;  // Hugging Face folder written when the run ends
   bool async_save = true;
