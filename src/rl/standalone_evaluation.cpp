@@ -7,6 +7,7 @@
 #include "label_trial.h"
 #include "sample_source.h"
 #include "slimexx/base/error.h"
+#include "slimexx/base/log.h"
 #include "slimexx/base/file.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/world.h"
