@@ -110,7 +110,7 @@ TEST(EnginesOfRanks, StopTogether) {
 TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
   const auto prompts = make_prompts(8);
   std::vector<rollout::GroupRequest> groups;
-  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens.unpack(), std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 1,
@@ -137,7 +137,7 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
 TEST(EnginesOfRanks, FailTogether) {
   const auto prompts = make_prompts(7);
   std::vector<rollout::GroupRequest> groups;
-  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens.unpack(), std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 2,

@@ -69,7 +69,8 @@ TEST(Generator, SamplesStandInThePromptsOrder) {
     EXPECT_EQ(s.group, static_cast<int64_t>(i / 4));
     EXPECT_EQ(s.sample, static_cast<int64_t>(i % 4));
     ASSERT_EQ(s.prompt_length(), static_cast<int64_t>(prompt.tokens.size()));
-    EXPECT_TRUE(std::equal(prompt.tokens.begin(), prompt.tokens.end(), s.tokens.begin()));
+    const auto tokens = prompt.tokens.unpack();
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), s.tokens.begin()));
     EXPECT_EQ(s.rollout_log_probs.size(), static_cast<size_t>(s.response_length));
     EXPECT_EQ(s.num_trained_tokens(), s.response_length);
     EXPECT_EQ(s.label, prompt.label);

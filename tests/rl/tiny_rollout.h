@@ -38,9 +38,11 @@ inline std::vector<data::Prompt> make_prompts(int n) {
     data::Prompt prompt;
     prompt.index = p;
     const uint64_t length = 1 + random.next_below(24);
+    std::vector<int32_t> tokens;
     for (uint64_t t = 0; t < length; ++t)
-      prompt.tokens.push_back(t < 16 ? static_cast<int32_t>(3 + t)
-                                     : static_cast<int32_t>(3 + random.next_below(90)));
+      tokens.push_back(t < 16 ? static_cast<int32_t>(3 + t)
+                              : static_cast<int32_t>(3 + random.next_below(90)));
+    prompt.tokens = data::PackedTokens(tokens);
     prompt.text = "prompt " + std::to_string(p);
     prompt.label = std::to_string(p);
     prompts.push_back(std::move(prompt));

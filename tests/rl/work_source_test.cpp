@@ -49,7 +49,7 @@ struct Heard {
 std::vector<Heard> drive_engine(int num_ranks, int64_t max_steps) {
   const auto prompts = make_prompts(9);
   std::vector<rollout::GroupRequest> groups;
-  for (const auto& prompt : prompts) groups.push_back({prompt.tokens, std::ssize(groups)});
+  for (const auto& prompt : prompts) groups.push_back({prompt.tokens.unpack(), std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 2,
