@@ -26,7 +26,7 @@ LabelTrials try_labels(const data::PromptSet& prompts, const reward::RewardOptio
   LabelTrials trials;
   trials.grader = options.rm_type;
   trials.num_rows = prompts.size();
-  const int64_t count = std::min(prompts.size(), kMostTried);
+  const int64_t count = trials.num_looked_at = std::min(prompts.size(), kMostTried);
   const auto prompt_at = [&](int64_t i) -> const data::Prompt& {
     return prompts.prompts()[static_cast<size_t>(i * prompts.size() / count)];
   };
@@ -49,7 +49,7 @@ LabelTrials try_labels(const data::PromptSet& prompts, const reward::RewardOptio
 void check_labels(const LabelTrials& trials, const reward::RewardOptions& options) {
   if (trials.num_unread == 0) return;
   const LabelTrials::Fault& first = trials.examples.front();
-  if (trials.num_unread == trials.num_tried) {
+  if (trials.num_unread == trials.num_looked_at) {
     throw Error(ErrorCode::kInput,
                 fmt::format("the grader {} can read none of the {} labels: {}", trials.grader,
                             trials.num_tried, first.why),

@@ -13,8 +13,9 @@ namespace slimexx::rl {
 struct LabelTrials {
   std::string grader;
   int64_t num_rows = 0;
-  int64_t num_tried = 0;   // at most kMostTried, spread over the rows
-  int64_t num_unread = 0;  // of them
+  int64_t num_looked_at = 0;  // at most kMostTried, spread over the rows
+  int64_t num_tried = 0;      // of them; the others' grader reads no label
+  int64_t num_unread = 0;     // of those tried
   struct Fault {
     std::string where;  // "path:line"
     std::string why;
@@ -25,7 +26,7 @@ inline constexpr int64_t kMostTried = 100'000;
 
 LabelTrials try_labels(const data::PromptSet& prompts, const reward::RewardOptions& options);
 
-// Throws Error(kInput) at the first label that is unread if none of those tried can be read, or if
+// Throws Error(kInput) at the first label that is unread if no row can be graded, or if
 // on_failure is stop.
 void check_labels(const LabelTrials& trials, const reward::RewardOptions& options);
 

@@ -85,6 +85,7 @@ TEST_F(LabelTrial, LeavesAloneWhatNoGraderOfOursReads) {
       run("{\"tokens\": [1], \"label\": \"x\", \"rm_type\": \"dapo\"}\n" + row("\"x\""));
   EXPECT_EQ(mixed.num_tried, 1);
   EXPECT_EQ(mixed.num_unread, 1);
+  check_labels(mixed, reward_);  // the other row has a grade
 }
 
 TEST_F(LabelTrial, TriesABoundedNumberSpreadOverTheRows) {

@@ -10,7 +10,8 @@ for seed in 1 2 3 4 5 6; do
   drops=$((drops + $(grep -c 'the grader failed on 4 of 4' out)))
 done
 [[ $drops -gt 0 ]] || wrong "no draw had no grade: nothing was tried"
-sed 's/"label": "[0-9]*"/"label": ""/' prompts.jsonl >none.jsonl
+for i in 1 2 3 4 5 6 7 8 9; do sed 's/"label": "[0-9]*"/"label": ""/' prompts.jsonl; done >none.jsonl
+head -1 prompts.jsonl >>none.jsonl  # a start refuses labels of which it can read none
 rm -rf run
-train --set data.prompt_data="$T/none.jsonl" reward.rm_type=math "${S[@]}" && wrong "the run goes on though no prompt has a grade"
+train --set data.prompt_data="$T/none.jsonl" reward.rm_type=math "${S[@]}" && wrong "the run goes on though no prompt that is drawn has a grade"
 grep -q 'the last 64 groups were dropped (64 grader_failed' out || wrong "$(tail -3 out)"
