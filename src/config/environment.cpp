@@ -12,7 +12,7 @@
 namespace slimexx::config {
 namespace {
 
-constexpr std::string_view kPrefix = "# env ";
+constexpr std::string_view kDigestPrefix = "# env ";
 
 // FNV-1a, folded.
 std::string digest(const char* value) {
@@ -29,15 +29,15 @@ std::string environment_comments(const std::set<std::string>& names) {
   std::string lines;
   for (const std::string& name : names)
     if (!name.empty() && name.find_first_of(" \t\r\n") == std::string::npos)
-      lines += fmt::format("{}{} {}\n", kPrefix, name, digest(std::getenv(name.c_str())));
+      lines += fmt::format("{}{} {}\n", kDigestPrefix, name, digest(std::getenv(name.c_str())));
   return lines;
 }
 
 std::map<std::string, std::string> read_environment_comments(const std::string& yaml) {
   std::map<std::string, std::string> digests;
   for (const std::string& line : split(yaml, '\n')) {
-    if (!line.starts_with(kPrefix)) break;
-    const std::vector<std::string> words = split(line.substr(kPrefix.size()), ' ');
+    if (!line.starts_with(kDigestPrefix)) break;
+    const std::vector<std::string> words = split(line.substr(kDigestPrefix.size()), ' ');
     if (words.size() == 2) digests[words[0]] = words[1];
   }
   return digests;

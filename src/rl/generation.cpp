@@ -118,9 +118,11 @@ std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
     wait_for_generation(std::ssize(request.groups), communicator_, request.should_stop);
     return {};
   }
+  std::vector<std::vector<text::TokenId>> prompts;  // which the requests borrow
+  for (const PromptGroup& group : request.groups) prompts.push_back(group.prompt->tokens.unpack());
   std::vector<rollout::GroupRequest> groups;
-  for (const PromptGroup& group : request.groups)
-    groups.push_back({group.prompt->tokens.unpack(), group.number});
+  for (size_t i = 0; i < prompts.size(); ++i)
+    groups.push_back({prompts[i], request.groups[i].number});
   const rollout::GenerationJob job{.groups = groups,
                                    .n_samples_per_prompt = request.n_samples_per_prompt,
                                    .sampling = request.sampling,

@@ -110,7 +110,9 @@ TEST(EnginesOfRanks, StopTogether) {
 TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
   const auto prompts = make_prompts(8);
   std::vector<rollout::GroupRequest> groups;
-  for (const auto& prompt : prompts) groups.push_back({prompt.tokens.unpack(), std::ssize(groups)});
+  std::vector<std::vector<text::TokenId>> tokens;  // which the requests borrow
+  for (const auto& prompt : prompts) tokens.push_back(prompt.tokens.unpack());
+  for (const auto& ids : tokens) groups.push_back({ids, std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 1,
@@ -137,7 +139,9 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
 TEST(EnginesOfRanks, FailTogether) {
   const auto prompts = make_prompts(7);
   std::vector<rollout::GroupRequest> groups;
-  for (const auto& prompt : prompts) groups.push_back({prompt.tokens.unpack(), std::ssize(groups)});
+  std::vector<std::vector<text::TokenId>> tokens;  // which the requests borrow
+  for (const auto& prompt : prompts) tokens.push_back(prompt.tokens.unpack());
+  for (const auto& ids : tokens) groups.push_back({ids, std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 2,

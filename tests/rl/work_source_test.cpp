@@ -49,7 +49,9 @@ struct Heard {
 std::vector<Heard> drive_engine(int num_ranks, int64_t max_steps) {
   const auto prompts = make_prompts(9);
   std::vector<rollout::GroupRequest> groups;
-  for (const auto& prompt : prompts) groups.push_back({prompt.tokens.unpack(), std::ssize(groups)});
+  std::vector<std::vector<text::TokenId>> tokens;  // which the requests borrow
+  for (const auto& prompt : prompts) tokens.push_back(prompt.tokens.unpack());
+  for (const auto& ids : tokens) groups.push_back({ids, std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 2,
