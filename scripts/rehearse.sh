@@ -54,7 +54,7 @@ for a in 1 2 3 4 5 6 7 8; do printf '{"prompt": "%d+%d=", "label": "%d"}\n' "$a"
 "$slimexx" init --model-config "$run/toy/config.json" --tokenizer byte-level --seed 1 --save "$run/model"
 ranks=$(sed -n 's/.*mpirun -np \([0-9]*\) .*/\1/p' "$config" | head -1)
 settings=(model.hf_checkpoint="$run/model" data.prompt_data="$run/prompts.jsonl" data.apply_chat_template=false
-  reward.rm_type=random eval.eval_prompt_data={} eval.eval_max_response_len=8 rollout.rollout_max_prompt_len=32 rollout.num_rollout=2 rollout.rollout_batch_size=4 rollout.n_samples_per_prompt=4
+  reward.rm_type=random eval.eval_prompt_data={} rollout.rollout_max_prompt_len=32 rollout.num_rollout=2 rollout.rollout_batch_size=4 rollout.n_samples_per_prompt=4
   rollout.rollout_max_response_len=8 rollout.rollout_stop_token_ids=[] rollout.kv_cache_gib=0.002 train.global_batch_size=null train.num_steps_per_rollout=1
   train.max_tokens_per_gpu=32 eval.eval_interval=0 checkpoint.save="$run/checkpoints" checkpoint.save_interval=0
   observe.run_dir="$run/run" observe.tensorboard=false debug.check_weight_hash=true "$@")

@@ -149,7 +149,7 @@ TEST(Plan, ExamplesThatAreNotReadAreNoted) {
 // 15 / 16 are elsewhere: there and back in forward, which backward leaves out, then rows and their
 // gradients there and gradients back; of 2-byte elements beside some 4-byte numbers a choice.
 TEST(Plan, BytesAreThoseOfTheRows) {
-  const Finished f = plan("glm4.5-355b", "GLM-4.5", {"--json"});
+  const Finished f = plan("glm4.7-355b", "GLM-4.7", {"--json"});
   const Json json = Json::parse(f.out);
   EXPECT_EQ(json.at("microbatches"), 256);
   const auto bytes_over = [&](const std::string& what) {
@@ -167,7 +167,7 @@ TEST(Plan, BytesAreThoseOfTheRows) {
 // backward, and terms of their gradients added; half a row's columns come and go once each way; and
 // each rank sends its columns of the experts' 1536 three times.
 TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
-  const Finished f = plan("glm4.5-355b", "GLM-4.5",
+  const Finished f = plan("glm4.7-355b", "GLM-4.7",
                           {"--json", "--set", "parallel.expert_model_parallel_size=8",
                            "parallel.expert_tensor_parallel_size=2"});
   const Json json = Json::parse(f.out);
@@ -260,14 +260,14 @@ TEST(Plan, WhatDoesNotFitAddsUpAndIsFollowedByWhatFits) {
             stage.at("limit").get<int64_t>() + stage.at("missing").get<int64_t>());
   EXPECT_EQ(stage.at("needed_pool"), stage.at("activations_least"));
   const auto first = json.at("fits_with").at(0).get<std::string>();
-  EXPECT_EQ(first, "parallel.context_parallel_size: 4 with train.max_tokens_per_gpu: 8704");
+  EXPECT_EQ(first, "parallel.context_parallel_size: 2 with train.max_tokens_per_gpu: 17408");
   const auto with_settings = [&](const std::vector<std::string>& settings) {
     std::vector<std::string> words = h100;
     words.insert(words.end(), settings.begin(), settings.end());
     return plan(recipe, model, words).status;
   };
-  EXPECT_EQ(with_settings({"parallel.context_parallel_size=4"}), 2);
-  EXPECT_EQ(with_settings({"parallel.context_parallel_size=4", "train.max_tokens_per_gpu=8704"}),
+  EXPECT_EQ(with_settings({"parallel.context_parallel_size=2"}), 2);
+  EXPECT_EQ(with_settings({"parallel.context_parallel_size=2", "train.max_tokens_per_gpu=17408"}),
             0);
 }
 

@@ -100,7 +100,11 @@ TEST(Plan, DecodeStepsWaitForProductsOrWeights) {
 // Of each of 46 layers with experts two meetings of 9.5 us, and two times the bytes of 64 rows of
 // 2048 for four choices.
 TEST(Plan, DecodeStepsExchangeRowsWithExperts) {
-  const Finished f = plan("glm4.7-flash-30b", "GLM-4.7-Flash", {"--gpus", "8"});
+  const Finished f = plan(
+      "glm4.7-flash-30b", "GLM-4.7-Flash",
+      {"--gpus", "8", "--set", "rollout.rollout_batch_size=128", "train.global_batch_size=1024",
+       "rollout.max_running_requests=512", "rollout.rollout_max_response_len=32768",
+       "train.max_tokens_per_gpu=32768", "rollout.mem_fraction_static=0.8"});
   EXPECT_EQ(f.status, 0) << f.text();
   EXPECT_NE(f.out.find(", and 3.3 ms of exchange between 8 ranks"), std::string::npos) << f.out;
 }
