@@ -114,8 +114,7 @@ TEST(Label, IsNotTriedWhereNoGraderOfOursReadsIt) {
 // What `math` cannot read is a failure for every response but the same text.
 TEST(Label, UnreadableReferenceIsAFailure) {
   for (const char* label : {"The answer is 72", "<<48+24=72>>72", "?", "N/A",
-                            "Natalia sold 48+24 = 72 clips altogether in April and May.",
-                            "Step 1: 48/2=24. Step 2: 24+48=72."}) {
+                            "Natalia sold 48+24 = 72 clips altogether in April and May."}) {
     for (const char* response : {"\\boxed{72}", "\\boxed{5}", "no idea", ""})
       EXPECT_TRUE(grade("math", response, label).failed) << label << " | " << response;
     EXPECT_TRUE(grade("deepscaler", "</think>\\boxed{5}", label).failed) << label;
