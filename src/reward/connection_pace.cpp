@@ -25,7 +25,7 @@ void ConnectionPace::note_taken(double seconds) {
   patience_s_ = std::min(stall_s_, std::max(kLeastPatience_s, kPatienceFactor * longest_s_));
 }
 
-// The limit grows again by one for every time that the service has worked it off.
+// The limit grows by one each time that as many answers as the limit have come.
 void ConnectionPace::note_answer() {
   if (++num_answers_ < limit_) return;
   num_answers_ = 0;

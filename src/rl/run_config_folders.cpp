@@ -35,7 +35,7 @@ struct NamedPath {
   fs::path path;
 };
 
-// A run keeps these in its folder, each with names of its own.
+// Folders that a run keeps in its run folder; each has file names of its own.
 constexpr const char* kRunFolders[] = {"checkpoints", "logs", "ranks", "samples", "tb", "trace"};
 
 class FolderCheck {

@@ -65,7 +65,7 @@ class Ranks {
   }
   // What was copied and set is there: the streams of ranks do not wait for that.
   void begin() { SLX_CUDA(cudaDeviceSynchronize()); }
-  // Kernels that would wait for ever are told to end.
+  // After a minute the kernels are cancelled, so that a hang fails.
   void wait() {
     std::atomic<bool> is_done = false;
     std::thread watch([&] {
