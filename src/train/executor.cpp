@@ -40,7 +40,7 @@ class Executor {
     Slot& slot = slots_[operation.slot];
     if (operation.kind == kWeightGradients) return run_deferred(operation, slot.ctx);
     const StageChunk& chunk = work_.chunks[operation.chunk];
-    const Pass pass{chunk.decoder, chunk.weights, work_.head, slot.ctx};
+    const Pass pass{chunk.decoder, chunk.weights, work_.head, slot.ctx, work_.measured};
     const bool is_forward = operation.kind == kForward;
     if (operation.kind == kReceiveForward || (is_forward && chunk.decoder.stage().has_embedding))
       start(pass, operation, slot);

@@ -101,6 +101,7 @@ struct StepWork {
   // Of the last backward alone: gradients are final behind it, unless it leaves some.
   StageHooks last_backward = {};
   std::span<ops::DeferredProducts> deferred = {};  // as many as the operations name
+  MeasuredRank measured = MeasuredRank::kLargest;  // in planning contexts
 };
 
 // Between stages, on the stream. Ranks of a pipeline agree on what is empty, which is not sent.

@@ -35,12 +35,12 @@ int largest_rank(const model::ContextShards& shards) {
   return static_cast<int>(largest - shards.ranges.begin());
 }
 
-// `ranges` gets those of the ranks, in a plan as many rows for each as for any.
+// `ranges` gets those of the ranks: with `equal` as many rows for each as the largest has.
 model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards,
-                                 std::vector<dist::Range>& ranges) {
+                                 bool equal, std::vector<dist::Range>& ranges) {
   ranges = shards.ranges;
   const int64_t most = ranges[static_cast<size_t>(largest_rank(shards))].size();
-  if (ctx.planning()) std::ranges::fill(ranges, dist::Range{0, most});
+  if (equal) std::ranges::fill(ranges, dist::Range{0, most});
   return {.ranges = ranges,
           .sequence_rows = upload_ints(ctx, shards.sequence_rows),
           .rank_rows = upload_ints(ctx, shards.rank_rows)};
@@ -85,7 +85,8 @@ void page_context(const ops::Context& ctx, Microbatch& out,
 }
 
 // Leaves this rank's share of the packed rows, and a layout of its chunks.
-void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed) {
+void shard_context(const ops::Context& ctx, bool of_largest_rank, Microbatch& out,
+                   PackedRows& packed) {
   const int cp = ctx.groups.cp.size();
   const bool on_cpu = ctx.device().is_cpu();
   const std::vector<int32_t> starts = out.cu_seqlens;
@@ -98,9 +99,9 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   }
   out.token_shards = model::shard_rows(of_tokens, cp);
   out.row_shards = model::shard_rows(of_rows, cp);
-  out.context_rank = ctx.planning() ? largest_rank(out.token_shards) : ctx.groups.cp.rank();
+  out.context_rank = of_largest_rank ? largest_rank(out.token_shards) : ctx.groups.cp.rank();
   const int rank = out.context_rank;
-  const int rank_of_rows = ctx.planning() ? largest_rank(out.row_shards) : rank;
+  const int rank_of_rows = of_largest_rank ? largest_rank(out.row_shards) : rank;
   std::vector<int32_t> sequence_of_chunk;
   out.cu_sequences = starts;
   out.cu_seqlens.assign(1, 0);
@@ -123,8 +124,8 @@ void shard_context(const ops::Context& ctx, Microbatch& out, PackedRows& packed)
   const int64_t first = out.token_shards.ranges[static_cast<size_t>(rank)].begin;
   for (int32_t& row : packed.rows)  // of the batch, now of this rank
     row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(first);
-  out.batch.context = upload_shards(ctx, out.token_shards, out.token_ranges);
-  out.loss_rows = upload_shards(ctx, out.row_shards, out.row_ranges);
+  out.batch.context = upload_shards(ctx, out.token_shards, of_largest_rank, out.token_ranges);
+  out.loss_rows = upload_shards(ctx, out.row_shards, of_largest_rank, out.row_ranges);
   out.batch.attention.context_lens = out.context_lens;
   if (!on_cpu) return page_context(ctx, out, sequence_of_chunk);
   out.batch.attention.key_starts = out.key_starts;
@@ -185,7 +186,7 @@ model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
 }
 
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
-                      std::span<const int64_t> indices, Microbatch& out) {
+                      std::span<const int64_t> indices, MeasuredRank measured, Microbatch& out) {
   PackedRows packed;
   auto& [tokens, positions, rows, targets] = packed;
   out.cu_seqlens = {0};
@@ -209,7 +210,8 @@ void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<con
     out.cu_rows.push_back(static_cast<int32_t>(rows.size()));
   }
   out.num_rows = static_cast<int64_t>(rows.size());
-  if (ctx.groups.cp.size() > 1) shard_context(ctx, out, packed);
+  const bool of_largest_rank = ctx.planning() && measured == MeasuredRank::kLargest;
+  if (ctx.groups.cp.size() > 1) shard_context(ctx, of_largest_rank, out, packed);
   out.num_tokens = static_cast<int64_t>(tokens.size());
   out.num_own_rows = static_cast<int64_t>(rows.size());
   out.batch.tokens = upload_ints(ctx, tokens);

@@ -26,8 +26,7 @@ struct Microbatch {
   int64_t num_tokens = 0;         // on this rank
   int64_t num_rows = 0;           // of the loss
   int64_t num_own_rows = 0;       // of these, those of this cp rank
-  // Context parallelism; host. The tokens are those of `context_rank`: in a plan, that of the rank
-  // with the most, for ranks plan alike.
+  // Context parallelism; host. The tokens are those of cp rank `context_rank`.
   int context_rank = 0;
   std::vector<int32_t> context_lens, key_starts;
   std::vector<int32_t> cu_sequences;  // of whole sequences
@@ -40,11 +39,10 @@ std::vector<int64_t> lengths_of(std::span<const Sample> samples);  // in tokens
 // Of the samples `indices` together.
 int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> indices);
 
-// Samples `indices` one after another. On a planning stream only the sizes matter: they are the
-// largest of all tp and cp ranks, which must plan alike, whatever the tokens are. `out` stays where
-// it is.
+// Samples `indices` one after another. A planning context measures sizes alone, whatever the tokens
+// are: those of `measured`. The address of `out` must not change afterwards.
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
-                      std::span<const int64_t> indices, Microbatch& out);
+                      std::span<const int64_t> indices, MeasuredRank measured, Microbatch& out);
 
 // `rows` ascend. `tp_rows` as of the batch; fills `tp_ranges`, which the result refers to.
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,

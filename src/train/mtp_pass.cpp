@@ -93,11 +93,11 @@ class MtpPass {
   }
 
  private:
-  // In a plan as many rows as any cp rank has.
+  // In a plan for the largest rank as many rows as any cp rank has.
   MtpLabels own_share(const MtpLabels& labels, const Microbatch& microbatch) const {
     const model::ContextShards& shards = microbatch.token_shards;
     MtpLabels own = take_share(labels, shards, microbatch.context_rank);
-    if (!p_.ctx.planning()) return own;
+    if (!p_.ctx.planning() || p_.measured == MeasuredRank::kOwn) return own;
     size_t most = 0;
     for (int rank = 0; rank < p_.ctx.groups.cp.size(); ++rank)
       most = std::max(most, take_share(labels, shards, rank).rows.size());

@@ -26,7 +26,7 @@ Tensor take_own_rows(const ops::Context& ctx, const Microbatch& m, Tensor all) {
 
 void start_microbatch(const Pass& p, std::span<const Sample> samples,
                       std::span<const int64_t> indices, InFlight& f) {
-  build_microbatch(p.ctx, p.decoder.spec().vocab_size, samples, indices, f.microbatch);
+  build_microbatch(p.ctx, p.decoder.spec().vocab_size, samples, indices, p.measured, f.microbatch);
   if (!p.decoder.stage().has_embedding) f.input = allocate_rows(p, f);
 }
 

@@ -31,6 +31,7 @@ struct Pass {
   const model::ModelParameters& weights;
   const model::HeadOptions& head;
   ops::Context ctx;
+  MeasuredRank measured = MeasuredRank::kLargest;  // in a planning context
 };
 
 struct StageHooks {

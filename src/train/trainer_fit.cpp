@@ -118,7 +118,8 @@ SlotPlan Trainer::reserve_for_step(std::span<const Sample> samples, const Assign
   std::vector<SlotBytes> microbatches;
   for (const auto& indices : assignment.mine) {
     const auto measure = [&](model::KeepPlan keep) {
-      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
+      return measure_step(samples, indices, fixed_keep().value_or(keep), counts,
+                          MeasuredRank::kOwn);
     };
     SlotBytes& bytes = microbatches.emplace_back(
         measure({.level = is_open ? model::LayerKeep::kInputs : model::LayerKeep::kAll}));

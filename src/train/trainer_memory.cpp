@@ -74,7 +74,8 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
   for (const auto& samples : largest_microbatches(longest_sequence, num_samples)) {
     const auto indices = all_indices(samples);
     const auto measure = [&](model::KeepPlan keep) {
-      return measure_step(samples, indices, fixed_keep().value_or(keep), counts);
+      return measure_step(samples, indices, fixed_keep().value_or(keep), counts,
+                          MeasuredRank::kLargest);
     };
     least.grow_to(measure(kKeepLeast));
     most.grow_to(measure(kKeepAll));
@@ -111,9 +112,11 @@ int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::Parame
   return bytes_of_slots(bytes, {num_slots});
 }
 
-int64_t Trainer::plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const {
+int64_t Trainer::plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep,
+                                 MeasuredRank measured) const {
   const SlotCounts counts = most_counts();
-  return bytes_of_slots(measure_step(samples, all_indices(samples), keep, counts), counts);
+  return bytes_of_slots(measure_step(samples, all_indices(samples), keep, counts, measured),
+                        counts);
 }
 
 // Whatever the number of microbatches.
@@ -161,7 +164,8 @@ std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
 
 // What one of the slots must hold for forward, loss and backward of one microbatch.
 SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
-                                model::KeepPlan keep, const SlotCounts& counts) const {
+                                model::KeepPlan keep, const SlotCounts& counts,
+                                MeasuredRank measured) const {
   ops::PolicyLossOptions largest;
   largest.kind = ops::LossKind::kSft;
   largest.entropy_coef = 1;                                 // wants every optional tensor
@@ -189,7 +193,8 @@ SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const
                   .choose_keep = [&](auto...) { return keep; },
                   .mtp = num_trained_mtp_ > 0 ? &mtp : nullptr,
                   .routers = routers_->balances(),
-                  .deferred = plan.deferred()},
+                  .deferred = plan.deferred(),
+                  .measured = measured},
                  plan.slots());
   return plan.most_bytes();
 }

@@ -17,6 +17,7 @@
 #include "slimexx/tensor/planning.h"
 #include "test_paths.h"
 #include "train/grid_run.h"
+#include "train/largest_microbatches.h"
 #include "train/planned_rank.h"
 
 namespace slimexx::train {
@@ -164,7 +165,7 @@ class Draws {
 };
 
 struct Figures {
-  int64_t cases = 0, refused = 0, microbatches = 0, over = 0;
+  int64_t cases = 0, refused = 0, microbatches = 0, over = 0, exact = 0;
   double worst_over = 0;
   std::vector<double> gaps;
   void compare(const SweepCase& c, const char* what, int64_t taken, int64_t planned) {
@@ -192,6 +193,29 @@ struct Figures {
   }
 };
 
+// Of the microbatches that plans are made of, those that packing may make.
+std::vector<std::vector<Sample>> legal_among_largest(const SweepCase& c) {
+  const PackedLimits& l = c.limits;
+  auto all = list_largest_microbatches({.num_tokens = l.num_tokens,
+                                        .num_samples = l.num_samples,
+                                        .longest = l.longest,
+                                        .kept_logit_rows = l.logit_rows / c.sizes.cp,
+                                        .num_trained_mtp = c.options.num_trained_mtp(),
+                                        .cp_size = c.sizes.cp});
+  std::erase_if(all, [&](const std::vector<Sample>& samples) {
+    int64_t tokens = 0, longest = 0;
+    for (const Sample& s : samples) {
+      tokens += std::ssize(s.tokens);
+      longest = std::max<int64_t>(longest, std::ssize(s.tokens));
+    }
+    return tokens > std::max(l.num_tokens, l.longest) || longest > l.longest ||
+           std::ssize(samples) > l.num_samples;
+  });
+  return all;
+}
+
+constexpr int64_t kTables = 8192;  // that a plan adds to its largest microbatch
+
 void sweep(const SweepCase& c, PhiloxStream& random, Figures& figures) {
   const tensor::PlanningScope scope;
   const dist::GridShape shape(c.world_size, c.sizes);
@@ -210,21 +234,35 @@ void sweep(const SweepCase& c, PhiloxStream& random, Figures& figures) {
   } else {
     EXPECT_EQ(planned.least, planned.most);
   }
+  const bool full = c.options.recompute_granularity == "full";
+  const auto plan_most = [&](const std::vector<Sample>& microbatch) {
+    return of_plan.trainer().plan_microbatch(
+        microbatch, {.level = full ? model::LayerKeep::kInputs : model::LayerKeep::kAll});
+  };
   int64_t largest = 0;
+  for (const auto& microbatch : legal_among_largest(c))
+    largest = std::max(largest, plan_most(microbatch));
   for (int i = 0; i < read_number("SLX_MEMORY_TRIES", 30); ++i) {
     const auto microbatch = draw_microbatch(random, c.limits);
-    const bool full = c.options.recompute_granularity == "full";
     const bool none = c.options.recompute_granularity == "none";
     for (const auto level : {model::LayerKeep::kInputs, model::LayerKeep::kAll}) {
       const bool least = level == model::LayerKeep::kInputs;
       if ((full && !least) || (none && least)) continue;
       const int64_t taken = measured.trainer().plan_microbatch(microbatch, {.level = level});
+      figures.compare(
+          c, "(this rank's rows)",
+          measured.trainer().plan_microbatch(microbatch, {.level = level}, MeasuredRank::kOwn),
+          least ? planned.least : planned.most);
       figures.compare(c, least ? "layers that keep the least" : "layers that keep all", taken,
                       least ? planned.least : planned.most);
       figures.compare(c, least ? "(own) keep the least" : "(own) keep all", taken,
                       least ? own.least : own.most);
       if (!least || full) largest = std::max(largest, taken);
     }
+  }
+  if (c.sizes.cp == 1 && c.sizes.pp == 1) {
+    ++figures.exact;
+    EXPECT_LE(planned.most, largest + kTables) << c.text();
   }
   figures.gaps.push_back(1 - static_cast<double>(largest) / static_cast<double>(planned.most));
   if (figures.gaps.back() > 0.01 * static_cast<double>(read_number("SLX_MEMORY_GAP", 100)))
@@ -286,7 +324,8 @@ void run_for_real(SweepCase c, PhiloxStream& random, RealFigures& figures) {
     for (const auto& bin : bins) {
       std::vector<Sample> microbatch;
       for (const int64_t i : bin) microbatch.push_back(samples[static_cast<size_t>(i)]);
-      measured = std::max(measured, trainer.plan_microbatch(microbatch, {.level = level}));
+      measured = std::max(
+          measured, trainer.plan_microbatch(microbatch, {.level = level}, MeasuredRank::kOwn));
     }
     EXPECT_LE(trainer.used_bytes(), measured) << c.text();
     ++figures.compared;

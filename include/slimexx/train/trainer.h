@@ -62,6 +62,13 @@ struct ActivationBytes {
   int64_t num_deferred = 0, deferred = 0;
 };
 
+// Whose sizes a planning context measures. The rank with the most rows need not take the most
+// memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
+enum class MeasuredRank {
+  kLargest,  // the largest sizes of any tp and cp rank, for a plan that holds on all of them
+  kOwn,      // those of this rank
+};
+
 struct MtpWork;     // mtp_pass.h
 struct StageChunk;  // executor.h
 struct Slot;
@@ -129,7 +136,8 @@ class Trainer {
                        int64_t longest_sequence, int64_t num_samples) const;
   // What forward, loss and backward of microbatches of `samples` take, as many of them in flight
   // as there may be, with layers that keep as `keep` says.
-  int64_t plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep) const;
+  int64_t plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep,
+                          MeasuredRank measured = MeasuredRank::kLargest) const;
   // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
   // fits (recompute_granularity auto). One that would need more is split by samples, which changes
   // the order of sums and nothing else; a single sample that needs more throws Error(kEnvironment)
@@ -175,7 +183,8 @@ class Trainer {
   std::vector<std::vector<Sample>> largest_microbatches(int64_t longest_sequence,
                                                         int64_t num_samples) const;
   SlotBytes measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
-                         model::KeepPlan keep, const SlotCounts& counts) const;
+                         model::KeepPlan keep, const SlotCounts& counts,
+                         MeasuredRank measured) const;
   std::vector<Slot> share_arena(const SlotPlan& plan);
   SlotCounts most_counts() const;
   int64_t measure_update() const;
