@@ -57,6 +57,7 @@ class Backend {
   virtual std::unique_ptr<Backend> split(int color, int key) = 0;  // null: a group of one
   virtual std::unique_ptr<Backend> on_device(tensor::Device) { return nullptr; }  // as Collective's
   virtual std::unique_ptr<SharedCounter> make_counter() = 0;
+  int64_t num_path_decisions = 0;  // counted by path_check.h
 };
 
 // The sum of `terms` on the stream's device, in rank order, queued. Only where the build has CUDA.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dist/backend.h"
+#include "dist/path_check.h"
 #include "dist/peer_exchange.h"
 #include "slimexx/base/check.h"
 
@@ -142,11 +143,15 @@ Tensor Collective::own_rows(const Tensor& data, std::span<const Range> ranges) c
 }
 
 const PeerMemory* Collective::find_peers(Stream stream, const Tensor& data) const {
-  if (peer_memories_.empty() || stream.is_planning || data.num_elements() == 0) return nullptr;
-  if (stream.handle != tensor::compute_stream(stream.device).handle) return nullptr;
-  for (const PeerMemory* memory : peer_memories_)
-    if (memory->kernels_wait() && memory->holds(data)) return memory;
-  return nullptr;
+  if (peer_memories_.empty() || stream.is_planning) return nullptr;
+  const PeerMemory* found = nullptr;
+  if (data.num_elements() > 0 && stream.handle == tensor::compute_stream(stream.device).handle) {
+    const auto holds = [&](const PeerMemory* m) { return m->kernels_wait() && m->holds(data); };
+    const auto at = std::ranges::find_if(peer_memories_, holds);
+    if (at != peer_memories_.end()) found = *at;
+  }
+  check_path(*backend_, stream, name_, found != nullptr, data.size_bytes());
+  return found;
 }
 
 bool Collective::is_queued() const { return backend_ && backend_->is_queued(); }

@@ -1,7 +1,8 @@
 // Ranks that exchange device memory, one device each; started by mpirun.
 //   nccl_ranks          checks; status 77 where there are fewer devices than ranks
-//   nccl_ranks waiting  rank 1 fails while the others wait in NCCL for it
-//   nccl_ranks queued   rank 1 fails with an exchange queued that the others never join
+//   SLX_CHECK_PATHS=1 nccl_ranks paths   the same, every path compared, and one on which ranks
+//   disagree nccl_ranks waiting  rank 1 fails while the others wait in NCCL for it nccl_ranks
+//   queued   rank 1 fails with an exchange queued that the others never join
 // The last two end with a failure within seconds, or hang.
 #include <chrono>
 #include <cstdio>
@@ -126,11 +127,33 @@ std::string check_peer_exchange(Collective& ranks) {
   return "";
 }
 
-void check(World& world, tensor::Device device) {
+// The ranks disagree about where a tensor lies: without the check they would wait for ever.
+std::string check_disagreement(Collective& ranks) {
+  tensor::Arena region(ranks.device(), 1 << 20, "peer test"),
+      others(ranks.device(), 1 << 20, "peer test");
+  const auto memory = PeerMemory::make(ranks, region.memory());
+  if (memory == nullptr) return "no peer memory between devices of one host";
+  const tensor::Stream stream = tensor::compute_stream(ranks.device());
+  const bool is_last = ranks.rank() + 1 == ranks.size();
+  const tensor::Tensor data = (is_last ? others : region).allocate(tensor::DType::kF32, {64});
+  try {
+    ranks.all_reduce_sum(stream, others, data, SumOrder::kRank);
+  } catch (const Error& error) {
+    const std::string last = "rank " + std::to_string(ranks.size() - 1) + " is at call ";
+    const bool names = error.message().find("with 256 bytes by kernels") != std::string::npos &&
+                       error.message().find(last) != std::string::npos &&
+                       error.message().find("with 256 bytes by messages") != std::string::npos;
+    return names ? "" : error.message();
+  }
+  return "ranks that disagree about a path are not told";
+}
+
+void check(World& world, tensor::Device device, bool paths) {
   const auto all = make_device_collective(world.ranks(), device);
   std::string fault = check_collective(*all, device);
   if (fault.empty()) fault = check_peer_memory(*all);
   if (fault.empty()) fault = check_peer_exchange(*all);
+  if (fault.empty() && paths) fault = check_disagreement(*all);
   if (!fault.empty()) throw Error(ErrorCode::kCheck, fault);
   if (world.rank() == 0)
     std::printf("%s, %d ranks: ok\n", device_collective_version().c_str(), world.size());
@@ -156,8 +179,8 @@ int run(World& world, const std::string& what) {
   if (tensor::count_cuda_devices() < world.local_size()) return kSkipped;
   const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
   tensor::select_device(device);
-  if (what.empty()) {
-    check(world, device);
+  if (what.empty() || what == "paths") {
+    check(world, device, what == "paths");
   } else {
     fail_under_way(world, device, what == "waiting");
   }

@@ -23,4 +23,7 @@ class Graph {
   void* handle_ = nullptr;  // cudaGraphExec_t
 };
 
+// Whether work that is queued on the stream now is recorded into a graph.
+bool is_recording(Stream stream);
+
 }  // namespace slimexx::tensor

@@ -51,4 +51,11 @@ void Graph::launch(Stream stream) const {
   SLX_CUDA(cudaGraphLaunch(static_cast<cudaGraphExec_t>(handle_), as_stream(stream)));
 }
 
+bool is_recording(Stream stream) {
+  if (stream.device.is_cpu() || stream.is_planning) return false;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  SLX_CUDA(cudaStreamIsCapturing(as_stream(stream), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace slimexx::tensor

@@ -14,5 +14,6 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 }
 Graph::~Graph() = default;
 void Graph::launch(Stream) const { SLX_CHECK(false, "no CUDA"); }
+bool is_recording(Stream) { return false; }
 
 }  // namespace slimexx::tensor
