@@ -252,11 +252,35 @@ TEST_F(Sft, MasksRealTemplates) {
   EXPECT_EQ(learnt_of("{\"prompt\": \"1+1\", \"response\": \"2\"}",
                       load_template("Qwen-Qwen3-0.6B.jinja")),
             "<think>\n\n</think>\n\n2<|im_end|>\n");
-  EXPECT_EQ(learnt_of(kChat, load_template("trl-qwen3_training.jinja")),
+  options_.tool_key = "tools";
+  // The one that users are pointed to renders what TRL's renders.
+  const auto trl = load_template("trl-qwen3_training.jinja");
+  const auto own = load_template("../../../configs/chat_templates/qwen3-training.jinja");
+  EXPECT_EQ(learnt_of(kChat, own),
             "<think>\n\n</think>\n\n2 \u00e9<|im_end|>\n|<think>\n\n</think>\n\n4<|im_end|>\n");
-  // The one that users are pointed to.
-  EXPECT_EQ(learnt_of(kChat, load_template("../../../configs/chat_templates/qwen3-training.jinja")),
-            "<think>\n\n</think>\n\n2 \u00e9<|im_end|>\n|<think>\n\n</think>\n\n4<|im_end|>\n");
+  for (
+      const std::string& line : {
+          std::string(kChat),
+          std::string(
+              R"({"messages": [{"role": "system", "content": "s"}, )"
+              R"({"role": "user", "content": "a"}, )"
+              R"({"role": "assistant", "content": "<think>\nt\n</think>\n\nb"}, )"
+              R"({"role": "system", "content": "again"}, {"role": "user", "content": "c"}, )"
+              R"({"role": "assistant", "content": "\nd", "reasoning_content": "r\n"}]})"),
+          std::string(
+              R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], )"
+              R"("messages": [{"role": "user", "content": "a"}, {"role": "assistant", )"
+              R"("content": "b", "tool_calls": [{"type": "function", "function": {"name": "f", )"
+              R"("arguments": {"x": "é"}}}, {"name": "g", "arguments": "{}"}]}, )"
+              R"({"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}, )"
+              R"({"role": "assistant", "content": "", "tool_calls": [{"type": "function", )"
+              R"("function": {"name": "f", "arguments": {}}}]}, {"role": "tool", "content": "3"}, )"
+              R"({"role": "assistant", "content": "d"}]})"),
+      }) {
+    EXPECT_EQ(load(line + "\n", own).examples().at(0).text,
+              load(line + "\n", trl).examples().at(0).text);
+    EXPECT_EQ(learnt_of(line, own), learnt_of(line, trl));
+  }
   // Qwen3's own drops the thinking of turns that are past.
   EXPECT_THROW(learnt_of(kChat, load_template("Qwen-Qwen3-0.6B.jinja")), Error);
 }
