@@ -61,6 +61,6 @@ plant no_scaling_factor $router 's| / sum \* rule.scaling_factor;| / sum;|'
 plant always_normalized $router 's|rule\.normalized|true|'
 plant never_normalized $router 's|rule\.normalized|false|'
 plant swapped_rotary_style src/ops/cpu/rotary.cpp 's|style == RotaryStyle::kHalfSplit|style != RotaryStyle::kHalfSplit|'
-plant mtp_trains_the_head src/train/mtp_pass.cpp 's|g\{gradients_.mtp\[k\].final_norm, \{\}\}|g{gradients_.mtp[k].final_norm, gradients_.head.lm_head}|'
-plant index_sharing_off_by_one src/model/index_config.cpp 's|std::max<int64_t>\(i - offset \+ 1, 0\)|std::max<int64_t>(i - offset, 0)|'
+plant mtp_trains_the_head src/train/passes/mtp_pass.cpp 's|g\{gradients_.mtp\[k\].final_norm, \{\}\}|g{gradients_.mtp[k].final_norm, gradients_.head.lm_head}|'
+plant index_sharing_off_by_one src/model/config/index_config.cpp 's|std::max<int64_t>\(i - offset \+ 1, 0\)|std::max<int64_t>(i - offset, 0)|'
 exit "$unseen"

@@ -1,6 +1,6 @@
 // Grouped products that end in SwiGLU.
 #include "kernels/experts/launch.cuh"
-#include "kernels/gemm/swiglu_epilogue.cuh"
+#include "kernels/gemm/swiglu/swiglu_epilogue.cuh"
 
 namespace slimexx::kernels {
 namespace {

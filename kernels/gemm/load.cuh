@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"
-#include "kernels/gemm/swiglu_weights.cuh"
+#include "kernels/gemm/swiglu/swiglu_weights.cuh"
 #include "kernels/gemm/tile.cuh"
 
 namespace slimexx::kernels {

@@ -10,7 +10,7 @@ list(APPEND SLX_KERNELS_SOURCES
   gemm/swapped_64.cu
   gemm/swapped_128.cu
   gemm/swapped_192.cu
-  gemm/swiglu.cu
-  gemm/swiglu_plain_64.cu
-  gemm/swiglu_plain_128_192.cu
-  gemm/swiglu_swapped.cu)
+  gemm/swiglu/swiglu.cu
+  gemm/swiglu/swiglu_plain_64.cu
+  gemm/swiglu/swiglu_plain_128_192.cu
+  gemm/swiglu/swiglu_swapped.cu)

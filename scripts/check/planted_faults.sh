@@ -59,7 +59,7 @@ printf '#include <vector>\nstd::vector<int64_t> list();\n' | plant src/ops/count
 lines 251 | plant src/ops/long.h size
 lines 401 | plant src/ops/long.inl length
 lines 400 | plant src/ops/long.inl
-lines 201 | plant src/rl/loop.cpp list size
+lines 201 | plant src/rl/training/loop.cpp list size
 body 79 | plant src/ops/body.inl size
 body 78 | plant src/ops/body.inl
 { printf 'class A {\n public:\n'; body 79 | sed 's/^/  /'; printf '};\n'; } | plant src/ops/member.inl size

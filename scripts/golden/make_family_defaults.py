@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/model/family_defaults.jsonl: configurations that say little, and what the models are that transformers makes of them.
+"""Writes tests/model/config/family_defaults.jsonl: configurations that say little, and what the models are that transformers makes of them.
 
-    make_family_defaults.py --out tests/model/family_defaults.jsonl
+    make_family_defaults.py --out tests/model/config/family_defaults.jsonl
 
 A line for each family and change of its config.json: "config", and "expect" with what the modules hold, not what the configuration
 says. Needs torch and transformers >= 5.24.

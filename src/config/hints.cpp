@@ -93,7 +93,7 @@ std::string translate(const std::string& path, const KnownFields& known) {
 const std::vector<ForeignName>& foreign_names() {
   static const std::vector<ForeignName> names = {
 #define SLX_FOREIGN(owner, name, key) {owner, name, key},
-#include "config/foreign_names.def"
+#include "config/flags/foreign_names.def"
 #undef SLX_FOREIGN
   };
   return names;

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/flags.h"
+#include "config/flags/flags.h"
 #include "slimexx/config/config.h"
 
 namespace slimexx::config {

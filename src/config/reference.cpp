@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "config/flags.h"
+#include "config/flags/flags.h"
 #include "config/hints.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/strings.h"

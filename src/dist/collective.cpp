@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "dist/backend.h"
-#include "dist/path_check.h"
-#include "dist/peer_exchange.h"
+#include "dist/peers/path_check.h"
+#include "dist/peers/peer_exchange.h"
 #include "slimexx/base/check.h"
 
 namespace slimexx::dist {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/slow_call.h"
+#include "dist/watch/slow_call.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"

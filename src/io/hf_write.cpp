@@ -8,7 +8,7 @@
 #include "io/folder_files.h"
 #include "io/hf_index.h"
 #include "io/quote_name.h"
-#include "io/safetensors_header.h"
+#include "io/safetensors/safetensors_header.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"

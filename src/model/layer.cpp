@@ -7,7 +7,7 @@
 
 #include "model/layer_steps.h"
 #include "model/of_kind.h"
-#include "model/parameter_list.h"
+#include "model/weights/parameter_list.h"
 #include "slimexx/ops/norm.h"
 #include "slimexx/ops/sparse_attention.h"
 

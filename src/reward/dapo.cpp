@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "reward/decimal_text.h"
+#include "reward/answers/decimal_text.h"
+#include "reward/answers/text_scan.h"
 #include "reward/graders.h"
-#include "reward/text_scan.h"
 
 namespace slimexx::reward {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "reward/answers/text_scan.h"
 #include "reward/graders.h"
-#include "reward/text_scan.h"
 
 namespace slimexx::reward {
 namespace {

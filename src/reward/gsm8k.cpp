@@ -3,8 +3,8 @@
 // solution that ends with "#### 72", as in the data set.
 #include <fmt/core.h>
 
+#include "reward/answers/text_scan.h"
 #include "reward/graders.h"
-#include "reward/text_scan.h"
 
 namespace slimexx::reward {
 namespace {

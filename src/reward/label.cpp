@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "reward/text_scan.h"
+#include "reward/answers/text_scan.h"
 
 namespace slimexx::reward {
 namespace {

@@ -1,9 +1,9 @@
 // `math`: our own grader. The answer that the response ends with against the label, as mathematics.
 #include <algorithm>
 
-#include "reward/extract_answer.h"
+#include "reward/answers/extract_answer.h"
 #include "reward/graders.h"
-#include "reward/latex/lexer.h"
+#include "reward/latex/reading/lexer.h"
 
 namespace slimexx::reward {
 namespace {

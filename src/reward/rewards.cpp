@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "reward/answers/text_scan.h"
 #include "reward/data_sets.h"
 #include "reward/graders.h"
 #include "reward/label.h"
-#include "reward/remote.h"
-#include "reward/text_scan.h"
+#include "reward/remote/remote.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/strings.h"
 #include "slimexx/base/thread_pool.h"

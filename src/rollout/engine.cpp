@@ -5,12 +5,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "rollout/admission.h"
-#include "rollout/draft_gate.h"
-#include "rollout/kv_cache.h"
-#include "rollout/lookup_drafter.h"
-#include "rollout/scheduler.h"
-#include "rollout/step_runner.h"
+#include "rollout/drafting/draft_gate.h"
+#include "rollout/drafting/lookup_drafter.h"
+#include "rollout/scheduling/admission.h"
+#include "rollout/scheduling/kv_cache.h"
+#include "rollout/scheduling/scheduler.h"
+#include "rollout/step/step_runner.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/sampling.h"

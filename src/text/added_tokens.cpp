@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "slimexx/base/strings.h"
-#include "text/char_class.h"
+#include "text/regex/char_class.h"
 
 namespace slimexx::text {
 namespace {

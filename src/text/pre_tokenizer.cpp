@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "slimexx/base/strings.h"
-#include "text/byte_level.h"
-#include "text/char_class.h"
+#include "text/bpe/byte_level.h"
+#include "text/regex/char_class.h"
 #include "text/replacement.h"
 #include "text/split_behavior.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "text/regex.h"
+#include "text/regex/regex.h"
 #include "text/tokenizer_spec.h"
 
 namespace slimexx::text {

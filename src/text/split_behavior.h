@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/regex.h"
+#include "text/regex/regex.h"
 #include "text/tokenizer_spec.h"
 
 namespace slimexx::text {

@@ -9,10 +9,10 @@
 
 #include "slimexx/text/tokenizer.h"
 #include "text/added_tokens.h"
-#include "text/bpe_model.h"
+#include "text/bpe/bpe_model.h"
+#include "text/bpe/token_decoder.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
-#include "text/token_decoder.h"
 
 namespace slimexx::text {
 

@@ -7,7 +7,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/base/strings.h"
-#include "text/char_class.h"
+#include "text/regex/char_class.h"
 
 namespace slimexx::text {
 namespace {

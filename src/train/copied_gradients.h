@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "executor.h"
+#include "train/passes/executor.h"
 
 namespace slimexx::train {
 

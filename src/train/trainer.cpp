@@ -6,9 +6,6 @@
 #include <utility>
 
 #include "copied_gradients.h"
-#include "executor.h"
-#include "mtp_copies.h"
-#include "scoring.h"
 #include "slimexx/base/activity.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/error.h"
@@ -18,6 +15,9 @@
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/tensor/planning.h"
 #include "step_routers.h"
+#include "train/passes/executor.h"
+#include "train/passes/mtp_copies.h"
+#include "train/passes/scoring.h"
 
 namespace slimexx::train {
 namespace {

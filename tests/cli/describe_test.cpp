@@ -12,7 +12,7 @@ namespace slimexx::cli {
 namespace {
 
 std::string published_config(const std::string& name) {
-  std::ifstream file(test_data_path("model/expert_spec_test.jsonl"));
+  std::ifstream file(test_data_path("model/config/expert_spec_test.jsonl"));
   for (std::string line; std::getline(file, line);)
     if (const Json c = parse_json(line, "cases"); c["name"] == name) return c["config"].dump();
   return "";

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/forked_ranks.h"
+#include "dist/watch/forked_ranks.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/thread_ranks.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/manifest.h"
+#include "io/checkpoint/manifest.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "io/safetensors_header.h"
+#include "io/safetensors/safetensors_header.h"
 #include "slimexx/base/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "io/checkpoint/manifest.h"
 #include "io/folder_files.h"
-#include "io/manifest.h"
 #include "io/saved_model.h"
 #include "io/temp_dir.h"
 #include "slimexx/base/file.h"

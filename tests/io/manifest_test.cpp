@@ -1,4 +1,4 @@
-#include "io/manifest.h"
+#include "io/checkpoint/manifest.h"
 
 #include <nlohmann/json.hpp>
 

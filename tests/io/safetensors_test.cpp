@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "io/hex.h"
-#include "io/safetensors_header.h"
+#include "io/safetensors/safetensors_header.h"
 #include "io/temp_dir.h"
 #include "sanitized.h"
 #include "slimexx/base/json.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/manifest.h"
+#include "io/checkpoint/manifest.h"
 #include "slimexx/io/checkpoint.h"
 
 namespace slimexx::io {

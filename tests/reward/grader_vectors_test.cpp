@@ -4,11 +4,11 @@
 #include <map>
 #include <set>
 
-#include "reward/answer_forms.h"
+#include "reward/answers/answer_forms.h"
 #include "reward/case_file.h"
+#include "reward/choice/gpqa.h"
 #include "reward/dapo.h"
-#include "reward/deepscaler_equality.h"
-#include "reward/gpqa.h"
+#include "reward/deepscaler/deepscaler_equality.h"
 #include "reward/graders.h"
 #include "test_paths.h"
 

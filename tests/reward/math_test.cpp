@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "reward/extract_answer.h"
+#include "reward/answers/extract_answer.h"
 #include "reward/graders.h"
 #include "slimexx/base/json.h"
 #include "test_paths.h"

@@ -1,4 +1,4 @@
-#include "reward/remote.h"
+#include "reward/remote/remote.h"
 
 #include <atomic>
 #include <chrono>

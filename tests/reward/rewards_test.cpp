@@ -1,9 +1,9 @@
 #include <set>
 
+#include "reward/answers/decimal_text.h"
+#include "reward/answers/text_scan.h"
 #include "reward/case_file.h"
-#include "reward/decimal_text.h"
 #include "reward/graders.h"
-#include "reward/text_scan.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/thread_pool.h"
 

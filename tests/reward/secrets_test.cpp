@@ -1,4 +1,4 @@
-#include "reward/secrets.h"
+#include "reward/remote/secrets.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include "model/random_model_cuda.h"
 #include "rollout/engine_case.h"
-#include "rollout/step_plan.h"
+#include "rollout/step/step_plan.h"
 
 namespace slimexx::rollout {
 namespace {

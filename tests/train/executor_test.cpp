@@ -1,5 +1,5 @@
 // Steps as lists of operations over slots.
-#include "train/executor.h"
+#include "train/passes/executor.h"
 
 #include "train/listed_step.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "io/content_hash.h"
-#include "train/grid_run.h"
+#include "train/grids/grid_run.h"
 
 namespace slimexx::train {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "train/executor.h"
+#include "train/passes/executor.h"
 #include "train/tiny_policy.h"
 
 namespace slimexx::train {

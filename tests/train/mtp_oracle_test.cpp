@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "slimexx/ops/norm.h"
-#include "train/mtp_pass.h"
 #include "train/oracle.h"
+#include "train/passes/mtp_pass.h"
 
 namespace slimexx::train {
 namespace {

@@ -1,5 +1,5 @@
 // Training of MTP layers: what it changes, what it must not, and what it does not depend on.
-#include "train/mtp_pass.h"
+#include "train/passes/mtp_pass.h"
 
 #include <gtest/gtest.h>
 

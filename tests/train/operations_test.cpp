@@ -1,4 +1,4 @@
-#include "train/operations.h"
+#include "train/passes/operations.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include "slimexx/dist/thread_ranks.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/train/optimizer.h"
-#include "train/two_groups.h"
+#include "train/grids/two_groups.h"
 
 namespace slimexx::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/passes.h"
+#include "train/passes/passes.h"
 
 #include <gtest/gtest.h>
 

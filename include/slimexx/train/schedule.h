@@ -1,5 +1,5 @@
 // The schedule of a pipeline's steps: its sizes, and how long a step takes in the order in which
-// its ranks work (src/train/operations.h).
+// its ranks work (src/train/passes/operations.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>

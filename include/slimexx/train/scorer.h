@@ -17,7 +17,7 @@ struct TokenScores {
   std::vector<float> log_probs, entropies;  // [response_length]
 };
 
-struct StageChunk;  // src/train/executor.h
+struct StageChunk;  // src/train/passes/executor.h
 
 class Scorer {
  public:

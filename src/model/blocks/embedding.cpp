@@ -1,7 +1,7 @@
 #include "slimexx/model/blocks/embedding.h"
 
-#include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "model/weights/parameter_list.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/embedding.h"
 

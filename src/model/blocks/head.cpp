@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "model/weights/parameter_list.h"
 #include "slimexx/base/error.h"
 #include "slimexx/model/blocks/head.h"
 #include "slimexx/ops/device_limits.h"

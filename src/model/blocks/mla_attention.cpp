@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "model/context_attention.h"
-#include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "model/weights/parameter_list.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/device_limits.h"

@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "model/weights/parameter_list.h"
 #include "slimexx/base/check.h"
 #include "slimexx/base/divisors.h"
 #include "slimexx/base/error.h"

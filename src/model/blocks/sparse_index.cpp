@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/parameter_list.h"
 #include "model/row_parallel.h"
+#include "model/weights/parameter_list.h"
 #include "slimexx/base/error.h"
 #include "slimexx/ops/device_limits.h"
 #include "slimexx/ops/elementwise.h"

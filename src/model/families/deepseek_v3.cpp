@@ -1,5 +1,5 @@
 // DeepSeek-V3 and R1, Moonlight: latent attention, experts limited to groups.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

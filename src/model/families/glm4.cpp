@@ -1,6 +1,6 @@
 // GLM-4-0414 and GLM-Z1: norms before and after attention and MLP, interleaved rotary on a part of
 // the head, gate and up fused on disk.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 #include "slimexx/ops/rotary.h"
 
 namespace slimexx::model {

@@ -1,6 +1,6 @@
 // GLM-4.5, 4.6 and 4.7: grouped-query attention with half-split rotary on a part of the head, dense
 // layers first, then experts with one shared by all tokens.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

@@ -1,5 +1,5 @@
 // GLM-4.7-Flash: latent attention, and the experts of GLM-4.5.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

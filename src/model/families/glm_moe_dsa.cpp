@@ -2,7 +2,7 @@
 // GLM-4.5.
 #include <fmt/format.h>
 
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

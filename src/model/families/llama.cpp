@@ -1,5 +1,5 @@
 // Llama 2 and 3: pre-norm, half-split rotary, optional biases, llama3 rope scaling.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

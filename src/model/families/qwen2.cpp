@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5: Llama with biases on queries, keys and values.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

@@ -1,5 +1,5 @@
 // Qwen3 dense: Llama with RMSNorm on every query and key head.
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

@@ -1,7 +1,7 @@
 // Qwen3 mixture of experts: the attention of Qwen3, softmax routing, no shared expert.
 #include <algorithm>
 
-#include "../config_reader.h"
+#include "model/config/config_reader.h"
 
 namespace slimexx::model {
 

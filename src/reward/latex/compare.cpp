@@ -5,8 +5,8 @@
 
 #include "reward/latex/exact.h"
 #include "reward/latex/forms.h"
-#include "reward/latex/region.h"
-#include "reward/latex/words.h"
+#include "reward/latex/reading/region.h"
+#include "reward/latex/reading/words.h"
 
 namespace slimexx::reward::latex {
 namespace {

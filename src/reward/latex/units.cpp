@@ -3,7 +3,7 @@
 #include <charconv>
 #include <map>
 
-#include "reward/latex/words.h"
+#include "reward/latex/reading/words.h"
 #include "slimexx/base/strings.h"
 
 namespace slimexx::reward::latex {

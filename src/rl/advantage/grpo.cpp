@@ -1,6 +1,6 @@
 // Group-relative advantages: (R - mean) / (std + 1e-6) with the unbiased deviation, the same for
 // every token.
-#include "../estimators.h"
+#include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {
 

@@ -1,7 +1,7 @@
 // REINFORCE++: rewards per token are minus the KL penalty, plus the sample's reward on its last
 // unmasked token; the advantage of a token is the discounted sum of what follows, A_t = sum_k
 // gamma^(k-t) r_k.
-#include "../estimators.h"
+#include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {
 

@@ -1,5 +1,5 @@
 // REINFORCE++ with the group's mean as baseline: A_t = (R - mean) - kl_coef K_t.
-#include "../estimators.h"
+#include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {
 

@@ -1,6 +1,6 @@
 // Leave-one-out: A_i = R_i - mean of the group's other rewards, where R_i has the sample's summed
 // KL penalty taken off. A group of one has no others: its advantage is 0.
-#include "../estimators.h"
+#include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {
 

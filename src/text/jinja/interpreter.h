@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "slimexx/text/chat_template.h"
-#include "text/jinja/ast.h"
 #include "text/jinja/builtins.h"
+#include "text/jinja/syntax/ast.h"
 
 namespace slimexx::text::jinja {
 

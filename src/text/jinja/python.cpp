@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "slimexx/base/strings.h"
-#include "text/jinja/ast.h"
+#include "text/jinja/syntax/ast.h"
 
 namespace slimexx::text::jinja {
 

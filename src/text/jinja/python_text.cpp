@@ -7,8 +7,8 @@
 #include <string>
 
 #include "slimexx/base/strings.h"
-#include "text/jinja/ast.h"
 #include "text/jinja/python.h"
+#include "text/jinja/syntax/ast.h"
 #include "text/jinja/unicode.h"
 
 namespace slimexx::text::jinja {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "text/jinja/ast.h"
 #include "text/jinja/builtins.h"
+#include "text/jinja/syntax/ast.h"
 
 namespace slimexx::text::jinja {
 namespace {

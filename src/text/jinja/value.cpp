@@ -4,8 +4,8 @@
 #include <cmath>
 #include <functional>
 
-#include "text/jinja/ast.h"
 #include "text/jinja/python.h"
+#include "text/jinja/syntax/ast.h"
 
 namespace slimexx::text::jinja {
 namespace {

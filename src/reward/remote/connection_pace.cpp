@@ -1,0 +1,40 @@
+#include "reward/remote/connection_pace.h"
+
+#include <algorithm>
+
+namespace slimexx::reward {
+namespace {
+
+// Ones that race for the last places of a queue may look taken and not be.
+constexpr int64_t kMostOpening = 4;
+constexpr double kLeastPatience_s = 0.02;
+constexpr double kPatienceFactor = 8;  // of the longest time that a connection took
+
+}  // namespace
+
+ConnectionPace::ConnectionPace(int64_t most, double stall_s)
+    : most_(most), limit_(most), stall_s_(stall_s), patience_s_(stall_s) {}
+
+bool ConnectionPace::has_room(int64_t open, int64_t opening) const {
+  return open < limit_ && opening < kMostOpening;
+}
+
+void ConnectionPace::note_taken(double seconds) {
+  if (seconds >= stall_s_) return;  // TCP's second try
+  longest_s_ = std::max(longest_s_, seconds);
+  patience_s_ = std::min(stall_s_, std::max(kLeastPatience_s, kPatienceFactor * longest_s_));
+}
+
+// The limit grows by one each time that as many answers as the limit have come.
+void ConnectionPace::note_answer() {
+  if (++num_answers_ < limit_) return;
+  num_answers_ = 0;
+  limit_ = std::min(limit_ + 1, most_);
+}
+
+void ConnectionPace::note_stall(int64_t open) {
+  limit_ = std::max<int64_t>(1, open);
+  num_answers_ = 0;
+}
+
+}  // namespace slimexx::reward

@@ -1,0 +1,127 @@
+// Which weights `slimexx eval` evaluates, and where its samples go.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "rl/checkpoint/resume_check.h"
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/config/config.h"
+#include "slimexx/io/checkpoint.h"
+#include "slimexx/rl/standalone_evaluation.h"
+
+namespace slimexx::rl {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kLoadKey = "model.load";
+
+// Where the run of a run folder keeps its checkpoints; empty: there is no run.
+std::string find_root_of_run(const std::string& run_dir) {
+  const std::string beside = join_path(run_dir, "checkpoints");
+  const std::string settings = join_path(run_dir, "config.resolved.yaml");
+  if (path_exists(beside) || !path_exists(settings)) return path_exists(beside) ? beside : "";
+  config::Config config = config::Config::parse(read_text_file(settings), settings, {});
+  std::string save;
+  config.binder().begin_section("checkpoint", "");
+  config.binder().field("save", save, {});
+  config.binder().end_section();
+  return save;
+}
+
+std::string require_step(const std::string& root, int64_t step) {
+  const std::string folder = io::step_directory(root, step);
+  if (!path_exists(folder) || io::find_latest(folder).empty())
+    throw Error(ErrorCode::kUsage, fmt::format("there is no complete checkpoint of step {}", step),
+                "name a step that is there by model.ckpt_step", root);
+  return folder;
+}
+
+std::string find_evaluated_checkpoint(const ModelOptions& model) {
+  const std::string& load = model.load;
+  if (!path_exists(load))
+    throw Error(ErrorCode::kUsage, fmt::format("{} names no folder that is there", kLoadKey),
+                "name a run folder, its folder of checkpoints, or one checkpoint; model.load=null "
+                "evaluates model.hf_checkpoint",
+                load);
+  std::string root = load, found = io::find_latest(load);
+  if (found.empty()) {
+    root = find_root_of_run(load);
+    if (!root.empty() && path_exists(root)) found = io::find_latest(root);
+  }
+  if (found.empty()) {
+    const bool is_hf = path_exists(join_path(load, "config.json"));
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the folder of {} holds no complete checkpoint", kLoadKey),
+                is_hf ? "it is a Hugging Face folder: name it by model.hf_checkpoint"
+                      : "name a run that has saved, its folder of checkpoints, or one checkpoint; "
+                        "model.load=null evaluates model.hf_checkpoint",
+                load);
+  }
+  return model.ckpt_step ? require_step(root, *model.ckpt_step) : found;
+}
+
+}  // namespace
+
+EvaluatedWeights find_evaluated_weights(const RunConfig& config) {
+  const ModelOptions& model = config.model;
+  if (model.load.empty())
+    return {.folder = model.hf_checkpoint, .are_random = config.debug.random_weights};
+  EvaluatedWeights weights{.folder = {}, .checkpoint = find_evaluated_checkpoint(model)};
+  if (!model.hf_checkpoint.empty()) check_same_model(weights.checkpoint, model.hf_checkpoint);
+  // A checkpoint has the model's files beside its shards.
+  const bool has_files = path_exists(join_path(weights.checkpoint, "config.json"));
+  weights.folder = has_files ? weights.checkpoint : model.hf_checkpoint;
+  if (weights.folder.empty())
+    throw Error(ErrorCode::kUsage, "the checkpoint has no config.json",
+                "name the model's folder by model.hf_checkpoint", weights.checkpoint);
+  return weights;
+}
+
+std::string describe_weights(const EvaluatedWeights& weights) {
+  if (weights.are_random)
+    return fmt::format("evaluates random weights of the shapes of {}", weights.folder);
+  if (weights.checkpoint.empty())
+    return fmt::format("evaluates {}, a Hugging Face folder", weights.folder);
+  const Json state = io::Checkpoint::open(weights.checkpoint).state();
+  if (!state.is_object() || !state.contains("next_rollout"))
+    return fmt::format("evaluates {}, weights of no run", weights.checkpoint);
+  const std::string where = join_path(weights.checkpoint, "manifest.json");
+  return fmt::format("evaluates {}, after {} rollouts and {} optimizer steps", weights.checkpoint,
+                     io::read_counter(state, "next_rollout", where),
+                     io::read_counter(state, "optimizer_steps", where));
+}
+
+void check_samples_folder(const std::string& asked) {
+  std::error_code error;
+  if (!asked.empty() && path_exists(asked) && !fs::is_empty(asked, error))
+    throw Error(ErrorCode::kUsage, "the folder for the samples is not empty",
+                "name a new folder by --samples", asked);
+}
+
+std::string choose_samples_folder(const RunConfig& config, const std::string& asked) {
+  if (!asked.empty()) {
+    check_samples_folder(asked);
+    make_directories(asked);
+    return asked;
+  }
+  if (config.observe.run_dir.empty()) return "";
+  const std::string own = join_path(config.observe.run_dir, "samples");
+  const bool holds_run = path_exists(own) ||
+                         path_exists(join_path(config.observe.run_dir, "metrics.jsonl")) ||
+                         path_exists(join_path(config.observe.run_dir, "status.json"));
+  if (!holds_run) return own;
+  const std::string parent = join_path(config.observe.run_dir, "evaluations");
+  make_directories(parent);
+  for (int number = 1;; ++number) {  // the first that nobody has made
+    const std::string folder = join_path(parent, fmt::format("{:03}", number));
+    std::error_code error;
+    if (fs::create_directory(folder, error)) return folder;
+    if (error)
+      throw Error(ErrorCode::kEnvironment, "cannot make a folder: " + error.message(),
+                  "name another by --samples", folder);
+  }
+}
+
+}  // namespace slimexx::rl

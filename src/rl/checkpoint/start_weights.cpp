@@ -1,0 +1,36 @@
+#include "rl/checkpoint/start_weights.h"
+
+namespace slimexx::rl {
+namespace {
+
+bool is_random(const Session& session) { return session.config.debug.random_weights; }
+
+// One for all models: those of the same shapes start alike.
+uint64_t seed_of(const Session& session) { return static_cast<uint64_t>(session.config.data.seed); }
+
+}  // namespace
+
+LoadedModel describe_start(const Session& session, const std::string& folder) {
+  return describe_model(folder, &session.model_ranks, !is_random(session));
+}
+
+LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
+                       const train::TrainOptions* training) {
+  const tensor::Device device = session.request.device;
+  if (is_random(session))
+    return make_random_model(folder, device, with_gradients, seed_of(session), &session.model_ranks,
+                             training);
+  return load_model(folder, device, with_gradients, session.is_root(), &session.model_ranks,
+                    training);
+}
+
+std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
+                                                          const LoadedModel& described,
+                                                          tensor::Tensor memory) {
+  if (!is_random(session)) return load_weights(described, memory, &session.model_ranks);
+  auto store = std::make_unique<model::ParameterStore>(described.held_parameters(), memory);
+  model::init_random_weights(*store, described.spec, seed_of(session), /*spread_tokens=*/true);
+  return store;
+}
+
+}  // namespace slimexx::rl

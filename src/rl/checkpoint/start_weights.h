@@ -1,0 +1,23 @@
+// The weights that a run starts from: those of a model's folder, or, where debug.random_weights
+// says so, random ones of the shapes that its config.json names. Policy and reference get theirs
+// here. All are collective over the session's model ranks.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "rl/generation/session.h"
+#include "slimexx/rl/loaded_model.h"
+
+namespace slimexx::rl {
+
+// As describe_model: without weights.
+LoadedModel describe_start(const Session& session, const std::string& folder);
+// With weights. `training` as of load_model.
+LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
+                       const train::TrainOptions* training = nullptr);
+// The weights of a described model, in `memory`: see ParameterStore.
+std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
+                                                          const LoadedModel& described,
+                                                          tensor::Tensor memory);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,85 @@
+#include "rl/checkpoint/stop_signal.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <mutex>
+#include <string>
+
+namespace slimexx::rl {
+namespace {
+
+std::atomic<int> requested = 0, ended_by_launcher = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler sets it");
+pid_t launcher = 0;  // set before the handler is
+
+// Open MPI's process that started this one, maybe through a shell; 0 if there is none. Its mpirun
+// becomes orterun until version 4 and prterun from 5 on; orted and prted are those of other hosts.
+pid_t find_launcher() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return 0;
+  for (pid_t pid = ::getppid(); pid > 1;) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));  // pid (name) state parent ...
+    const std::string stat((std::istreambuf_iterator<char>(file)), {});
+    const size_t begin = stat.find('('), end = stat.rfind(')');
+    if (begin == std::string::npos || end == std::string::npos || end + 4 > stat.size()) return 0;
+    const std::string name = stat.substr(begin + 1, end - begin - 1);
+    for (const char* known : {"mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun",
+                              "orted", "prterun", "prte", "prted"}) {
+      if (name == known) return pid;
+    }
+    pid = std::atoi(stat.c_str() + end + 4);
+  }
+  return 0;
+}
+
+void on_signal(int signal, siginfo_t* info, void*) {
+  if (signal == SIGINT && requested != 0) ::_exit(130);
+  if (signal == SIGXCPU && requested != 0) return;  // comes every second
+  requested = 1;
+  // The launcher ends every rank this way when one failed, and gives them a second if not told to
+  // give more: no promise then.
+  const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
+  if (is_ended) ended_by_launcher = 1;
+  const char* text =
+      is_ended
+          ? "\nended by mpirun, as a rank failed or mpirun was stopped; if it waits, the state "
+            "will be saved\n"
+          : "\nstopping: generation is cut off, an update is finished; the state will be saved "
+            "(Ctrl-C again to stop now)\n";
+  // A failed write of the notice changes nothing.
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+void install() {
+  launcher = find_launcher();
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  // What launchers announce an end by: USR2 is submitit's and LSF's word, XCPU that of a limit on
+  // CPU time, PWR that of a host or container that goes down.
+  for (int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR, SIGINT})
+    sigaction(signal, &action, nullptr);
+  // A closed terminal; under nohup it changes nothing.
+  struct sigaction before {};
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+}
+
+}  // namespace
+
+void install_stop_signals() {
+  static std::once_flag once;  // of ranks that are threads
+  std::call_once(once, install);
+}
+
+bool stop_was_requested() { return requested != 0; }
+bool launcher_ends_ranks() { return ended_by_launcher != 0; }
+
+}  // namespace slimexx::rl

@@ -1,0 +1,46 @@
+#include "rl/config/run_config_later.h"
+
+#include <cstdint>
+#include <string>
+
+namespace slimexx::rl {
+namespace {
+
+using config::Binder;
+
+constexpr const char* kStages = "pipeline stages of an engine";
+constexpr const char* kExchange = "other exchanges of tokens between experts";
+constexpr const char* kPartial = "partial rollouts";
+
+void bind_later_engine(Binder& b) {
+  b.later<int64_t>(
+      "pp_size", 1,
+      {.doc = "Pipeline stages of an engine.", .min = 1, .max = 1 << 20, .later = kStages});
+  b.later<std::string>("moe_a2a_backend", "none",
+                       {.doc = "How an engine exchanges tokens between experts.",
+                        .choices = {"none", "deepep", "mooncake"},
+                        .later = kExchange});
+  b.later<std::string>("deepep_mode", "auto",
+                       {.doc = "Kernels of that exchange.",
+                        .choices = {"auto", "normal", "low_latency"},
+                        .later = kExchange,
+                        .is_detail = true});
+  b.later<std::string>("kv_cache_dtype", "auto",
+                       {.doc = "Data type of cached keys and values; auto: the model's.",
+                        .choices = {"auto", "fp8_e4m3", "fp8_e5m2"},
+                        .later = "an FP8 cache of keys and values"});
+}
+
+}  // namespace
+
+void bind_later_rollout(Binder& b) {
+  bind_later_engine(b);
+  b.later("partial_rollout", false,
+          {.doc = "Continue unfinished responses in the next rollout.", .later = kPartial});
+  b.later("mask_offpolicy_in_partial_rollout", false,
+          {.doc = "Do not train on their tokens of earlier rollouts.",
+           .later = kPartial,
+           .is_detail = true});
+}
+
+}  // namespace slimexx::rl

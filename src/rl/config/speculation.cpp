@@ -1,0 +1,104 @@
+#include "rl/config/speculation.h"
+
+#include <fmt/format.h>
+
+#include "slimexx/base/error.h"
+
+namespace slimexx::rl {
+namespace {
+
+constexpr int64_t kDefaultDrafts = 3;
+constexpr int64_t kMostDrafts = 63;
+
+// A token that is checked is the last one known or a draft.
+int64_t count_drafts(const RolloutOptions& o) {
+  if (o.speculative_num_steps) return *o.speculative_num_steps;
+  return o.speculative_num_draft_tokens.value_or(kDefaultDrafts + 1) - 1;
+}
+
+}  // namespace
+
+bool asks_mtp(const RolloutOptions& o) {
+  return o.speculative_algorithm == "EAGLE" || o.speculative_algorithm == "NEXTN";
+}
+
+bool speculates(const RolloutOptions& o) { return o.speculative_algorithm != "none"; }
+
+void bind_speculation(config::Binder& b, RolloutOptions& o) {
+  b.field("speculative_algorithm", o.speculative_algorithm,
+          {.doc = "Speculative decoding: tokens are guessed and checked in rows that a batch has "
+                  "free, which changes no token. EAGLE (or NEXTN): by the checkpoint's first "
+                  "multi-token prediction layer. NGRAM: by what followed the last tokens "
+                  "elsewhere in the sample or its group.",
+           .choices = {"none", "EAGLE", "NEXTN", "NGRAM"},
+           .slime = "sglang-speculative-algorithm",
+           .when = "an engine runs",
+           .may_idle = true});
+  b.field("speculative_num_steps", o.speculative_num_steps,
+          {.unit = "tokens",
+           .doc = "Tokens that the layer guesses one behind another. Default: 3, or one less than "
+                  "speculative_num_draft_tokens.",
+           .min = 1,
+           .max = kMostDrafts,
+           .slime = "sglang-speculative-num-steps",
+           .when = "EAGLE, NEXTN"});
+  b.field("speculative_eagle_topk", o.speculative_eagle_topk,
+          {.doc = "Guesses at each place; 1 is all there is.",
+           .min = 1,
+           .max = kMostDrafts,
+           .slime = "sglang-speculative-eagle-topk",
+           .when = "EAGLE, NEXTN"});
+  b.field("speculative_num_draft_tokens", o.speculative_num_draft_tokens,
+          {.unit = "tokens",
+           .doc = "Tokens of a sample that a step computes at most: its last one, and guesses. "
+                  "Default: 4, or one more than speculative_num_steps.",
+           .min = 2,
+           .max = kMostDrafts + 1,
+           .slime = "sglang-speculative-num-draft-tokens",
+           .when = "speculative_algorithm"});
+  b.field(
+      "speculative_gate", o.speculative_gate,
+      {.doc = "Guess fewer tokens, or none, where too few guesses are right to pay for what the "
+              "rows that check them read.",
+       .slime = "-",
+       .when = "speculative_algorithm",
+       .may_idle = true});
+}
+
+void check_speculation(
+    const RolloutOptions& o,
+    const std::function<void(const char*, const std::string&, const std::string&)>& fault) {
+  constexpr const char* kTopK = "rollout.speculative_eagle_topk";
+  constexpr const char* kTokens = "rollout.speculative_num_draft_tokens";
+  if (!asks_mtp(o)) return;
+  if (const int64_t topk = o.speculative_eagle_topk.value_or(1); topk != 1)
+    fault(kTopK, fmt::format("is {}, and guesses form a chain, not a tree", topk), "set it to 1");
+  if (o.speculative_num_steps && o.speculative_num_draft_tokens &&
+      *o.speculative_num_draft_tokens != *o.speculative_num_steps + 1)
+    fault(kTokens,
+          fmt::format("is {}, and a chain of speculative_num_steps {} has {} tokens with the one "
+                      "that it stands behind",
+                      *o.speculative_num_draft_tokens, *o.speculative_num_steps,
+                      *o.speculative_num_steps + 1),
+          "leave one of the two out");
+}
+
+void check_speculation(const RolloutOptions& o, const model::ModelSpec& spec,
+                       const std::string& directory) {
+  if (!asks_mtp(o) || !spec.mtp.empty()) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("rollout.speculative_algorithm is {}, and {} has no multi-token "
+                          "prediction layer that could guess",
+                          o.speculative_algorithm, directory),
+              "use NGRAM, leave it out, or take the original checkpoint: what Hugging Face's "
+              "libraries export lacks the layer",
+              "rollout.speculative_algorithm");
+}
+
+void set_speculation(const RolloutOptions& o, rollout::EngineOptions& engine) {
+  engine.num_draft_tokens = speculates(o) ? count_drafts(o) : 0;
+  engine.drafts_by_mtp = asks_mtp(o);
+  engine.gates_drafts = o.speculative_gate;
+}
+
+}  // namespace slimexx::rl

@@ -1,0 +1,48 @@
+// Where the samples of a training run come from: generated from prompts, read from a dump, or
+// supervised examples. The loop does not know which.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rl/generation/dynamic_sampling.h"
+#include "slimexx/base/json.h"
+#include "slimexx/data/sft.h"
+#include "slimexx/rl/generation.h"
+#include "slimexx/rl/run_config.h"
+
+namespace slimexx::rl {
+
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  // The samples of rollout `rollout`, the same on every rank. Those of prompts and of examples
+  // number their groups over the whole run: by the rows drawn before. Throws Error(kInterrupted),
+  // on all ranks, if a signal to stop came while they were generated. Collective.
+  virtual DrawnSamples next(int64_t rollout, int64_t weight_version) = 0;
+  virtual Json state() const = 0;  // for checkpoints
+  virtual void restore(const Json& state) = 0;
+  // Rollouts of the whole run that the configuration and the rows that are left foresee, where
+  // `num_done` are done.
+  virtual int64_t num_rollouts(int64_t num_done) const = 0;
+  // Tokens of the longest sample that can come; nothing where that is not known.
+  virtual std::optional<int64_t> longest_sequence() const { return std::nullopt; }
+  virtual bool is_generated() const = 0;  // by this program's engine: exactness can be demanded
+};
+
+std::unique_ptr<SampleSource> make_generated_source(const RunConfig& config,
+                                                    std::shared_ptr<const data::PromptSet> prompts,
+                                                    Generator& generator, reward::Grader& grader,
+                                                    const std::vector<int32_t>& stop_token_ids);
+std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
+// Error(kInput) names the row that has nothing to learn, or more tokens than the model's positions.
+std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set,
+                                              int64_t max_positions);
+
+data::PromptOptions prompt_options(const RunConfig& config);
+// Of a rank's Engine; attention groups share what the options allow an engine in one batch.
+rollout::EngineOptions engine_options(const RolloutOptions& options, int64_t longest_sequence);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,400 @@
+#include "rl/plan/plan_stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "rl/plan/memory_plan.h"
+#include "rl/plan/plan_links.h"
+#include "rl/training/roles.h"
+#include "rl/training/training_run.h"
+#include "slimexx/dist/planning.h"
+#include "slimexx/rollout/engine.h"
+#include "slimexx/tensor/planning.h"
+
+namespace slimexx::rl {
+namespace {
+
+using dist::GridAxis;
+
+// What a rank of the grid holds of the parameters `whole`.
+std::vector<model::ParameterInfo> shard_of(const std::vector<model::ParameterInfo>& whole,
+                                           const dist::GridShape& grid, int rank) {
+  std::vector<model::ParameterInfo> infos;
+  for (const auto& info : whole)
+    infos.push_back(model::narrow(info, grid.sizes(), grid.position(rank)));
+  return infos;
+}
+
+std::vector<model::ParameterInfo> held_parameters(const model::ModelSpec& spec,
+                                                  const ModelRanks& ranks) {
+  const auto stages = model::list_stages(spec, ranks.split);
+  const auto own = static_cast<size_t>(ranks.grid.position(ranks.rank).pp);
+  return shard_of(model::list_parameters(spec, stages[own]), ranks.grid, ranks.rank);
+}
+
+// Of mean length, with every field there is.
+std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, int cp) {
+  int64_t length = std::max<int64_t>(lengths.mean(), 2);
+  if (cp > 1) length = (length + 2 * cp - 1) / (2 * cp) * (2 * cp);
+  const int64_t response = std::clamp<int64_t>(lengths.mean_response, 1, length - 1);
+  const auto n = static_cast<size_t>(response);
+  return {static_cast<size_t>(count),
+          Sample{.tokens = std::vector<int32_t>(static_cast<size_t>(length)),
+                 .response_length = response,
+                 .loss_mask = std::vector<uint8_t>(n, 1),
+                 .advantages = std::vector<float>(n),
+                 .old_log_probs = std::vector<float>(n),
+                 .ref_log_probs = std::vector<float>(n),
+                 .rollout_log_probs = std::vector<float>(n)}};
+}
+
+// Forward operations of a stage for one sequence, MTP layers left out; see model::forward_flops.
+double stage_forward_flops(const model::ModelSpec& spec,
+                           const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
+  double flops = 0;
+  const auto add = [&](const auto& block) { flops += forward_flops(block, num_tokens); };
+  for (const model::StageRange& chunk : chunks) {
+    for (int64_t i = chunk.first_layer; i < chunk.end_layer; ++i) {
+      std::visit(add, spec.layer(i).attention);
+      std::visit(add, spec.layer(i).mlp);
+    }
+    if (chunk.has_head) add(spec.head());
+  }
+  return flops;
+}
+
+// Of a step; as train::Trainer counts them.
+double stage_training_flops(const model::ModelSpec& spec,
+                            const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
+  double flops = 3 * stage_forward_flops(spec, chunks, num_tokens);
+  for (const model::StageRange& chunk : chunks) {
+    if (chunk.has_head) flops += 3 * model::mtp_forward_flops(spec, num_tokens);
+    flops -= model::frozen_weight_flops(spec, chunk, num_tokens);
+  }
+  return flops;
+}
+
+// The rank of a stage that holds most: the first of an engine's EP group may have a copy more.
+int fullest_rank(const StagePlanInputs& in, int stage) {
+  const int num_ranks = in.grid.world_size() / in.grid.sizes().pp;
+  int fullest = stage * num_ranks;
+  if (in.roles.are_apart) return fullest;
+  const dist::GridShape engines(in.roles.num_generators, in.engines.sizes);
+  for (int rank = fullest; rank < (stage + 1) * num_ranks; ++rank)
+    if (engines.position(rank).ep < engines.position(fullest).ep) fullest = rank;
+  return fullest;
+}
+
+class StagePlanner {
+ public:
+  // `stage` empty: a rank that only generates.
+  StagePlanner(const StagePlanInputs& inputs, std::optional<int> stage)
+      : in_(inputs),
+        config_(inputs.request.config),
+        device_(plan_device(inputs.request.gpu)),
+        trains_(stage.has_value()),
+        ranks_{.grid = inputs.grid,
+               .split = pipeline_split(config_.parallel),
+               .rank = stage ? fullest_rank(inputs, *stage) : 0,
+               .host = nullptr,
+               .host_ranks = {},
+               .num_others = inputs.roles.world_size() - inputs.roles.num_trainers},
+        grid_(inputs.grid, ranks_.rank, device_),
+        store_(trains_ ? held_parameters(inputs.spec, ranks_) : NoParameters(), device_, true),
+        engine_grid_(dist::GridShape(inputs.roles.num_generators, inputs.engines.sizes),
+                     inputs.roles.are_apart ? 0 : ranks_.rank, device_),
+        world_(dist::make_planning_group(own_rank(), inputs.roles.world_size(), device_)) {
+    out_.num_ranks =
+        trains_ ? inputs.grid.world_size() / inputs.grid.sizes().pp : inputs.roles.num_generators;
+    out_.first_rank = trains_ ? *stage * out_.num_ranks : own_rank();
+    if (!trains_) return;
+    decoders_ = make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
+                              inputs.engines.leaves);
+    out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(*stage)];
+    for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
+  }
+
+  // In the order of a run, which its table of memory shows.
+  PlannedStage plan() {
+    if (trains_) make_trainer();
+    make_engine_model();
+    const MemoryBudget budget = plan_needs();
+    out_.activations = budget.activations;
+    if (trains_) {
+      out_.logits_bytes = trainer_->max_logits_bytes();
+      out_.snapshot_bytes =
+          snapshot_bytes(trainer_->optimizer(), config_.rl.ref_update_interval.has_value());
+    }
+    if (device_.is_cpu())
+      make_engine({});
+    else
+      divide_memory(budget);
+    if (out_.missing_bytes == 0 && own_store_) {
+      make_hand_over();
+      check_hand_over();
+    }
+    out_.memory = tensor::list_allocations(device_);
+    if (trains_) plan_microbatch();
+    return std::move(out_);
+  }
+
+ private:
+  using NoParameters = std::vector<model::ParameterInfo>;
+
+  int own_rank() const { return trains_ ? ranks_.rank : in_.roles.first_generator(); }
+
+  void make_trainer() {
+    if (in_.reference != nullptr) make_reference();
+    trainer_ = std::make_unique<train::Trainer>(
+        borrow(decoders_), store_, grid_.host(), grid_.groups(), config_.train, config_.optimizer,
+        static_cast<float>(config_.training_temperature()), device_);
+    // The optimizer has planned its sums; its gathers follow the update.
+    const double scattered = sum_bytes();
+    trainer_->optimizer().publish_master();
+    const auto axis = GridAxis::kDpCp;
+    add_link("gradients, reduce-scatter", axis, scattered);
+    add_link("weights, all-gather", axis, sum_bytes() - scattered);
+    grid_.clear_sent_bytes();
+    for (const train::OwnedGroup& group : trainer_->optimizer().groups())
+      if (group.is_trained()) out_.owned_elements += count_elements(group.pieces);
+    out_.host_bytes = trainer_->optimizer().host_bytes();
+  }
+
+  void make_reference() {
+    reference_infos_ = held_parameters(*in_.reference, ranks_);
+    reference_decoders_ = make_decoders(
+        *in_.reference, ranks_, device_,
+        std::min(in_.reference->max_positions, decoders_[0]->max_positions()), in_.engines.leaves);
+    is_transient_ = is_transient_reference(config_, reference_infos_, store_, device_);
+    if (is_transient_)
+      out_.reference_bytes = model::ParameterStore::weight_bytes(reference_infos_, device_);
+    else
+      reference_store_ = std::make_unique<model::ParameterStore>(reference_infos_, device_, false);
+  }
+
+  // The trainer's where a rank trains what its engine holds, else its own.
+  void make_engine_model() {
+    if (!wants_engine(config_)) return;
+    const model::ParameterStore* store = &store_;
+    if (in_.roles.are_apart && trains_) {
+      own_store_ = std::make_unique<model::ParameterStore>(NoParameters(), device_, false);
+      return;
+    }
+    if (trains_) engine_decoder_ = decoders_[0].get();
+    if (!trains_ || !holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
+      own_store_ = std::make_unique<model::ParameterStore>(
+          shard_of(model::list_parameters(in_.engine_spec), engine_grid_.shape(),
+                   own_rank() - in_.roles.first_generator()),
+          device_, false);
+      own_decoder_ = std::make_unique<model::Decoder>(
+          in_.engine_spec, device_, in_.lengths.max_positions, model::whole_model(in_.spec),
+          in_.engines.sizes, in_.engines.leaves);
+      store = own_store_.get();
+      engine_decoder_ = own_decoder_.get();
+      out_.engine_bytes = model::ParameterStore::weight_bytes(store->infos(), device_);
+    }
+    engine_weights_ = model::bind_weights(*store, in_.engine_spec);
+    count_decode_bytes(*store);
+  }
+
+  // Of a multi-token prediction layer that guesses nothing.
+  bool is_idle(const model::ParameterInfo& info) const {
+    for (int64_t i = options().drafts_by_mtp ? 1 : 0; i < std::ssize(in_.spec.mtp); ++i)
+      if (info.name.starts_with(fmt::format("layers.{}.", in_.spec.num_layers() + i))) return true;
+    return false;
+  }
+
+  // Weights that a decode step reads.
+  void count_decode_bytes(const model::ParameterStore& store) {
+    for (const auto& info : store.infos()) {
+      if (info.name == "embedding.weight" && !in_.spec.tied_embeddings) continue;
+      if (is_idle(info)) continue;
+      const auto bytes = static_cast<double>(
+          info.num_elements() *
+          tensor::dtype_bytes(info.dtype.value_or(tensor::compute_dtype(device_))));
+      const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
+      (is_expert ? out_.decode_expert_bytes : out_.decode_dense_bytes) += bytes;
+    }
+  }
+
+  const dist::Groups& engine_groups() const {
+    return in_.engines.num_ranks > 1 ? engine_grid_.groups() : dist::groups_of_one();
+  }
+
+  rollout::EngineOptions options() const {
+    return engine_options(config_.rollout, in_.longest_generated);
+  }
+
+  void make_engine(const tensor::Tensor& cache_memory) {
+    if (engine_decoder_ == nullptr) return;
+    engine_ = std::make_unique<rollout::Engine>(
+        *engine_decoder_, engine_weights_, device_, options(), rollout::TokenBytes{},
+        in_.num_sampled_tokens, cache_memory, engine_groups());
+  }
+
+  // What moves between ranks is staged.
+  void make_hand_over() {
+    const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
+    const model::Layout engine = spread_served(
+        in_.roles,
+        model::make_layout({model::list_parameters(in_.engine_spec)}, engine_grid_.shape()));
+    hand_over_ = std::make_unique<WeightHandOver>(
+        HeldWeights{trainer, store_}, HeldWeights{engine, *own_store_},
+        model::make_weight_plan(trainer, engine, world_->rank()), *world_, device_);
+  }
+
+  // A run takes its staging behind the pool, beside the share that it may take.
+  void check_hand_over() {
+    const GpuKind& gpu = in_.request.gpu;
+    if (gpu.is_cpu()) return;
+    out_.used_bytes =
+        tensor::allocation_counters(device_).live_bytes + gpu.held_bytes(in_.request.num_ranks);
+    out_.missing_bytes = std::max<int64_t>(out_.used_bytes - gpu.memory_bytes, 0);
+    if (out_.missing_bytes == 0) return;
+    const double fraction =
+        config_.rollout.mem_fraction_static -
+        static_cast<double>(out_.missing_bytes) / static_cast<double>(gpu.memory_bytes);
+    out_.turn = fmt::format(
+        "rollout.mem_fraction_static: {:.2f}, for the hand-over of weights is "
+        "staged beside that share",
+        std::floor(100 * fraction) / 100);
+  }
+
+  MemoryBudget plan_needs() {
+    MemoryBudget budget{.device_bytes = in_.request.gpu.memory_bytes,
+                        .mem_fraction = config_.rollout.mem_fraction_static,
+                        .live = tensor::list_allocations(device_)};
+    budget.used_bytes = in_.request.gpu.held_bytes(in_.request.num_ranks);
+    for (const tensor::NamedBytes& named : budget.live) budget.used_bytes += named.bytes;
+    MemoryNeeds needs{
+        .config = config_, .trainer = trainer_.get(), .longest = in_.lengths.longest_trained};
+    if (engine_decoder_ != nullptr)
+      needs.engine =
+          rollout::plan_engine_memory(*engine_decoder_, engine_weights_, device_, options(),
+                                      in_.num_sampled_tokens, engine_groups());
+    if (!reference_decoders_.empty())
+      needs.plan_scoring = [&](int64_t longest, int64_t num_samples) {
+        const auto plan = [&](const model::ParameterStore& store) {
+          return trainer_->plan_scoring(borrow(reference_decoders_), store, longest, num_samples);
+        };
+        return is_transient_ ? plan({reference_infos_, store_.gradient_memory()})
+                             : plan(*reference_store_);
+      };
+    if (needs.engine) {
+      page_bytes_ = needs.engine->page_bytes;
+      out_.bytes_per_cached_token =
+          static_cast<double>(page_bytes_) / static_cast<double>(config_.rollout.page_size);
+    }
+    return add_needs(std::move(budget), needs);
+  }
+
+  void divide_memory(const MemoryBudget& budget) {
+    out_.limit_bytes = MemoryPlan{.budget = budget}.share_bytes();
+    out_.missing_bytes = missing_bytes(budget);
+    out_.used_bytes = budget.used_bytes + budget.workspace_bytes;
+    if (trains_)
+      out_.training_bytes = budget.used_bytes - out_.engine_bytes + budget.activations.least;
+    if (out_.missing_bytes > 0) {
+      out_.turn = choose_keys(config_, budget, out_.engine_bytes, out_.missing_bytes);
+      out_.needed_pool_bytes = out_.limit_bytes + out_.missing_bytes - out_.used_bytes;
+      out_.used_bytes += out_.needed_pool_bytes;
+      out_.kept = 0;
+      return;
+    }
+    const MemoryPlan plan = plan_memory(budget);
+    out_.pool_bytes = plan.pool_bytes;
+    out_.cache_bytes = plan.cache_bytes;
+    if (page_bytes_ > 0)
+      out_.cache_tokens = plan.cache_bytes / page_bytes_ * config_.rollout.page_size;
+    const double range =
+        static_cast<double>(out_.activations.most) - static_cast<double>(out_.activations.least);
+    if (range > 0)
+      out_.kept = std::clamp(static_cast<double>(plan.pool_bytes - out_.activations.least) / range,
+                             0.0, 1.0);
+    if (config_.train.recompute_granularity == "full") out_.kept = 0;
+    pool_ = tensor::Buffer(device_, plan.pool_bytes,
+                           engine_decoder_ == nullptr ? "activations"
+                           : trains_                  ? "keys and values, activations"
+                                                      : "keys and values");
+    make_engine(pool_.view(tensor::DType::kU8, {pool_.size_bytes()}).rows(0, plan.cache_bytes));
+    out_.used_bytes += plan.pool_bytes;
+  }
+
+  // What a microbatch of the mean lengths sends, and computes.
+  void plan_microbatch() {
+    const int cp = in_.grid.sizes().cp, tp = in_.grid.sizes().tp;
+    const auto samples = mean_samples(in_.lengths, in_.samples_per_microbatch, cp);
+    const double share = static_cast<double>(std::ssize(samples)) / (static_cast<double>(tp) * cp);
+    out_.flops = share * stage_training_flops(in_.spec, out_.chunks, in_.lengths.mean());
+    out_.forward_flops = share * stage_forward_flops(in_.spec, out_.chunks, in_.lengths.mean());
+    const bool keeps_all = out_.kept > 0.5;
+    grid_.clear_sent_bytes();  // of the largest microbatches
+    trainer_->plan_microbatch(
+        samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
+    const auto microbatches = static_cast<double>(in_.microbatches);
+    for (const PlannedExchange& exchange : list_exchanges(in_.grid, count_experts(in_.spec) > 0))
+      add_link(exchange.what, exchange.axis,
+               microbatches * static_cast<double>(grid_.sent_bytes(exchange.axis)));
+  }
+
+  double sum_bytes() const {
+    double bytes = 0;
+    std::vector<GridAxis> seen;
+    for (const GridAxis axis : {GridAxis::kDpCp, GridAxis::kTpDpCp, GridAxis::kEdp}) {
+      const bool is_counted = std::ranges::any_of(
+          seen, [&](GridAxis other) { return in_.grid.are_alike(axis, other); });
+      if (!is_counted) bytes += static_cast<double>(grid_.sent_bytes(axis));
+      seen.push_back(axis);
+    }
+    return bytes;
+  }
+
+  void add_link(const std::string& what, GridAxis axis, double bytes) {
+    if (bytes > 0)
+      out_.links.push_back(make_link(in_.grid, ranks_.rank, in_.request.gpu, what, axis, bytes));
+  }
+
+  const StagePlanInputs& in_;
+  const RunConfig& config_;
+  tensor::Device device_;
+  bool trains_;
+  ModelRanks ranks_;
+  dist::PlanningGrid grid_;
+  model::ParameterStore store_;
+  Decoders decoders_, reference_decoders_;
+  dist::PlanningGrid engine_grid_;
+  std::unique_ptr<dist::Collective> world_;
+  std::vector<model::ParameterInfo> reference_infos_;
+  std::unique_ptr<model::ParameterStore> reference_store_, own_store_;
+  std::unique_ptr<model::Decoder> own_decoder_;
+  bool is_transient_ = false;
+  std::unique_ptr<train::Trainer> trainer_;
+  const model::Decoder* engine_decoder_ = nullptr;  // null: no engine
+  model::ModelParameters engine_weights_ = {};
+  int64_t page_bytes_ = 0;
+  tensor::Buffer pool_;
+  std::unique_ptr<rollout::Engine> engine_;
+  std::unique_ptr<WeightHandOver> hand_over_;
+  PlannedStage out_;
+};
+
+}  // namespace
+
+tensor::Device plan_device(const GpuKind& gpu) {
+  return gpu.is_cpu() ? tensor::Device{} : tensor::Device{tensor::DeviceType::kCuda, 0};
+}
+
+PlannedStage plan_stage(const StagePlanInputs& inputs, int stage) {
+  const tensor::PlanningScope scope;
+  return StagePlanner(inputs, stage).plan();
+}
+
+PlannedStage plan_generator(const StagePlanInputs& inputs) {
+  const tensor::PlanningScope scope;
+  return StagePlanner(inputs, std::nullopt).plan();
+}
+
+}  // namespace slimexx::rl
