@@ -57,8 +57,13 @@ include '<nlohmann/json.hpp>' | plant include/slimexx/ops/json.h banned
 include '<yaml-cpp/yaml.h>' | plant src/io/yaml.h banned
 printf '#include <vector>\nstd::vector<int64_t> list();\n' | plant src/ops/counts.h include
 lines 251 | plant src/ops/long.h size
-lines 401 | plant src/ops/long.inl length
+lines 601 | plant src/ops/long.inl length
+lines 600 | plant src/ops/long.inl
 lines 400 | plant src/ops/long.inl
+for i in {1..25}; do printf 'int x;\n' >"src/io/file$i.h"; done
+expect "25 files"
+printf 'int x;\n' | plant src/io/one_more.h folder
+rm src/io/file*.h
 lines 201 | plant src/rl/training/loop.cpp list size
 body 79 | plant src/ops/body.inl size
 body 78 | plant src/ops/body.inl

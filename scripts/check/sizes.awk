@@ -1,4 +1,4 @@
-# Sizes: file 400 lines (rule "length"), header 250, function 80 (tests: warning), kernel
+# Sizes: file 600 lines (rule "length"; from 401 on a warning), header 250, function 80 (tests: warning), kernel
 # body 300, src/rl/training/loop.cpp 200. Functions are found by the layout that clang-format gives: a body
 # opens on a line ending in "{" and closes with "}" in the column where its signature began.
 function report(rule, path, line, message) { print rule " " path ":" line ": " message }
@@ -7,7 +7,8 @@ function end_file() {
   if (path ~ /\.h$|\.cuh$/) {
     if (length_of_file > 250) report("size", path, 1, "header of " length_of_file " lines (250 are allowed)")
   } else if (length_of_file > 400) {
-    report("length", path, 1, "file of " length_of_file " lines (400 are allowed)")
+    report(length_of_file > 600 ? "length" : "warn-length", path, 1,
+           "file of " length_of_file " lines (400 are usual, 600 allowed)")
   }
   if (path == "src/rl/training/loop.cpp" && length_of_file > 200)
     report("size", path, 1, "the loop has " length_of_file " lines (200 are allowed)")

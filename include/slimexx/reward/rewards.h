@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "slimexx/base/json.h"
+#include "slimexx/reward/options.h"
 
 namespace slimexx::reward {
 
@@ -37,16 +38,6 @@ struct Grade {
   // The numbers that reward_key may choose from, such as dapo's score, acc.
   std::map<std::string, double> values;
   std::string prediction;  // the answer that was read off the response, if any
-};
-
-struct RewardOptions {
-  std::string rm_type;     // has no default: each grader wants responses of another form
-  std::string reward_key;  // takes values[reward_key] as the reward; empty: the grader's own
-  std::string rm_url;      // of `remote`
-  double rm_timeout_s = 120;
-  int64_t rm_retries = 10;
-  int64_t rm_max_connections = 64;
-  std::string on_failure = "mask";  // what a run does with a failed grade: stop or mask
 };
 
 // Grades a batch: rule graders on the thread pool, `remote` by concurrent HTTP requests. Result i

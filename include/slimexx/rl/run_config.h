@@ -12,7 +12,7 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/stages.h"
 #include "slimexx/reward/rewards.h"
-#include "slimexx/rollout/engine.h"
+#include "slimexx/rollout/options.h"
 #include "slimexx/train/options.h"
 
 namespace slimexx::rl {
@@ -31,7 +31,7 @@ struct DataOptions {
   int64_t seed = 42;
 };
 
-struct RolloutOptions {
+struct RolloutOptions : rollout::EngineKeys {
   std::optional<int64_t> num_rollout;
   std::optional<int64_t> num_epoch;
   int64_t rollout_batch_size = 32, n_samples_per_prompt = 1;
@@ -42,20 +42,6 @@ struct RolloutOptions {
   int64_t rollout_top_k = -1;
   std::vector<std::string> rollout_stop;
   std::vector<int64_t> rollout_stop_token_ids;
-  // The engine.
-  int64_t page_size = 16, max_running_requests = 256, chunked_prefill_size = 2048;
-  int64_t max_total_tokens = 0;
-  bool disable_radix_cache = false;
-  std::optional<double> kv_cache_gib;
-  double mem_fraction_static = rollout::kDefaultMemFraction;
-  // Its ranks: see make_engine_shape.
-  int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1, ep_num_redundant_experts = 0;
-  std::optional<int64_t> moe_dense_tp_size;  // unset: as attention
-  bool enable_dp_attention = false, enable_dp_lm_head = false;
-  std::string speculative_algorithm = "none";  // speculation.h
-  std::optional<int64_t> speculative_num_steps, speculative_eagle_topk,
-      speculative_num_draft_tokens;
-  bool speculative_gate = true;
 };
 
 struct RlOptions {

@@ -1,5 +1,6 @@
-// Every key of the configuration but those of `train` and `optimizer` (src/train/options.cpp).
-#include "rl/advantage/estimators.h"
+// The keys of the configuration that belong to no module below; the others are in the options.cpp
+// of train, rollout and reward, and in rl_options.cpp.
+#include "rl/config/rl_options.h"
 #include "rl/config/run_config_later.h"
 #include "rl/config/speculation.h"
 #include "slimexx/rl/run_config.h"
@@ -12,8 +13,7 @@ using config::Binder;
 // What is computed in 32 bits: float32 tells 1e-6 from zero with all its digits, token counts and
 // ids are int32.
 constexpr double kLeast = 1e-6, kMaxInt32 = 2147483647;
-constexpr double kMaxSize = 1 << 20;  // of a group of ranks
-constexpr double kMaxGib = 1e6, kMaxFactor = 1e6;
+constexpr double kMaxSize = 1 << 20;               // of a group of ranks
 constexpr double kMaxExactInt = 9007199254740991;  // 2^53 - 1, which a double tells from the next
 
 void bind_section(Binder& b, ModelOptions& o) {
@@ -88,125 +88,6 @@ void bind_section(Binder& b, DataOptions& o) {
            .max = kMaxExactInt,
            .slime = "rollout-seed"});
   b.end_section();
-}
-
-void bind_engine(Binder& b, RolloutOptions& o) {
-  b.field("page_size", o.page_size,
-          {.unit = "tokens",
-           .doc = "Tokens of one page of the KV cache.",
-           .min = 1,
-           .max = 4096,
-           .slime = "sglang-page-size",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("max_running_requests", o.max_running_requests,
-          {.unit = "samples",
-           .doc = "Samples that an engine decodes at once; each of dp_size groups an even share.",
-           .min = 1,
-           .max = kMaxInt32,
-           .slime = "sglang-max-running-requests",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field(
-      "chunked_prefill_size", o.chunked_prefill_size,
-      {.unit = "tokens",
-       .doc = "Tokens of one forward of the engine, decode and prefill together; each of dp_size "
-              "groups an even share.",
-       .min = 1,
-       .max = kMaxInt32,
-       .slime = "sglang-chunked-prefill-size",
-       .when = "an engine runs",
-       .may_idle = true});
-  b.field(
-      "max_total_tokens", o.max_total_tokens,
-      {.unit = "tokens",
-       .doc =
-           "Capacity of the KV cache of an engine's attention group; 0: what kv_cache_gib holds.",
-       .min = 0,
-       .max = kMaxInt32,
-       .slime = "sglang-max-total-tokens",
-       .when = "an engine runs",
-       .may_idle = true});
-  b.field("kv_cache_gib", o.kv_cache_gib,
-          {.unit = "GiB",
-           .doc = "Memory of a rank's keys and values. Left out: 1 on the CPU; on a GPU what "
-                  "is left of mem_fraction_static.",
-           .min = 0,
-           .max = kMaxGib,
-           .min_exclusive = true,
-           .slime = "-",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("disable_radix_cache", o.disable_radix_cache,
-          {.doc = "Do not share the keys and values of common prefixes.",
-           .slime = "sglang-disable-radix-cache",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field(
-      "mem_fraction_static", o.mem_fraction_static,
-      {.doc = "Share of a GPU's memory that the program may take: weights, gradients, optimizer, "
-              "and what is left for keys, values and activations, which take turns in it. No "
-              "effect on the CPU.",
-       .min = 0,
-       .max = 1,
-       .min_exclusive = true,
-       .slime = "sglang-mem-fraction-static"});
-}
-
-// The sizes that make_engine_shape checks together.
-void bind_engine_ranks(Binder& b, RolloutOptions& o) {
-  b.field("rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
-          {.unit = "ranks",
-           .doc = "Consecutive ranks of one engine. Divided by dp_size they are attention's tensor "
-                  "parallelism, which is training's, or 1, or any where training's is 1.",
-           .min = 1,
-           .max = kMaxSize,
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("enable_dp_attention", o.enable_dp_attention,
-          {.doc = "Data-parallel attention: an engine's ranks form dp_size groups, each with "
-                  "requests and keys and values of its own.",
-           .slime = "sglang-enable-dp-attention",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("dp_size", o.dp_size,
-          {.doc = "Attention groups of an engine; more than 1 needs enable_dp_attention.",
-           .min = 1,
-           .max = kMaxSize,
-           .slime = "sglang-dp-size",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("ep_size", o.ep_size,
-          {.doc = "Expert parallelism: every so many ranks of an engine hold all the experts. It "
-                  "divides rollout_num_gpus_per_engine; experts need not divide by it.",
-           .min = 1,
-           .max = kMaxSize,
-           .slime = "sglang-ep-size",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("ep_num_redundant_experts", o.ep_num_redundant_experts,
-          {.doc = "Experts that ep_size ranks keep once more, from the first one on; ranks take "
-                  "turns in which copy they use.",
-           .min = 0,
-           .max = kMaxSize,
-           .slime = "sglang-ep-num-redundant-experts",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field(
-      "moe_dense_tp_size", o.moe_dense_tp_size,
-      {.doc = "Tensor parallelism of dense layers and shared experts: attention's, which is the "
-              "default, or 1, where every rank has all of them.",
-       .min = 1,
-       .max = kMaxSize,
-       .slime = "sglang-moe-dense-tp-size",
-       .when = "an engine runs",
-       .may_idle = true});
-  b.field("enable_dp_lm_head", o.enable_dp_lm_head,
-          {.doc = "Embedding and head split over the ranks of one attention group, as they always "
-                  "are; wants enable_dp_attention.",
-           .slime = "sglang-enable-dp-lm-head",
-           .when = "an engine runs",
-           .may_idle = true});
 }
 
 void bind_sampling(Binder& b, RolloutOptions& o) {
@@ -307,222 +188,8 @@ void bind_section(Binder& b, RolloutOptions& o) {
            .when = "an engine runs, or overlong_buffer_len",
            .may_idle = true});
   bind_sampling(b, o);
-  bind_engine(b, o);
-  bind_engine_ranks(b, o);
-  bind_speculation(b, o);
+  rollout::bind(b, o);
   bind_later_rollout(b);
-  b.end_section();
-}
-
-void bind_section(Binder& b, reward::RewardOptions& o) {
-  b.begin_section("reward", "What a response is worth.");
-  std::vector<std::string> names;
-  std::vector<std::pair<std::string, std::string>> refused = {
-      {"remote_rm", "here it is remote"}, {"ifbench", "planned: instruction-following rules"}};
-  for (const auto& info : reward::list_rewards()) {
-    names.push_back(info.name);
-    if (info.instead_of_boxed.empty()) {
-      names.push_back("boxed_" + info.name);
-    } else {
-      refused.push_back(
-          {"boxed_" + info.name, "no response can be right: " + info.instead_of_boxed});
-    }
-  }
-  b.field("rm_type", o.rm_type,
-          {.doc = "The grader; docs/howto/reward.md lists them.",
-           .choices = names,
-           .refused_choices = refused,
-           .when = "responses are graded",
-           .may_idle = true});
-  b.field("reward_key", o.reward_key,
-          {.doc = "Take this value of the grader's as the reward, such as dapo's score.",
-           .when = "responses are graded",
-           .may_idle = true});
-  b.field(
-      "rm_url", o.rm_url,
-      {.doc =
-           "Where `remote` posts prompt, response, label and metadata. Neither logs nor "
-           "config.resolved.yaml show its user, password and query; write ${env:NAME} for what is "
-           "secret, which stays so in that file.",
-       .when = "responses are graded",
-       .may_idle = true,
-       .is_address = true});
-  b.field("rm_timeout_s", o.rm_timeout_s,
-          {.unit = "s",
-           .doc = "Time-out of one request.",
-           .min = 0,
-           .max = 86400,
-           .min_exclusive = true,
-           .slime = "-",
-           .when = "responses are graded",
-           .may_idle = true});
-  b.field("rm_retries", o.rm_retries,
-          {.doc = "Tries of one request, the first included.",
-           .min = 1,
-           .max = kMaxInt32,
-           .slime = "-",
-           .when = "responses are graded",
-           .may_idle = true});
-  b.field("rm_max_connections", o.rm_max_connections,
-          {.doc = "Requests under way at once.",
-           .min = 1,
-           .max = 65536,
-           .slime = "-",
-           .when = "responses are graded",
-           .may_idle = true});
-  b.field("on_failure", o.on_failure,
-          {.doc = "What to do with a sample that the grader has no score for. mask: train without "
-                  "it, and leave it out of its group's statistics; stop: end the run. A rollout of "
-                  "such samples alone, or a service that cannot be reached, ends the run anyway.",
-           .choices = {"mask", "stop"},
-           .slime = "-",
-           .when = "responses are graded",
-           .may_idle = true});
-  b.end_section();
-}
-
-// Which tokens count in the loss, and how much.
-void bind_weights_of_tokens(Binder& b, RlOptions& o) {
-  b.field("per_token_loss", o.per_token_loss,
-          {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",
-           .slime = "calculate-per-token-loss"});
-  b.field("loss_token_divisor", o.loss_token_divisor,
-          {.unit = "tokens",
-           .doc = "Divide the loss of each response by this number, not by its own tokens: "
-                  "Dr.GRPO, with rollout_max_response_len for it (arXiv:2503.20783).",
-           .min = 1,
-           .max = kMaxInt32,
-           .slime = "-"});
-  b.field("overlong_filtering", o.overlong_filtering,
-          {.doc = "Responses that were cut off train nothing. Their rewards still count in the "
-                  "mean of their group, and they in the number of responses.",
-           .slime = "-",
-           .when = "loss_type policy_loss"});
-  b.field("overlong_buffer_len", o.overlong_buffer_len,
-          {.unit = "tokens",
-           .doc = "Responses that end in the last so many tokens before rollout_max_response_len "
-                  "lose some of their reward, evenly up to overlong_penalty_factor at the limit "
-                  "(DAPO, arXiv:2503.14476); 0: none.",
-           .min = 0,
-           .max = kMaxInt32,
-           .slime = "-",
-           .when = "loss_type policy_loss"});
-  b.field("overlong_penalty_factor", o.overlong_penalty_factor,
-          {.doc = "What a response of full length loses under overlong_buffer_len.",
-           .min = 0,
-           .slime = "-",
-           .when = "overlong_buffer_len"});
-  b.field("use_tis", o.use_tis,
-          {.doc = "Truncated importance sampling between rollout and training log-probs.",
-           .when = "loss_type policy_loss"});
-  b.field("tis_mode", o.tis_mode,
-          {.doc = "truncate: clamp the weight; mask: drop tokens outside (IcePop).",
-           .choices = {"truncate", "mask"},
-           .slime = "-",
-           .when = "use_tis"});
-  b.field("tis_clip", o.tis_clip,
-          {.doc = "Upper bound of the weight.", .min = 0, .when = "use_tis"});
-  b.field("tis_clip_low", o.tis_clip_low,
-          {.doc = "Lower bound of the weight.", .min = 0, .when = "use_tis"});
-  b.field("use_opsm", o.use_opsm,
-          {.doc = "Off-policy sequence masking: tokens of negative advantage do not count where "
-                  "their response has become less likely than opsm_delta allows. It has a say "
-                  "from a rollout's second optimizer step on.",
-           .when = "loss_type policy_loss"});
-  b.field("opsm_delta", o.opsm_delta,
-          {.unit = "nats",
-           .doc = "Mean of log p_old - log p over a response's tokens, above which use_opsm masks.",
-           .min = 0,
-           .when = "use_opsm"});
-}
-
-void bind_kl(Binder& b, RlOptions& o) {
-  b.field(
-      "use_kl_loss", o.use_kl_loss,
-      {.doc = "Add the KL to the reference model to the loss.", .when = "loss_type policy_loss"});
-  b.field(
-      "kl_loss_coef", o.kl_loss_coef,
-      {.doc = "Coefficient of the KL loss.", .min = 0, .max = kMaxFactor, .when = "use_kl_loss"});
-  b.field("kl_loss_type", o.kl_loss_type,
-          {.doc = "Estimator of the KL, in the loss and in the reward.",
-           .choices = {"k1", "k2", "k3", "low_var_kl"},
-           .when = "a KL term",
-           .may_idle = true});
-  b.field("log_ref_kl_interval", o.log_ref_kl_interval,
-          {.unit = "rollouts",
-           .doc = "With use_kl_loss and kl_loss_coef 0 the KL to the reference is only logged: at "
-                  "the first rollout and every so many; 0: never. A KL with a coefficient is "
-                  "computed and logged at every rollout.",
-           .min = 0,
-           .max = kMaxInt32,
-           .slime = "-",
-           .when = "use_kl_loss with kl_loss_coef 0",
-           .may_idle = true});
-  b.field(
-      "ref_update_interval", o.ref_update_interval,
-      {.unit = "rollouts",
-       .doc = "The reference becomes the policy after every so many rollouts; left out: it stays "
-              "what it was. It must be of the policy's architecture. Checkpoints hold it.",
-       .min = 1,
-       .max = kMaxInt32,
-       .when = "a reference"});
-  b.field(
-      "use_unbiased_kl", o.use_unbiased_kl,
-      {.doc = "Weight the KL loss by the ratio of policy and old policy.", .when = "use_kl_loss"});
-  b.field("kl_coef", o.kl_coef,
-          {.doc = "KL in the reward (reinforce_plus_plus, its baseline and rloo).",
-           .min = 0,
-           .max = kMaxFactor,
-           .when = "reinforce_plus_plus, its baseline, rloo"});
-}
-
-void bind_section(Binder& b, RlOptions& o) {
-  b.begin_section("rl", "Advantages and the policy loss.");
-  b.field("advantage_estimator", o.advantage_estimator,
-          {.doc = "How rewards become advantages.",
-           .choices = list_estimator_names(),
-           .refused_choices = {{"ppo", "planned: a critic"}},
-           .when = "loss_type policy_loss"});
-  b.field("rewards_normalization", o.rewards_normalization,
-          {.doc = "Subtract the group's mean from rewards (grpo, gspo, cispo, "
-                  "reinforce_plus_plus_baseline); slime's flag turns it off.",
-           .slime = "disable-rewards-normalization",
-           .when = "grpo, gspo, cispo, reinforce_plus_plus_baseline"});
-  b.field(
-      "grpo_std_normalization", o.grpo_std_normalization,
-      {.doc = "Divide by the group's standard deviation (grpo, gspo, cispo); slime's flag turns it "
-              "off.",
-       .slime = "disable-grpo-std-normalization",
-       .when = "grpo, gspo, cispo"});
-  b.field("normalize_advantages", o.normalize_advantages,
-          {.doc = "Whiten advantages over the rollout's response tokens; both reinforce_plus_plus "
-                  "estimators require it.",
-           .when = "loss_type policy_loss"});
-  b.field("gamma", o.gamma,
-          {.doc = "Discount of reinforce_plus_plus.",
-           .min = 0,
-           .max = 1,
-           .when = "reinforce_plus_plus"});
-  b.field("eps_clip", o.eps_clip,
-          {.doc = "The ratio is clipped below 1 - eps_clip.",
-           .min = 0,
-           .when = "loss_type policy_loss"});
-  b.field("eps_clip_high", o.eps_clip_high,
-          {.doc = "The ratio is clipped above 1 + eps_clip_high; default eps_clip.",
-           .min = 0,
-           .when = "loss_type policy_loss"});
-  b.field("eps_clip_c", o.eps_clip_c,
-          {.doc = "Dual clip: bound of the loss at negative advantages; absent: off.",
-           .min = 1,
-           .min_exclusive = true,
-           .when = "all but cispo"});
-  bind_kl(b, o);
-  b.field("entropy_coef", o.entropy_coef,
-          {.doc = "Bonus on the entropy.",
-           .min = -kMaxFactor,
-           .max = kMaxFactor,
-           .when = "loss_type policy_loss"});
-  bind_weights_of_tokens(b, o);
   b.end_section();
 }
 
@@ -790,8 +457,8 @@ void bind(Binder& b, RunConfig& run) {
   bind_section(b, run.model);
   bind_section(b, run.data);
   bind_section(b, run.rollout);
-  bind_section(b, run.reward);
-  bind_section(b, run.rl);
+  reward::bind(b, run.reward);
+  bind(b, run.rl);
   train::bind(b, run.train);
   train::bind(b, run.optimizer);
   bind_section(b, run.parallel);

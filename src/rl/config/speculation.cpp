@@ -8,7 +8,6 @@ namespace slimexx::rl {
 namespace {
 
 constexpr int64_t kDefaultDrafts = 3;
-constexpr int64_t kMostDrafts = 63;
 
 // A token that is checked is the last one known or a draft.
 int64_t count_drafts(const RolloutOptions& o) {
@@ -23,47 +22,6 @@ bool asks_mtp(const RolloutOptions& o) {
 }
 
 bool speculates(const RolloutOptions& o) { return o.speculative_algorithm != "none"; }
-
-void bind_speculation(config::Binder& b, RolloutOptions& o) {
-  b.field("speculative_algorithm", o.speculative_algorithm,
-          {.doc = "Speculative decoding: tokens are guessed and checked in rows that a batch has "
-                  "free, which changes no token. EAGLE (or NEXTN): by the checkpoint's first "
-                  "multi-token prediction layer. NGRAM: by what followed the last tokens "
-                  "elsewhere in the sample or its group.",
-           .choices = {"none", "EAGLE", "NEXTN", "NGRAM"},
-           .slime = "sglang-speculative-algorithm",
-           .when = "an engine runs",
-           .may_idle = true});
-  b.field("speculative_num_steps", o.speculative_num_steps,
-          {.unit = "tokens",
-           .doc = "Tokens that the layer guesses one behind another. Default: 3, or one less than "
-                  "speculative_num_draft_tokens.",
-           .min = 1,
-           .max = kMostDrafts,
-           .slime = "sglang-speculative-num-steps",
-           .when = "EAGLE, NEXTN"});
-  b.field("speculative_eagle_topk", o.speculative_eagle_topk,
-          {.doc = "Guesses at each place; 1 is all there is.",
-           .min = 1,
-           .max = kMostDrafts,
-           .slime = "sglang-speculative-eagle-topk",
-           .when = "EAGLE, NEXTN"});
-  b.field("speculative_num_draft_tokens", o.speculative_num_draft_tokens,
-          {.unit = "tokens",
-           .doc = "Tokens of a sample that a step computes at most: its last one, and guesses. "
-                  "Default: 4, or one more than speculative_num_steps.",
-           .min = 2,
-           .max = kMostDrafts + 1,
-           .slime = "sglang-speculative-num-draft-tokens",
-           .when = "speculative_algorithm"});
-  b.field(
-      "speculative_gate", o.speculative_gate,
-      {.doc = "Guess fewer tokens, or none, where too few guesses are right to pay for what the "
-              "rows that check them read.",
-       .slime = "-",
-       .when = "speculative_algorithm",
-       .may_idle = true});
-}
 
 void check_speculation(
     const RolloutOptions& o,

@@ -4,7 +4,6 @@
 #include <functional>
 #include <string>
 
-#include "slimexx/config/config.h"
 #include "slimexx/rl/run_config.h"
 #include "slimexx/rollout/engine.h"
 
@@ -12,7 +11,6 @@ namespace slimexx::rl {
 
 bool asks_mtp(const RolloutOptions& options);  // drafts come from the model's own layer
 bool speculates(const RolloutOptions& options);
-void bind_speculation(config::Binder& binder, RolloutOptions& options);  // in section rollout
 
 // Adds what is wrong with the keys, whatever the model.
 void check_speculation(const RolloutOptions& options,

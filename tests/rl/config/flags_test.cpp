@@ -87,7 +87,7 @@ std::string read_sources() {
       std::stringstream content;
       content << file.rdbuf();
       const std::string name = entry.path().filename().string();
-      const bool binds = name == "run_config_fields.cpp" || name == "options.cpp";
+      const bool binds = name == "run_config_fields.cpp" || name.ends_with("options.cpp");
       text += binds ? std::regex_replace(content.str(), binding, "") : content.str();
     }
   }
