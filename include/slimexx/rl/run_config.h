@@ -126,6 +126,15 @@ struct NumericsOptions {
   int64_t check_interval = 20;
 };
 
+// A model that only scores, beside the policy.
+struct FrozenModelOptions {
+  std::string name;             // in messages and tables, such as "reference"
+  std::string folder;           // Hugging Face folder
+  bool follows_policy = false;  // it gets the policy's weights now and then; checkpoints hold it
+  bool scores_rarely = false;   // not in every rollout
+};
+inline constexpr const char* kReference = "reference";
+
 struct RunConfig {
   ModelOptions model;
   DataOptions data;
@@ -146,8 +155,10 @@ struct RunConfig {
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml, expanded_yaml;  // see config::Config
   std::vector<config::TakenKey> taken_keys;  // that stand in the file and have no effect
+  // One row for each; a run and its plan build all of them.
+  std::vector<FrozenModelOptions> frozen_models;
   bool is_sft() const { return train.loss_type == "sft"; }
-  // What training divides logits by.
+  // What training and rollouts divide logits by.
   double training_temperature() const { return is_sft() ? 1.0 : rollout.rollout_temperature; }
 };
 
@@ -160,6 +171,10 @@ struct RunConfigRequest {
 // Binds all sections, derives the batch identity, checks everything and throws one Error(kUsage)
 // with all faults: unknown keys, wrong values, contradictions.
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request);
-void bind(config::Binder& binder, RunConfig& run);  // all sections, for the reference too
+void bind(config::Binder& binder, RunConfig& run);  // all sections, for docs/reference too
+
+bool generates_samples(const RunConfig& config);  // false: a dump or a set of examples has them
+bool needs_engine(const RunConfig& config);       // on the ranks that generate
+bool needs_reference(const RunConfig& config);
 
 }  // namespace slimexx::rl

@@ -49,6 +49,8 @@ std::string use_known_config(const std::string& config_file, rl::RunConfig& conf
   if (name.empty() || !path_exists(known)) return {};
   std::string note = fmt::format("{} is not here: planned from {}", folder, known);
   if (config.model.ref_load == folder) config.model.ref_load = known;
+  for (rl::FrozenModelOptions& frozen : config.frozen_models)
+    if (frozen.folder == folder) frozen.folder = known;
   folder = known;
   return note;
 }

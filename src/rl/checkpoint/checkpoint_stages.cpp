@@ -26,14 +26,13 @@ void save_checkpoint(const Session& session, TrainerSide& trainer_side, const Pr
   Json state = *progress.whole_state;
   state["evaluation_is_due"] = progress.evaluation_is_due;
   const auto rollouts = state.at("next_rollout").get<int64_t>();
-  const model::ParameterStore* reference = nullptr;
-  if (trainer_side.reference_is_saved) {
-    bring_reference_in(session, trainer_side);
-    reference = trainer_side.reference.store.get();
-  }
-  trainer_side.checkpoints->save(rollouts, state, *trainer_side.policy.store,
-                                 trainer_side.trainer->optimizer(), reference);
-  if (reference != nullptr) take_reference_out(trainer_side);
+  const model::ParameterStore& policy = *trainer_side.policy.store;
+  FrozenModel* reference = find_frozen(trainer_side.frozen, kReference);
+  if (reference != nullptr && !reference->is_saved) reference = nullptr;
+  if (reference != nullptr) bring_in(session.request.device, *reference, policy);
+  trainer_side.checkpoints->save(rollouts, state, policy, trainer_side.trainer->optimizer(),
+                                 reference != nullptr ? reference->model.store.get() : nullptr);
+  if (reference != nullptr) take_out(*reference, *trainer_side.trainer);
 }
 
 // Unless it is lost or saved already.

@@ -8,7 +8,6 @@
 
 #include "rl/advantage/estimators.h"
 #include "rl/config/speculation.h"
-#include "rl/training/training_run.h"
 #include "slimexx/base/check.h"
 
 namespace slimexx::rl {
@@ -157,7 +156,7 @@ const Condition kConditions[] = {
      [](const RunConfig& run) {
        if (run.is_sft()) return MaybeIdle(kSft);
        return idle_unless(
-           wants_reference(run),
+           needs_reference(run),
            {"rl.use_kl_loss", "no reference is asked for",
             "set model.ref_load, and rl.use_kl_loss or rl.kl_coef; or leave it out"});
      }},

@@ -10,7 +10,6 @@
 #include "rl/config/run_config_folders.h"
 #include "rl/config/speculation.h"
 #include "rl/generation/dynamic_sampling.h"
-#include "rl/training/training_run.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/base/url.h"
@@ -134,7 +133,7 @@ class Validation {
         wants("parallel.actor_num_gpus", o.actor_num_gpus, "say how many ranks train");
     const bool has_generators =
         wants("parallel.rollout_num_gpus", o.rollout_num_gpus, "say how many ranks generate");
-    if (needs_training_ && !wants_engine(run_))
+    if (needs_training_ && !needs_engine(run_))
       fault("parallel.colocate", "is false, and nothing is generated",
             "leave it out: all ranks train");
     if (!has_trainers || !has_generators || num_ranks_ == 0) return;
@@ -359,6 +358,20 @@ void derive_values(const config::Config& config, RunConfig& run) {
 
 }  // namespace
 
+bool generates_samples(const RunConfig& config) {
+  return config.debug.load_rollout.empty() && !config.is_sft();
+}
+
+bool needs_engine(const RunConfig& config) {
+  return generates_samples(config) || !config.eval.eval_prompt_data.empty();
+}
+
+bool needs_reference(const RunConfig& config) {
+  const bool is_asked = !config.rl.logs_reference_only() || config.rl.log_ref_kl_interval > 0;
+  return !config.model.ref_load.empty() && !config.is_sft() && is_asked &&
+         (config.rl.use_kl_loss || config.rl.kl_coef != 0);
+}
+
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request) {
   RunConfig run;
   bind(config.binder(), run);
@@ -375,6 +388,11 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
   run.resolved_yaml = config.resolved_yaml();
   run.expanded_yaml = config.expanded_yaml();
   run.taken_keys = config.taken_keys();
+  if (needs_reference(run))
+    run.frozen_models.push_back({.name = kReference,
+                                 .folder = run.model.ref_load,
+                                 .follows_policy = run.rl.ref_update_interval.has_value(),
+                                 .scores_rarely = run.rl.logs_reference_only()});
   return run;
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rl/training/training_run.h"
-
 namespace slimexx::rl {
 
 void check_bounds(config::Config& config, const RunConfig& run) {

@@ -38,8 +38,7 @@ rollout::SamplingParams eval_sampling(const RunConfig& config,
   const EvalOptions& e = config.eval;
   const RolloutOptions& r = config.rollout;
   // Supervised fine-tuning trains at 1.
-  const double temperature =
-      e.eval_temperature.value_or(config.is_sft() ? 1.0 : r.rollout_temperature);
+  const double temperature = e.eval_temperature.value_or(config.training_temperature());
   return {
       .temperature = temperature > 0 ? static_cast<float>(temperature) : 1.0f,
       .top_p = static_cast<float>(e.eval_top_p.value_or(r.rollout_top_p)),

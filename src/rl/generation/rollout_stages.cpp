@@ -66,7 +66,7 @@ bool is_all_sampled(std::span<const Sample> samples) {
 
 // Log-probs of another temperature are those of another policy: no ratio to them means anything.
 void check_temperature(const RunConfig& config, const Sample& s) {
-  const auto temperature = static_cast<float>(config.rollout.rollout_temperature);
+  const auto temperature = static_cast<float>(config.training_temperature());
   if (config.is_sft() || !s.temperature || *s.temperature == temperature) return;
   throw Error(ErrorCode::kUsage,
               fmt::format("group {} sample {} was sampled at temperature {:g}, and "

@@ -60,7 +60,7 @@ class GeneratedSource : public SampleSource {
         generator_(generator),
         grader_(grader) {
     const RolloutOptions& o = config.rollout;
-    sampling_ = {.temperature = static_cast<float>(o.rollout_temperature),
+    sampling_ = {.temperature = static_cast<float>(config.training_temperature()),
                  .top_p = static_cast<float>(o.rollout_top_p),
                  .top_k = static_cast<int32_t>(std::max<int64_t>(0, o.rollout_top_k)),
                  .min_p = static_cast<float>(o.rollout_min_p),
@@ -291,6 +291,22 @@ data::PromptOptions prompt_options(const RunConfig& config) {
     reward::check_own_rm_type(row);
   };
   return o;
+}
+
+data::SftSet load_examples(const RunConfig& config, const TextSide& text,
+                           const std::vector<int32_t>& stop_tokens) {
+  const data::PromptOptions prompts = prompt_options(config);
+  data::SftOptions o;
+  o.prompt_data = prompts.prompt_data;
+  o.messages_key = config.data.messages_key;
+  o.input_key = config.data.input_key;
+  o.response_key = config.data.response_key;
+  o.tool_key = config.data.tool_key;
+  o.apply_chat_template = config.data.apply_chat_template;
+  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
+  o.max_len = config.rollout.rollout_max_prompt_len;
+  o.eos_ids = stop_tokens;
+  return data::SftSet::load(o, *text.tokenizer, text.chat_template.get());
 }
 
 rollout::EngineOptions engine_options(const RolloutOptions& o, int64_t longest_sequence) {

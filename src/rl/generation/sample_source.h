@@ -11,6 +11,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/data/sft.h"
 #include "slimexx/rl/generation.h"
+#include "slimexx/rl/loaded_model.h"
 #include "slimexx/rl/run_config.h"
 
 namespace slimexx::rl {
@@ -41,6 +42,10 @@ std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
 std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set,
                                               int64_t max_positions);
 
+// Examples of supervised fine-tuning. A reply ends with the first of `stop_tokens`, as generation
+// will.
+data::SftSet load_examples(const RunConfig& config, const TextSide& text,
+                           const std::vector<int32_t>& stop_tokens);
 data::PromptOptions prompt_options(const RunConfig& config);
 // Of a rank's Engine; attention groups share what the options allow an engine in one batch.
 rollout::EngineOptions engine_options(const RolloutOptions& options, int64_t longest_sequence);

@@ -4,12 +4,10 @@
 #include <memory>
 #include <string>
 
+#include "rl/assembly/rank_inputs.h"
 #include "slimexx/dist/rank_watch.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/metrics.h"
-#include "slimexx/rl/engine_shape.h"
-#include "slimexx/rl/model_ranks.h"
-#include "slimexx/rl/rank_roles.h"
 #include "slimexx/rl/training.h"
 
 namespace slimexx::rl {
@@ -25,6 +23,9 @@ struct Session {
   std::string path(const std::string& name) const;  // in the run folder
   std::string start_command() const;                // what to type, launcher included
   std::string resume_command() const;
+  RankInputs rank_inputs() const {
+    return {config, model_ranks, roles, engine_shape, request.device, world.rank()};
+  }
 
   TrainRequest request;
   const RunConfig& config;  // the request's

@@ -81,15 +81,6 @@ int64_t samples_per_scored_microbatch(const RunConfig& config) {
   return config.global_batch_size * std::max<int64_t>(config.num_steps_per_rollout, 1);
 }
 
-bool is_transient_reference(const RunConfig& config,
-                            const std::vector<model::ParameterInfo>& reference,
-                            const model::ParameterStore& policy, tensor::Device device) {
-  // On the CPU a copy in host memory saves nothing: one that scores in every rollout stays.
-  return (config.rl.logs_reference_only() || !device.is_cpu()) &&
-         model::ParameterStore::weight_bytes(reference, device) <=
-             policy.gradient_memory().size_bytes();
-}
-
 MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs) {
   const RunConfig& config = needs.config;
   if (needs.engine) {

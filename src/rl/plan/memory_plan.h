@@ -49,7 +49,8 @@ struct MemoryNeeds {
   std::optional<rollout::EngineMemory> engine = {};
   // Tokens of the longest sequence that is trained; none where only a dump's samples can tell.
   std::optional<int64_t> longest = {};
-  // Of the reference, with samples of so many tokens, so many in a microbatch; empty: none.
+  // Scoring by frozen models: bytes for samples of `longest` tokens, `num_samples` in a microbatch;
+  // empty: there is none.
   std::function<int64_t(int64_t longest, int64_t num_samples)> plan_scoring = {};
 };
 // Adds the needs to what is known of the device. Where the configuration leaves it open and there
@@ -59,10 +60,6 @@ MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs);
 int64_t samples_per_microbatch(const RunConfig& config);
 // Log-probs are made of all samples of a rollout, which may be several steps.
 int64_t samples_per_scored_microbatch(const RunConfig& config);
-// Whether a reference lies in host memory, and in the gradients' memory while it is used.
-bool is_transient_reference(const RunConfig& config,
-                            const std::vector<model::ParameterInfo>& reference,
-                            const model::ParameterStore& policy, tensor::Device device);
 
 // The plan as lines of a table, each ended by a newline.
 std::string format_memory(const MemoryPlan& plan);

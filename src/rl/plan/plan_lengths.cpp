@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "rl/training/training_run.h"
+#include "rl/generation/sample_source.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/io/hf_folder.h"
+#include "slimexx/rl/evaluation.h"
 
 namespace slimexx::rl {
 namespace {

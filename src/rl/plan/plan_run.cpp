@@ -9,7 +9,6 @@
 #include "rl/plan/plan_lengths.h"
 #include "rl/plan/plan_stage.h"
 #include "rl/plan/plan_time.h"
-#include "rl/training/training_run.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
 #include "slimexx/io/hf_folder.h"
@@ -89,21 +88,17 @@ class Planner {
   }
 
   void plan_stages() {
-    std::optional<model::ModelSpec> reference;
-    if (wants_reference(config_)) {
-      const std::string& folder = config_.model.ref_load;
-      if (path_exists(join_path(folder, "config.json"))) {
-        reference = read_spec(folder, nullptr);
-      } else {
-        reference = read_spec(config_.model.hf_checkpoint, nullptr);
-        note(folder + " is not here: the reference is taken to be like the policy");
-      }
+    std::vector<model::ModelSpec> frozen;
+    for (const FrozenModelOptions& options : config_.frozen_models) {
+      const bool is_here = path_exists(join_path(options.folder, "config.json"));
+      frozen.push_back(read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr));
+      if (!is_here)
+        note(fmt::format("{} is not here: the {} is taken to be like the policy", options.folder,
+                         options.name));
     }
-    const model::ModelSpec engine_spec = make_engine_spec(plan_.engines, plan_.spec);
     const StagePlanInputs inputs{.request = request_,
                                  .spec = plan_.spec,
-                                 .engine_spec = engine_spec,
-                                 .reference = reference ? &*reference : nullptr,
+                                 .frozen = frozen,
                                  .roles = plan_.roles,
                                  .grid = plan_.grid,
                                  .engines = plan_.engines,
@@ -142,8 +137,7 @@ class Planner {
       check_model_grid(inputs.spec, grid, pipeline_split(options));
       const StagePlanInputs own{.request = changed,
                                 .spec = inputs.spec,
-                                .engine_spec = inputs.engine_spec,
-                                .reference = inputs.reference,
+                                .frozen = inputs.frozen,
                                 .roles = roles,
                                 .grid = grid,
                                 .engines = make_engine_shape(changed.config.rollout, grid.sizes(),

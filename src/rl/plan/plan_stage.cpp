@@ -6,10 +6,14 @@
 #include <cmath>
 #include <functional>
 
+#include "rl/assembly/engine_model.h"
+#include "rl/assembly/frozen_model.h"
+#include "rl/assembly/memory_pool.h"
+#include "rl/assembly/trainer_part.h"
+#include "rl/checkpoint/run_checkpoint.h"
+#include "rl/generation/sample_source.h"
 #include "rl/plan/memory_plan.h"
 #include "rl/plan/plan_links.h"
-#include "rl/training/roles.h"
-#include "rl/training/training_run.h"
 #include "slimexx/dist/planning.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/tensor/planning.h"
@@ -19,20 +23,14 @@ namespace {
 
 using dist::GridAxis;
 
-// What a rank of the grid holds of the parameters `whole`.
-std::vector<model::ParameterInfo> shard_of(const std::vector<model::ParameterInfo>& whole,
-                                           const dist::GridShape& grid, int rank) {
-  std::vector<model::ParameterInfo> infos;
-  for (const auto& info : whole)
-    infos.push_back(model::narrow(info, grid.sizes(), grid.position(rank)));
-  return infos;
-}
-
 std::vector<model::ParameterInfo> held_parameters(const model::ModelSpec& spec,
                                                   const ModelRanks& ranks) {
   const auto stages = model::list_stages(spec, ranks.split);
   const auto own = static_cast<size_t>(ranks.grid.position(ranks.rank).pp);
-  return shard_of(model::list_parameters(spec, stages[own]), ranks.grid, ranks.rank);
+  std::vector<model::ParameterInfo> infos;
+  for (const auto& info : model::list_parameters(spec, stages[own]))
+    infos.push_back(model::narrow(info, ranks.grid.sizes(), ranks.grid.position(ranks.rank)));
+  return infos;
 }
 
 // Of mean length, with every field there is.
@@ -111,29 +109,28 @@ class StagePlanner {
         trains_ ? inputs.grid.world_size() / inputs.grid.sizes().pp : inputs.roles.num_generators;
     out_.first_rank = trains_ ? *stage * out_.num_ranks : own_rank();
     if (!trains_) return;
-    decoders_ = make_decoders(inputs.spec, ranks_, device_, inputs.lengths.max_positions,
-                              inputs.engines.leaves);
+    decoders_ = make_policy_decoders(rank_inputs(), inputs.spec, inputs.lengths.max_positions);
     out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(*stage)];
     for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
   }
 
   // In the order of a run, which its table of memory shows.
   PlannedStage plan() {
-    if (trains_) make_trainer();
-    make_engine_model();
+    if (trains_) plan_trainer();
+    make_engine();
     const MemoryBudget budget = plan_needs();
     out_.activations = budget.activations;
     if (trains_) {
       out_.logits_bytes = trainer_->max_logits_bytes();
-      out_.snapshot_bytes =
-          snapshot_bytes(trainer_->optimizer(), config_.rl.ref_update_interval.has_value());
+      out_.snapshot_bytes = snapshot_bytes(trainer_->optimizer(),
+                                           std::ranges::any_of(frozen_, &FrozenModel::is_saved));
     }
     if (device_.is_cpu())
-      make_engine({});
+      start_engine({});
     else
       divide_memory(budget);
-    if (out_.missing_bytes == 0 && own_store_) {
-      make_hand_over();
+    if (out_.missing_bytes == 0 && engine_model_.own_store) {
+      plan_hand_over();
       check_hand_over();
     }
     out_.memory = tensor::list_allocations(device_);
@@ -145,12 +142,13 @@ class StagePlanner {
   using NoParameters = std::vector<model::ParameterInfo>;
 
   int own_rank() const { return trains_ ? ranks_.rank : in_.roles.first_generator(); }
+  RankInputs rank_inputs() const {
+    return {config_, ranks_, in_.roles, in_.engines, device_, own_rank()};
+  }
 
-  void make_trainer() {
-    if (in_.reference != nullptr) make_reference();
-    trainer_ = std::make_unique<train::Trainer>(
-        borrow(decoders_), store_, grid_.host(), grid_.groups(), config_.train, config_.optimizer,
-        static_cast<float>(config_.training_temperature()), device_);
+  void plan_trainer() {
+    place_frozen_models();
+    trainer_ = make_trainer(rank_inputs(), decoders_, store_, grid_.host(), grid_.groups());
     // The optimizer has planned its sums; its gathers follow the update.
     const double scattered = sum_bytes();
     trainer_->optimizer().publish_master();
@@ -163,41 +161,32 @@ class StagePlanner {
     out_.host_bytes = trainer_->optimizer().host_bytes();
   }
 
-  void make_reference() {
-    reference_infos_ = held_parameters(*in_.reference, ranks_);
-    reference_decoders_ = make_decoders(
-        *in_.reference, ranks_, device_,
-        std::min(in_.reference->max_positions, decoders_[0]->max_positions()), in_.engines.leaves);
-    is_transient_ = is_transient_reference(config_, reference_infos_, store_, device_);
-    if (is_transient_)
-      out_.reference_bytes = model::ParameterStore::weight_bytes(reference_infos_, device_);
-    else
-      reference_store_ = std::make_unique<model::ParameterStore>(reference_infos_, device_, false);
+  void place_frozen_models() {
+    for (size_t i = 0; i < in_.frozen.size(); ++i) {
+      LoadedModel described;
+      described.spec = in_.frozen[i];
+      described.layout.ranks = {std::make_shared<const std::vector<model::ParameterInfo>>(
+          held_parameters(described.spec, ranks_))};
+      FrozenModel& frozen = frozen_.emplace_back(place_frozen_model(
+          rank_inputs(), config_.frozen_models[i], std::move(described), decoders_, store_));
+      const auto& infos = frozen.model.held_parameters();
+      if (frozen.is_transient)
+        out_.reference_bytes += model::ParameterStore::weight_bytes(infos, device_);
+      else
+        frozen.model.store = std::make_unique<model::ParameterStore>(infos, device_, false);
+    }
   }
 
-  // The trainer's where a rank trains what its engine holds, else its own.
-  void make_engine_model() {
-    if (!wants_engine(config_)) return;
-    const model::ParameterStore* store = &store_;
-    if (in_.roles.are_apart && trains_) {
-      own_store_ = std::make_unique<model::ParameterStore>(NoParameters(), device_, false);
-      return;
-    }
-    if (trains_) engine_decoder_ = decoders_[0].get();
-    if (!trains_ || !holds_trained_shards(in_.engines, in_.grid.sizes(), in_.spec)) {
-      own_store_ = std::make_unique<model::ParameterStore>(
-          shard_of(model::list_parameters(in_.engine_spec), engine_grid_.shape(),
-                   own_rank() - in_.roles.first_generator()),
-          device_, false);
-      own_decoder_ = std::make_unique<model::Decoder>(
-          in_.engine_spec, device_, in_.lengths.max_positions, model::whole_model(in_.spec),
-          in_.engines.sizes, in_.engines.leaves);
-      store = own_store_.get();
-      engine_decoder_ = own_decoder_.get();
-      out_.engine_bytes = model::ParameterStore::weight_bytes(store->infos(), device_);
-    }
-    engine_weights_ = model::bind_weights(*store, in_.engine_spec);
-    count_decode_bytes(*store);
+  void make_engine() {
+    if (!needs_engine(config_)) return;
+    engine_model_ = make_engine_model(
+        rank_inputs(), in_.spec, decoders_, store_, in_.lengths.max_positions,
+        [&](const model::ModelSpec& spec) { return make_engine_layout(rank_inputs(), spec); });
+    if (engine_model_.decoder == nullptr) return;
+    const model::ParameterStore& store = *engine_model_.store;
+    if (engine_model_.own_store)
+      out_.engine_bytes = model::ParameterStore::weight_bytes(store.infos(), device_);
+    count_decode_bytes(store);
   }
 
   // Of a multi-token prediction layer that guesses nothing.
@@ -228,22 +217,19 @@ class StagePlanner {
     return engine_options(config_.rollout, in_.longest_generated);
   }
 
-  void make_engine(const tensor::Tensor& cache_memory) {
-    if (engine_decoder_ == nullptr) return;
+  void start_engine(const tensor::Tensor& cache_memory) {
+    if (engine_model_.decoder == nullptr) return;
     engine_ = std::make_unique<rollout::Engine>(
-        *engine_decoder_, engine_weights_, device_, options(), rollout::TokenBytes{},
+        *engine_model_.decoder, engine_model_.weights, device_, options(), rollout::TokenBytes{},
         in_.num_sampled_tokens, cache_memory, engine_groups());
   }
 
   // What moves between ranks is staged.
-  void make_hand_over() {
+  void plan_hand_over() {
     const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
-    const model::Layout engine = spread_served(
-        in_.roles,
-        model::make_layout({model::list_parameters(in_.engine_spec)}, engine_grid_.shape()));
-    hand_over_ = std::make_unique<WeightHandOver>(
-        HeldWeights{trainer, store_}, HeldWeights{engine, *own_store_},
-        model::make_weight_plan(trainer, engine, world_->rank()), *world_, device_);
+    hand_over_ = make_hand_over(
+        trainer, store_, engine_model_,
+        model::make_weight_plan(trainer, engine_model_.layout, world_->rank()), *world_, device_);
   }
 
   // A run takes its staging behind the pool, beside the share that it may take.
@@ -263,26 +249,24 @@ class StagePlanner {
         std::floor(100 * fraction) / 100);
   }
 
+  PoolUsers pool_users() const {
+    return {.trainer = trainer_.get(),
+            .frozen = frozen_,
+            .policy = &store_,
+            .longest_trained = in_.lengths.longest_trained,
+            .engine = &engine_model_,
+            .engine_options = options(),
+            .num_sampled_tokens = in_.num_sampled_tokens,
+            .engine_groups = &engine_groups()};
+  }
+
   MemoryBudget plan_needs() {
     MemoryBudget budget{.device_bytes = in_.request.gpu.memory_bytes,
                         .mem_fraction = config_.rollout.mem_fraction_static,
                         .live = tensor::list_allocations(device_)};
     budget.used_bytes = in_.request.gpu.held_bytes(in_.request.num_ranks);
     for (const tensor::NamedBytes& named : budget.live) budget.used_bytes += named.bytes;
-    MemoryNeeds needs{
-        .config = config_, .trainer = trainer_.get(), .longest = in_.lengths.longest_trained};
-    if (engine_decoder_ != nullptr)
-      needs.engine =
-          rollout::plan_engine_memory(*engine_decoder_, engine_weights_, device_, options(),
-                                      in_.num_sampled_tokens, engine_groups());
-    if (!reference_decoders_.empty())
-      needs.plan_scoring = [&](int64_t longest, int64_t num_samples) {
-        const auto plan = [&](const model::ParameterStore& store) {
-          return trainer_->plan_scoring(borrow(reference_decoders_), store, longest, num_samples);
-        };
-        return is_transient_ ? plan({reference_infos_, store_.gradient_memory()})
-                             : plan(*reference_store_);
-      };
+    const MemoryNeeds needs = list_needs(rank_inputs(), pool_users());
     if (needs.engine) {
       page_bytes_ = needs.engine->page_bytes;
       out_.bytes_per_cached_token =
@@ -304,7 +288,9 @@ class StagePlanner {
       out_.kept = 0;
       return;
     }
-    const MemoryPlan plan = plan_memory(budget);
+    const tensor::Tensor cache =
+        make_pool(rank_inputs(), pool_users(), plan_memory(budget), memory_);
+    const MemoryPlan& plan = *memory_.plan;
     out_.pool_bytes = plan.pool_bytes;
     out_.cache_bytes = plan.cache_bytes;
     if (page_bytes_ > 0)
@@ -315,11 +301,7 @@ class StagePlanner {
       out_.kept = std::clamp(static_cast<double>(plan.pool_bytes - out_.activations.least) / range,
                              0.0, 1.0);
     if (config_.train.recompute_granularity == "full") out_.kept = 0;
-    pool_ = tensor::Buffer(device_, plan.pool_bytes,
-                           engine_decoder_ == nullptr ? "activations"
-                           : trains_                  ? "keys and values, activations"
-                                                      : "keys and values");
-    make_engine(pool_.view(tensor::DType::kU8, {pool_.size_bytes()}).rows(0, plan.cache_bytes));
+    start_engine(cache);
     out_.used_bytes += plan.pool_bytes;
   }
 
@@ -364,18 +346,14 @@ class StagePlanner {
   ModelRanks ranks_;
   dist::PlanningGrid grid_;
   model::ParameterStore store_;
-  Decoders decoders_, reference_decoders_;
+  Decoders decoders_;
   dist::PlanningGrid engine_grid_;
   std::unique_ptr<dist::Collective> world_;
-  std::vector<model::ParameterInfo> reference_infos_;
-  std::unique_ptr<model::ParameterStore> reference_store_, own_store_;
-  std::unique_ptr<model::Decoder> own_decoder_;
-  bool is_transient_ = false;
+  std::vector<FrozenModel> frozen_;
   std::unique_ptr<train::Trainer> trainer_;
-  const model::Decoder* engine_decoder_ = nullptr;  // null: no engine
-  model::ModelParameters engine_weights_ = {};
+  EngineModel engine_model_;
   int64_t page_bytes_ = 0;
-  tensor::Buffer pool_;
+  SharedMemory memory_;
   std::unique_ptr<rollout::Engine> engine_;
   std::unique_ptr<WeightHandOver> hand_over_;
   PlannedStage out_;

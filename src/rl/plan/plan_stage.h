@@ -16,8 +16,7 @@ namespace slimexx::rl {
 struct StagePlanInputs {
   const PlanRequest& request;
   const model::ModelSpec& spec;
-  const model::ModelSpec& engine_spec;          // make_engine_spec
-  const model::ModelSpec* reference = nullptr;  // null: a run has none
+  const std::vector<model::ModelSpec>& frozen;  // as RunConfig::frozen_models
   RankRoles roles;
   const dist::GridShape& grid;  // of the ranks that train
   EngineShape engines;
@@ -29,7 +28,7 @@ struct StagePlanInputs {
 };
 
 tensor::Device plan_device(const GpuKind& gpu);
-// Takes no memory but the host's for lists: tensor::PlanningScope.
+// Takes no memory except lists on the host: tensor::PlanningScope.
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
 // Where ranks are apart.
 PlannedStage plan_generator(const StagePlanInputs& inputs);

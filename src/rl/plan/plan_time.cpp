@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "rl/config/response_lengths.h"
-#include "rl/training/training_run.h"
+#include "rl/generation/sample_source.h"
 #include "slimexx/rollout/decode_rates.h"
 #include "slimexx/rollout/engine.h"
 
@@ -112,7 +112,7 @@ class PhasePlanner {
 
   void make() {
     if (generates_samples(config_)) generate();
-    if (wants_engine(config_)) hand_over();
+    if (needs_engine(config_)) hand_over();
     train();
     score_by_reference();
     exchange();
@@ -272,7 +272,7 @@ class PhasePlanner {
   // Forward of the same rows, a third of the exchange of training. A reference of other sizes is
   // taken for one like the policy.
   void score_by_reference() {
-    if (!wants_reference(config_)) return;
+    if (!needs_reference(config_)) return;
     double slowest = 0;
     for (const PlannedStage& stage : plan_.stages)
       slowest = std::max(slowest, stage.forward_flops / rate_of(stage) + link_seconds(stage) / 3);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "rl/assembly/engine_model.h"
+#include "rl/assembly/frozen_model.h"
 #include "rl/checkpoint/run_checkpoint.h"
 #include "rl/generation/label_trial.h"
 #include "rl/generation/sample_source.h"
@@ -22,21 +24,11 @@
 
 namespace slimexx::rl {
 
-// Of a rank's pipeline stages, by chunk.
-using Decoders = std::vector<std::unique_ptr<model::Decoder>>;
-inline train::StageDecoders borrow(const Decoders& decoders) {
-  std::vector<const model::Decoder*> chunks;
-  for (const auto& decoder : decoders) chunks.push_back(decoder.get());
-  return train::StageDecoders(std::move(chunks));
-}
-
 // What updates the policy.
 struct TrainerSide {
-  LoadedModel policy, reference;
-  bool reference_is_transient = false;   // it has weights only while it scores
-  tensor::StagingBuffer reference_copy;  // of them
-  bool reference_is_saved = false;       // it follows the policy, or has: checkpoints hold it
-  Decoders decoders, reference_decoders;
+  LoadedModel policy;
+  Decoders decoders;
+  std::vector<FrozenModel> frozen;                // as RunConfig::frozen_models
   std::unique_ptr<train::Trainer> trainer;        // null: this rank only generates
   std::unique_ptr<CheckpointWriter> checkpoints;  // there if the trainer is
 };
@@ -49,16 +41,6 @@ struct EngineGrid {
     return on_device ? on_device->groups() : dist::groups_of_one();
   }
   const dist::Groups& host_groups() const { return on_host ? on_host->groups() : groups(); }
-};
-
-// The model as a rank's engine runs it: the trainer's, or its own.
-struct EngineModel {
-  model::Layout layout;
-  std::unique_ptr<model::ParameterStore> own_store;
-  std::unique_ptr<model::Decoder> own_decoder;
-  model::ParameterStore* store = nullptr;
-  const model::Decoder* decoder = nullptr;  // null: this rank only trains
-  model::ModelParameters weights = {};
 };
 
 // What makes samples: from prompts, dumps or examples.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,11 +59,11 @@ void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progr
 bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t optimizer_steps,
                     int64_t rollout, observe::MetricRow& row);
 
-// ---- reference.cpp ----
-// Gives the reference its weights to score with, in place of gradients, and takes them away.
-void bring_reference_in(const Session& session, TrainerSide& trainer_side);
-void take_reference_out(TrainerSide& trainer_side);
-// After rollouts of which rl.ref_update_interval says so: the reference becomes the policy.
+// ---- frozen_stages.cpp ----
+// Log-probs and entropies under a frozen model.
+std::vector<train::TokenScores> score_frozen(const Session& session, TrainerSide& trainer_side,
+                                             FrozenModel& frozen, std::span<const Sample> samples);
+// After the rollouts that rl.ref_update_interval names: the reference becomes the policy.
 void update_reference(const Session& session, TrainerSide& trainer_side, Progress& progress);
 
 // ---- train_stages.cpp ----

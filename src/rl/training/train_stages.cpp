@@ -188,29 +188,25 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
   const int64_t interval = session.config.rl.log_ref_kl_interval;
   if (session.config.rl.logs_reference_only() && (interval == 0 || rollout.index % interval != 0))
     return;
-  if (trainer_side.reference_decoders.empty()) {
+  FrozenModel* reference = find_frozen(trainer_side.frozen, kReference);
+  if (reference == nullptr) {
     throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
                 "give them, or name a reference by model.ref_load",
                 session.config.debug.load_rollout);
   }
+  const int64_t max_positions = reference->decoders[0]->max_positions();
   for (const auto& s : rollout.samples) {
-    if (static_cast<int64_t>(s.tokens.size()) <=
-        trainer_side.reference_decoders[0]->max_positions())
-      continue;
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format("group {} sample {} has {} tokens, the reference knows {} positions", s.group,
-                    s.sample, s.tokens.size(), trainer_side.reference_decoders[0]->max_positions()),
-        "leave longer samples out of the dump, or use another reference",
-        session.config.model.ref_load);
+    if (static_cast<int64_t>(s.tokens.size()) <= max_positions) continue;
+    throw Error(ErrorCode::kInput,
+                fmt::format("group {} sample {} has {} tokens, the reference knows {} positions",
+                            s.group, s.sample, s.tokens.size(), max_positions),
+                "leave longer samples out of the dump, or use another reference",
+                session.config.model.ref_load);
   }
   observe::Span span("ref_log_probs");
-  bring_reference_in(session, trainer_side);
-  auto scores = trainer_side.trainer->compute_log_probs(
-      borrow(trainer_side.reference_decoders), *trainer_side.reference.store, rollout.samples);
+  auto scores = score_frozen(session, trainer_side, *reference, rollout.samples);
   for (size_t i = 0; i < scores.size(); ++i)
     rollout.samples[i].ref_log_probs = std::move(scores[i].log_probs);
-  take_reference_out(trainer_side);
 }
 
 void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "rl/assembly/trainer_part.h"
 #include "rl/checkpoint/resume_check.h"
 #include "rl/checkpoint/start_weights.h"
 #include "rl/config/positions.h"
@@ -19,6 +20,7 @@
 #include "slimexx/base/file.h"
 #include "slimexx/base/log.h"
 #include "slimexx/dist/agreement.h"
+#include "slimexx/dist/make_once.h"
 #include "slimexx/dist/world.h"
 #include "slimexx/observe/span.h"
 #include "slimexx/rl/export.h"
@@ -40,7 +42,7 @@ int64_t longest_rollout(const RunConfig& config, const RolloutSide& rollout_side
 // Of the tokens that the policy may see.
 int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_side,
                          const model::ModelSpec& policy) {
-  if (!wants_engine(config)) return policy.max_positions;
+  if (!needs_engine(config)) return policy.max_positions;
   if (rollout_side.prompts)
     check_positions(*rollout_side.prompts, config.rollout.rollout_max_response_len,
                     policy.max_positions,
@@ -143,7 +145,7 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   const bool from_dump = !dump.empty();
   require(!from_dump || path_exists(dump), "there is no such file or folder",
           "name a file or folder of rollout dumps by debug.load_rollout", dump);
-  if (!from_dump || wants_engine(session.config)) {
+  if (!from_dump || needs_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
     require(rollout_side.text.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
             "add one to the folder", session.config.model.hf_checkpoint);
@@ -194,18 +196,24 @@ void build_generator(const Session& session, const EngineGrid& engine_grid,
 void build_engine(const Session& session, const dist::ProcessGrid& world,
                   const EngineGrid& engine_grid, TrainerSide& trainer_side, SharedMemory& memory,
                   RolloutSide& rollout_side) {
-  if (wants_engine(session.config))
-    rollout_side.model = make_engine_model(session, trainer_side, rollout_side.max_positions);
+  if (needs_engine(session.config))
+    rollout_side.model = make_engine_model(
+        session.rank_inputs(), trainer_side.policy.spec, trainer_side.decoders,
+        *trainer_side.policy.store, rollout_side.max_positions, [&](const model::ModelSpec& spec) {
+          return *dist::make_once(session.communicator,
+                                  [&] { return make_engine_layout(session.rank_inputs(), spec); });
+        });
   const tensor::Tensor cache_memory =
       take_pool(session, trainer_side, rollout_side, engine_grid.groups(), memory);
-  if (!wants_engine(session.config)) return;
+  if (!needs_engine(session.config)) return;
   build_generator(session, engine_grid, cache_memory, rollout_side);
   const LoadedModel& policy = trainer_side.policy;
-  rollout_side.hand_over = std::make_unique<WeightHandOver>(
-      HeldWeights{policy.layout, *policy.store},
-      HeldWeights{rollout_side.model.layout, *rollout_side.model.store},
-      plan_hand_over(policy.layout, rollout_side.model.layout, session.communicator),
-      world.groups().world, session.request.device);
+  const EngineModel& model = rollout_side.model;
+  rollout_side.hand_over =
+      make_hand_over(policy.layout, *policy.store, model,
+                     plan_hand_over(policy.layout, model.own_store ? model.layout : policy.layout,
+                                    session.communicator),
+                     world.groups().world, session.request.device);
   if (rollout_side.prompts) rollout_side.grader = reward::make_grader(session.config.reward);
   if (session.config.eval.eval_interval > 0)
     rollout_side.eval_grader = reward::make_grader(eval_reward_options(session.config));
@@ -217,10 +225,8 @@ void build_engine(const Session& session, const dist::ProcessGrid& world,
 
 void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
-  trainer_side.trainer = std::make_unique<train::Trainer>(
-      borrow(trainer_side.decoders), *trainer_side.policy.store, session.peers, grid.groups(),
-      session.config.train, session.config.optimizer,
-      static_cast<float>(session.config.training_temperature()), session.request.device);
+  trainer_side.trainer = make_trainer(session.rank_inputs(), trainer_side.decoders,
+                                      *trainer_side.policy.store, session.peers, grid.groups());
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
                               .side_files_from = session.config.model.hf_checkpoint,
@@ -311,7 +317,7 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
     check_same_model(path, session.config.model.hf_checkpoint);
     if (session.is_root())
       compare_settings(find_earlier_settings(session.request.start), session.config.resolved_yaml,
-                       wants_reference(session.config) && has_reference(checkpoint));
+                       needs_reference(session.config) && has_reference(checkpoint));
     if (session.trains()) restore_training(session, checkpoint, trainer_side);
     restore_progress(checkpoint, *rollout_side.source, progress);
     if (session.trains() && session.request.start.is_own)
@@ -331,30 +337,6 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
 }
 
 }  // namespace
-
-bool generates_samples(const RunConfig& config) {
-  return config.debug.load_rollout.empty() && !config.is_sft();
-}
-
-bool wants_engine(const RunConfig& config) {
-  return generates_samples(config) || !config.eval.eval_prompt_data.empty();
-}
-
-data::SftSet load_examples(const RunConfig& config, const TextSide& text,
-                           const std::vector<int32_t>& stop_tokens) {
-  const data::PromptOptions prompts = prompt_options(config);
-  data::SftOptions o;
-  o.prompt_data = prompts.prompt_data;
-  o.messages_key = config.data.messages_key;
-  o.input_key = config.data.input_key;
-  o.response_key = config.data.response_key;
-  o.tool_key = config.data.tool_key;
-  o.apply_chat_template = config.data.apply_chat_template;
-  o.apply_chat_template_kwargs = prompts.apply_chat_template_kwargs;
-  o.max_len = config.rollout.rollout_max_prompt_len;
-  o.eos_ids = stop_tokens;
-  return data::SftSet::load(o, *text.tokenizer, text.chat_template.get());
-}
 
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy) {
@@ -390,18 +372,18 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
   rollout_side.max_positions = longest_sequence(config, rollout_side, spec);
   const tensor::Device device = session.request.device;
   if (session.trains()) {
-    trainer_side.decoders = make_decoders(spec, session.model_ranks, device,
-                                          rollout_side.max_positions, session.engine_shape.leaves);
-    // Of a dump nothing is known yet: score_reference looks at its samples.
-    build_reference(session, longest_rollout(config, rollout_side), trainer_side);
+    trainer_side.decoders =
+        make_policy_decoders(session.rank_inputs(), spec, rollout_side.max_positions);
+    // The samples of a dump are not known yet: score_reference checks them.
+    build_frozen_models(session, longest_rollout(config, rollout_side), trainer_side);
     grid = std::make_unique<dist::ProcessGrid>(session.peers, session.model_ranks.grid.sizes(),
                                                device);
     build_trainer(session, *grid, trainer_side);
-    keep_reference(session, trainer_side);
+    keep_frozen_models(session, trainer_side);
   }
   if (session.roles.are_apart)
     world = std::make_unique<dist::ProcessGrid>(session.communicator, dist::GridSizes{}, device);
-  if (wants_engine(config)) engine_grid = make_engine_grid(session);
+  if (needs_engine(config)) engine_grid = make_engine_grid(session);
   build_engine(session, world ? *world : *grid, engine_grid, trainer_side, memory, rollout_side);
   if (!session.request.start.checkpoint.empty())
     resume(session, trainer_side, rollout_side, progress);

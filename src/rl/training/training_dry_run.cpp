@@ -77,8 +77,8 @@ std::string describe_checks(const TrainingRun& run) {
   };
   add("model", session.config.debug.random_weights ? "config.json; random weights"
                                                    : "config.json, and every tensor of it read");
-  if (!trainer_side.reference_decoders.empty())
-    add("reference", "every tensor read; the policy's vocabulary");
+  for (const FrozenModel& frozen : trainer_side.frozen)
+    add(frozen.options.name.c_str(), "every tensor read; the policy's vocabulary");
   if (rollout_side.prompts) {
     add("prompts", fmt::format("{} rendered, tokenized, and short enough for the model with a full "
                                "response",

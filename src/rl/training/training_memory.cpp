@@ -38,43 +38,28 @@ MemoryBudget measure_device(const Session& session) {
 
 }  // namespace
 
-// On a GPU the pool is what nothing else takes; the trainer has all of it, the engine its first
-// bytes; apart, a rank's has the one or the other. On the CPU there is none: both take their own
-// memory.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, const dist::Groups& engine_groups,
                          SharedMemory& memory) {
   if (session.request.device.is_cpu()) return {};
-  MemoryBudget budget = measure_device(session);
-  MemoryNeeds needs{.config = session.config, .trainer = trainer_side.trainer.get()};
-  const bool has_engine = rollout_side.model.decoder != nullptr;
-  if (has_engine)
-    needs.engine =
-        rollout::plan_engine_memory(*rollout_side.model.decoder, rollout_side.model.weights,
-                                    session.request.device, engine_options(session, rollout_side),
-                                    rollout_side.text.tokenizer->vocab_size(), engine_groups);
+  PoolUsers users{.trainer = trainer_side.trainer.get(),
+                  .frozen = trainer_side.frozen,
+                  .policy = trainer_side.policy.store.get(),
+                  .engine = &rollout_side.model,
+                  .engine_groups = &engine_groups};
+  if (users.has_engine()) {
+    users.engine_options = engine_options(session, rollout_side);
+    users.num_sampled_tokens = rollout_side.text.tokenizer->vocab_size();
+  }
   if (rollout_side.prompts || rollout_side.source->longest_sequence())
-    needs.longest = longest_trained(session.config, rollout_side, trainer_side.policy.spec);
-  if (!trainer_side.reference_decoders.empty())
-    needs.plan_scoring = [&](int64_t longest, int64_t num_samples) {
-      const auto plan_scoring = [&](const model::ParameterStore& store) {
-        return trainer_side.trainer->plan_scoring(borrow(trainer_side.reference_decoders), store,
-                                                  longest, num_samples);
-      };
-      return trainer_side.reference_is_transient
-                 ? plan_scoring({trainer_side.reference.held_parameters(),
-                                 trainer_side.policy.store->gradient_memory()})
-                 : plan_scoring(*trainer_side.reference.store);
-    };
-  budget = add_needs(std::move(budget), needs);
-  memory.plan = plan_memory(std::move(budget));
-  memory.pool = tensor::Buffer(session.request.device, memory.plan->pool_bytes,
-                               !has_engine        ? "activations"
-                               : session.trains() ? "keys and values, activations"
-                                                  : "keys and values");
-  const tensor::Tensor pool = memory.pool.view(tensor::DType::kU8, {memory.pool.size_bytes()});
-  if (session.trains()) trainer_side.trainer->borrow_memory(pool);
-  return pool.rows(0, memory.plan->cache_bytes);
+    users.longest_trained = longest_trained(session.config, rollout_side, trainer_side.policy.spec);
+  const RankInputs inputs = session.rank_inputs();
+  MemoryBudget budget = add_needs(measure_device(session), list_needs(inputs, users));
+  const tensor::Tensor cache = make_pool(inputs, users, plan_memory(std::move(budget)), memory);
+  if (session.trains())
+    trainer_side.trainer->borrow_memory(
+        memory.pool.view(tensor::DType::kU8, {memory.pool.size_bytes()}));
+  return cache;
 }
 
 std::string memory_table(const TrainingRun& run) {
@@ -102,10 +87,13 @@ std::string memory_table(const TrainingRun& run) {
   if (!session.trains()) return text;
   if (const int64_t bytes = trainer_side.trainer->optimizer().host_bytes(); bytes > 0)
     text += line(bytes, "host memory: optimizer state");
-  if (const int64_t bytes = trainer_side.reference_copy.size_bytes(); bytes > 0)
-    text += line(bytes, "host memory: reference");
-  if (const int64_t bytes =
-          snapshot_bytes(trainer_side.trainer->optimizer(), trainer_side.reference_is_saved);
+  bool saves_frozen = false;
+  for (const FrozenModel& frozen : trainer_side.frozen) {
+    saves_frozen |= frozen.is_saved;
+    if (const int64_t bytes = frozen.copy.size_bytes(); bytes > 0)
+      text += line(bytes, "host memory: " + frozen.options.name);
+  }
+  if (const int64_t bytes = snapshot_bytes(trainer_side.trainer->optimizer(), saves_frozen);
       bytes > 0)
     text += line(bytes, "host memory while a checkpoint is written: a copy of the state");
   return text;

@@ -7,18 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "rl/assembly/memory_pool.h"
 #include "rl/generation/session.h"
-#include "rl/plan/memory_plan.h"
 #include "rl/training/roles.h"
 #include "slimexx/dist/process_grid.h"
 
 namespace slimexx::rl {
-
-// On a GPU: the memory in which generation and training take turns.
-struct SharedMemory {
-  std::optional<MemoryPlan> plan;
-  tensor::Buffer pool;
-};
 
 struct TrainingRun {
   TrainingRun(TrainRequest request, dist::World& all_ranks);
@@ -36,12 +30,6 @@ struct TrainingRun {
   EngineGrid engine_grid;                    // of the ranks that generate; made with the engine
 };
 
-bool generates_samples(const RunConfig& config);  // else they are a dump's, or examples
-bool wants_engine(const RunConfig& config);       // on the ranks that generate
-bool wants_reference(const RunConfig& config);
-// Of supervised fine-tuning; a reply ends with the first of `stop_tokens`, as generation will.
-data::SftSet load_examples(const RunConfig& config, const TextSide& text,
-                           const std::vector<int32_t>& stop_tokens);
 // Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
 // engine for the former.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);
@@ -49,29 +37,26 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy);
 
-// ---- reference.cpp ----
-// Decoders, and the weights of a reference that stays on the device. `longest`: tokens of the
-// longest sample. Collective.
-void build_reference(const Session& session, int64_t longest, TrainerSide& trainer_side);
-// Reads the weights of another one into host memory, by way of the trainer's gradients. Collective.
-void keep_reference(const Session& session, TrainerSide& trainer_side);
-// The reference of a run whose checkpoint holds one that followed the policy. Collective.
+// ---- frozen_stages.cpp ----
+// Places the models of RunConfig::frozen_models and reads the weights of those that stay on the
+// device. `longest`: tokens of the longest sample. Collective.
+void build_frozen_models(const Session& session, int64_t longest, TrainerSide& trainer_side);
+// Reads the weights of transient ones into host memory, through the trainer's gradients.
+// Collective.
+void keep_frozen_models(const Session& session, TrainerSide& trainer_side);
+// Takes the reference of a checkpoint that holds one that followed the policy. Collective.
 void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
                        TrainerSide& trainer_side);
 
-// ---- engine_model.cpp ----
+// ---- engine_grid.cpp ----
 EngineGrid make_engine_grid(const Session& session);  // collective
-// Of the trainer's weights where the rank trains what its engine holds, else with memory of its
-// own. Without parameters and decoder on a rank that only trains. Collective.
-EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side,
-                              int64_t max_positions);
 
 // ---- run_folder.cpp ----
 // The banner, and from here on the run leaves traces on disk. Collective.
 void open_run_folder(TrainingRun& run);
 
 // ---- training_memory.cpp ----
-// Takes what is left of the device's memory for engine and trainer; gives the engine's part.
+// Takes all memory that is left on the device for engine and trainer; returns the engine's part.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, const dist::Groups& engine_groups,
                          SharedMemory& memory);
