@@ -17,7 +17,7 @@
 //
 // Cost of a round, 24 rows: 72 KB of keys and 64 KB of values (from L2: another thread block reads
 // them as keys); 36 steps of scores, eight times four steps of values; 400 keys took 38 clocks a
-// step of scores and 470 a block of values (docs/performance.md).
+// step of scores and 470 a block of values (docs/lab/latent-attention.md).
 #include "kernels/common/device.h"
 #include "kernels/common/early_launch.cuh"
 #include "kernels/latent_attention/cluster_load.cuh"
