@@ -94,8 +94,8 @@ for file in $(printf '%s\n' "${touched[@]}" | grep '\.cpp$' | sort -u); do
   object=$tree/objects/${file//\//_}.o
   case $file in
     tests/*)
-      compile "$file" "$test_objects/$(basename "$file").o" "$object"
-      link=${link/"$test_objects/$(basename "$file").o"/"$object"} ;;
+      compile "$file" "$test_objects/${file#tests/"$module"/}.o" "$object"
+      link=${link/"$test_objects/${file#tests/"$module"/}.o"/"$object"} ;;
     src/"$module"/*)
       known=$(ninja -C "$build" -t targets all | sed -n "s#^\(src/$module/CMakeFiles/slx_$module.dir/.*\.cpp\.o\):.*#\1#p" | head -n 1)
       compile "$file" "$known" "$object"
