@@ -7,7 +7,7 @@
 #   scripts/test.sh -E REGEX            all but the tests whose name matches
 #   scripts/test.sh --preset asan ...   with another preset of CMakePresets.json (default: cpu)
 #
-# SLX_JOBS sets how many compilations and tests run at a time (default: one per core).
+# SLX_JOBS sets how many compilations and tests run at a time (default: one compilation per core, and one test more).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +24,7 @@ while [[ $# -gt 0 ]]; do
   esac
 done
 jobs=${SLX_JOBS:-$(nproc)}
+test_jobs=${SLX_JOBS:-$(($(nproc) + 1))}  # many tests wait: for time limits, or for ranks that are stopped
 
 announce() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
@@ -37,7 +38,7 @@ cmake --build --preset "$preset" -j "$jobs"
 announce "test"
 results=$PWD/build/$preset/tests.xml
 status=0
-ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error \
+ctest --test-dir "build/$preset" -j "$test_jobs" --output-on-failure --no-tests=error \
   --timeout 600 --output-junit "$results" "${select[@]}" || status=$?
 # On a machine that has all, a test that does not run is a fault.
 if [[ ${CI:-} == true ]]; then

@@ -30,9 +30,9 @@ std::vector<Json> read_lines(const std::string& path) {
 // Pairs of answers, and responses with a label.
 std::vector<Json> own_cases() {
   std::vector<Json> all;
-  for (const char* name :
-       {"math", "math_responses", "latex_degrees", "latex_functions", "latex_infix", "latex_layout",
-        "latex_magnitudes", "latex_mixed", "latex_units"}) {
+  for (const char* name : {"math", "math_responses", "latex/latex_degrees", "latex/latex_functions",
+                           "latex/latex_infix", "latex/latex_layout", "latex/latex_magnitudes",
+                           "latex/latex_mixed", "latex/latex_units"}) {
     for (Json& row : read_lines(test_data_path("reward/" + std::string(name) + ".jsonl"))) {
       all.push_back(std::move(row));
     }
