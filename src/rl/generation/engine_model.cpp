@@ -1,4 +1,4 @@
-// The ranks of engines, and the model as each runs it.
+// The ranks of engines, and the model that each runs.
 #include "rl/training/training_run.h"
 #include "slimexx/dist/make_once.h"
 #include "slimexx/model/families.h"
