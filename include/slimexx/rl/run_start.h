@@ -35,13 +35,12 @@ struct RunStart {
   std::string run_dir = {};
   std::string checkpoint = {};  // to continue from; empty: none
   CheckpointUse use = CheckpointUse::kState;
-  bool is_own = false;  // the checkpoint is in this run's own folder of checkpoints
-  bool sets_rows_aside =
-      false;  // Held while a run lasts. Members are destroyed in reverse order: the inner folder is
-              // removed before the outer one, if both stayed empty.
+  bool is_own = false;           // the checkpoint is in this run's own folder of checkpoints
+  bool sets_rows_aside = false;  // metrics.jsonl holds rows of an attempt that saved no checkpoint
 };
 
-// Held while a run lasts. The members' order makes the inner of two empty folders go first.
+// Held while a run lasts. Members are destroyed in reverse order: the inner folder is removed
+// before the outer one, if both stayed empty.
 struct RunLocks {
   std::optional<FolderLock> run_dir, checkpoints;
 };

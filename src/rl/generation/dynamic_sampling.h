@@ -1,5 +1,6 @@
 // Dynamic sampling (DAPO, arXiv 2503.14476, section 3.2): groups whose samples all got the same
 // reward teach nothing and are dropped; prompts are drawn until a rollout is full.
+//
 // Groups are taken in the order of their prompts, not in the order in which responses end. So short
 // responses are not preferred, and any number of ranks takes the same samples.
 #pragma once

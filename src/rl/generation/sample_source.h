@@ -18,9 +18,9 @@ namespace slimexx::rl {
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
-  // The samples of rollout `rollout`, the same on every rank. Those of prompts and of examples
-  // number their groups over the whole run: by the rows drawn before. Throws Error(kInterrupted),
-  // on all ranks, if a signal to stop came while they were generated. Collective.
+  // The samples of rollout `rollout`, the same on every rank. Groups of prompts and examples are
+  // numbered over the whole run, by the rows drawn before. Throws Error(kInterrupted) on all ranks
+  // if a signal to stop arrives during generation. Collective.
   virtual DrawnSamples next(int64_t rollout, int64_t weight_version) = 0;
   virtual Json state() const = 0;  // for checkpoints
   virtual void restore(const Json& state) = 0;

@@ -19,7 +19,7 @@ namespace {
 
 using dist::GridAxis;
 
-// What a rank of the grid holds of the parameters `whole`.
+// The shards of the parameters `whole` on a rank of the grid.
 std::vector<model::ParameterInfo> shard_of(const std::vector<model::ParameterInfo>& whole,
                                            const dist::GridShape& grid, int rank) {
   std::vector<model::ParameterInfo> infos;
@@ -35,7 +35,7 @@ std::vector<model::ParameterInfo> held_parameters(const model::ModelSpec& spec,
   return shard_of(model::list_parameters(spec, stages[own]), ranks.grid, ranks.rank);
 }
 
-// Of mean length, with every field there is.
+// Samples of the mean length, with all optional fields set.
 std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, int cp) {
   int64_t length = std::max<int64_t>(lengths.mean(), 2);
   if (cp > 1) length = (length + 2 * cp - 1) / (2 * cp) * (2 * cp);
@@ -51,7 +51,7 @@ std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, i
                  .rollout_log_probs = std::vector<float>(n)}};
 }
 
-// Forward operations of a stage for one sequence, MTP layers left out; see model::forward_flops.
+// Forward FLOPs of a stage for one sequence, without MTP layers; see model::forward_flops.
 double stage_forward_flops(const model::ModelSpec& spec,
                            const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
   double flops = 0;
@@ -66,7 +66,7 @@ double stage_forward_flops(const model::ModelSpec& spec,
   return flops;
 }
 
-// Of a step; as train::Trainer counts them.
+// FLOPs of a training step, counted as in train::Trainer.
 double stage_training_flops(const model::ModelSpec& spec,
                             const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
   double flops = 3 * stage_forward_flops(spec, chunks, num_tokens);
@@ -77,7 +77,7 @@ double stage_training_flops(const model::ModelSpec& spec,
   return flops;
 }
 
-// The rank of a stage that holds most: the first of an engine's EP group may have a copy more.
+// The rank of a stage that holds most: the first of an engine's EP group may have one expert more.
 int fullest_rank(const StagePlanInputs& in, int stage) {
   const int num_ranks = in.grid.world_size() / in.grid.sizes().pp;
   int fullest = stage * num_ranks;
@@ -117,7 +117,7 @@ class StagePlanner {
     for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
   }
 
-  // In the order of a run, which its table of memory shows.
+  // Allocates in the order of a run, so that the table of memory is the same.
   PlannedStage plan() {
     if (trains_) make_trainer();
     make_engine_model();
@@ -151,7 +151,7 @@ class StagePlanner {
     trainer_ = std::make_unique<train::Trainer>(
         borrow(decoders_), store_, grid_.host(), grid_.groups(), config_.train, config_.optimizer,
         static_cast<float>(config_.training_temperature()), device_);
-    // The optimizer has planned its sums; its gathers follow the update.
+    // The reduce-scatter is planned at this point; the all-gather follows the update.
     const double scattered = sum_bytes();
     trainer_->optimizer().publish_master();
     const auto axis = GridAxis::kDpCp;
@@ -175,7 +175,7 @@ class StagePlanner {
       reference_store_ = std::make_unique<model::ParameterStore>(reference_infos_, device_, false);
   }
 
-  // The trainer's where a rank trains what its engine holds, else its own.
+  // The trainer's model if the rank trains exactly what its engine holds; otherwise its own.
   void make_engine_model() {
     if (!wants_engine(config_)) return;
     const model::ParameterStore* store = &store_;
@@ -200,7 +200,7 @@ class StagePlanner {
     count_decode_bytes(*store);
   }
 
-  // Of a multi-token prediction layer that guesses nothing.
+  // Whether the parameter belongs to an MTP layer that makes no drafts.
   bool is_idle(const model::ParameterInfo& info) const {
     for (int64_t i = options().drafts_by_mtp ? 1 : 0; i < std::ssize(in_.spec.mtp); ++i)
       if (info.name.starts_with(fmt::format("layers.{}.", in_.spec.num_layers() + i))) return true;
@@ -235,7 +235,7 @@ class StagePlanner {
         in_.num_sampled_tokens, cache_memory, engine_groups());
   }
 
-  // What moves between ranks is staged.
+  // Plans the staging memory for weights that move between ranks.
   void make_hand_over() {
     const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
     const model::Layout engine = spread_served(
@@ -246,7 +246,7 @@ class StagePlanner {
         model::make_weight_plan(trainer, engine, world_->rank()), *world_, device_);
   }
 
-  // A run takes its staging behind the pool, beside the share that it may take.
+  // A run allocates the staging memory after the pool, on top of mem_fraction_static.
   void check_hand_over() {
     const GpuKind& gpu = in_.request.gpu;
     if (gpu.is_cpu()) return;
@@ -323,7 +323,7 @@ class StagePlanner {
     out_.used_bytes += plan.pool_bytes;
   }
 
-  // What a microbatch of the mean lengths sends, and computes.
+  // Communication and FLOPs of a microbatch with samples of the mean length.
   void plan_microbatch() {
     const int cp = in_.grid.sizes().cp, tp = in_.grid.sizes().tp;
     const auto samples = mean_samples(in_.lengths, in_.samples_per_microbatch, cp);
@@ -331,7 +331,7 @@ class StagePlanner {
     out_.flops = share * stage_training_flops(in_.spec, out_.chunks, in_.lengths.mean());
     out_.forward_flops = share * stage_forward_flops(in_.spec, out_.chunks, in_.lengths.mean());
     const bool keeps_all = out_.kept > 0.5;
-    grid_.clear_sent_bytes();  // of the largest microbatches
+    grid_.clear_sent_bytes();  // bytes of the largest microbatches
     trainer_->plan_microbatch(
         samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
     const auto microbatches = static_cast<double>(in_.microbatches);

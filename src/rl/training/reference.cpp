@@ -1,7 +1,6 @@
-// The reference model of KL terms. It is of its own sizes, and of the policy shares the vocabulary
-// alone. Where its weights fit in the gradients' memory it is there only while it scores: between
-// gradients are not needed. The rest of the time a copy lies in host memory, page-locked where
-// there is CUDA.
+// The reference model of KL terms. It may have its own sizes; only the vocabulary must be the
+// policy's. If its weights fit in the gradients' memory, they are there only while it scores, when
+// no gradients are needed. At other times they are in host memory, page-locked if there is CUDA.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,13 +22,13 @@ int64_t weight_bytes(const Session& session, const LoadedModel& reference) {
   return model::ParameterStore::weight_bytes(reference.held_parameters(), session.request.device);
 }
 
-// A parameter of which other ranks hold and save every part, as of the embedding that a last stage
-// copies for a trained MTP layer.
+// A parameter whose parts are all held and saved by other ranks, such as the last stage's copy of
+// the embedding for a trained MTP layer.
 bool is_copy(const model::ParameterInfo& info) {
   return std::ranges::none_of(info.parts, &model::HfPart::is_counted);
 }
 
-// The first parameter of `some` that `others` have not, or not in its shape; null: none.
+// The first parameter of `some` that is missing in `others` or has another shape there; null: none.
 const model::ParameterInfo* find_without_match(const std::vector<model::ParameterInfo>& some,
                                                const std::vector<model::ParameterInfo>& others) {
   std::map<std::string_view, const model::ParameterInfo*> by_name;
@@ -42,7 +41,7 @@ const model::ParameterInfo* find_without_match(const std::vector<model::Paramete
   return nullptr;
 }
 
-// So that each can have the other's weights. `why` they are wanted.
+// Checks that policy and reference can take each other's weights. `why` they need to.
 void check_same_parameters(const RunConfig& config, const TrainerSide& trainer_side,
                            const std::string& why) {
   const auto& reference = trainer_side.reference.held_parameters();
@@ -55,7 +54,7 @@ void check_same_parameters(const RunConfig& config, const TrainerSide& trainer_s
               "use a reference of the policy's architecture", config.model.ref_load);
 }
 
-// Of a reference that is not there between scores: back to host memory.
+// Copies a transient reference back to host memory.
 void keep_copy(const Session& session, TrainerSide& trainer_side) {
   if (!trainer_side.reference_is_transient) return;
   tensor::StagingBuffer& copy = trainer_side.reference_copy;

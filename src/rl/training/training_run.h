@@ -1,4 +1,4 @@
-// A training run, built: session, roles and progress. Its constructor loads models and data, makes
+// A training run, built: session, roles and progress. The constructor loads models and data, makes
 // engine and trainer, resumes, and opens the run folder last.
 #pragma once
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace slimexx::rl {
 
-// On a GPU: the memory in which generation and training take turns.
+// On a GPU: the memory that generation and training use in turn.
 struct SharedMemory {
   std::optional<MemoryPlan> plan;
   tensor::Buffer pool;
@@ -29,54 +29,56 @@ struct TrainingRun {
   SharedMemory memory;
   TrainerSide trainer_side;
   RolloutSide rollout_side;
-  // Last, so that they go first: after a failure, memory that a collective uses may be freed only
-  // once nothing waits in it.
-  std::unique_ptr<dist::ProcessGrid> grid;   // of the ranks that train
-  std::unique_ptr<dist::ProcessGrid> world;  // of all; null: colocated, where `grid` has them
-  EngineGrid engine_grid;                    // of the ranks that generate; made with the engine
+  // Last, so that these are destroyed first: after a failure, memory that a collective uses may be
+  // freed only when nothing waits in it.
+  std::unique_ptr<dist::ProcessGrid> grid;   // the ranks that train
+  std::unique_ptr<dist::ProcessGrid> world;  // all ranks; null: colocated, `grid` has them
+  EngineGrid engine_grid;                    // the ranks that generate; made with the engine
 };
 
-bool generates_samples(const RunConfig& config);  // else they are a dump's, or examples
-bool wants_engine(const RunConfig& config);       // on the ranks that generate
+bool generates_samples(const RunConfig& config);  // otherwise they come from a dump or are examples
+bool wants_engine(const RunConfig& config);       // on ranks that generate
 bool wants_reference(const RunConfig& config);
-// Of supervised fine-tuning; a reply ends with the first of `stop_tokens`, as generation will.
+// Examples for supervised fine-tuning. A reply ends with the first of `stop_tokens`, as in
+// generation.
 data::SftSet load_examples(const RunConfig& config, const TextSide& text,
                            const std::vector<int32_t>& stop_tokens);
-// Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
-// engine for the former.
+// Tokens of the longest sequence that is generated (evaluation included), or trained.
+// engine_options uses the former.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);
 rollout::EngineOptions engine_options(const Session& session, const RolloutSide& rollout_side);
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,
                         const model::ModelSpec& policy);
 
 // ---- reference.cpp ----
-// Decoders, and the weights of a reference that stays on the device. `longest`: tokens of the
-// longest sample. Collective.
+// Makes the decoders, and the weights of a reference that stays on the device. `longest`: tokens of
+// the longest sample. Collective.
 void build_reference(const Session& session, int64_t longest, TrainerSide& trainer_side);
-// Reads the weights of another one into host memory, by way of the trainer's gradients. Collective.
+// Reads a transient reference's weights into host memory, through the gradients' memory.
+// Collective.
 void keep_reference(const Session& session, TrainerSide& trainer_side);
-// The reference of a run whose checkpoint holds one that followed the policy. Collective.
+// Restores a reference that followed the policy from a checkpoint that holds it. Collective.
 void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
                        TrainerSide& trainer_side);
 
 // ---- engine_model.cpp ----
 EngineGrid make_engine_grid(const Session& session);  // collective
-// Of the trainer's weights where the rank trains what its engine holds, else with memory of its
-// own. Without parameters and decoder on a rank that only trains. Collective.
+// Uses the trainer's weights if the rank trains exactly what its engine holds; otherwise allocates
+// its own. Has no parameters and no decoder on a rank that only trains. Collective.
 EngineModel make_engine_model(const Session& session, const TrainerSide& trainer_side,
                               int64_t max_positions);
 
 // ---- run_folder.cpp ----
-// The banner, and from here on the run leaves traces on disk. Collective.
+// Prints the banner; from here on the run writes to disk. Collective.
 void open_run_folder(TrainingRun& run);
 
 // ---- training_memory.cpp ----
-// Takes what is left of the device's memory for engine and trainer; gives the engine's part.
+// Takes the rest of the device's memory for engine and trainer; returns the engine's part.
 tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          const RolloutSide& rollout_side, const dist::Groups& engine_groups,
                          SharedMemory& memory);
 std::string memory_table(const TrainingRun& run);  // lines of the banner
 
-std::string describe_checks(const TrainingRun& run);  // of a dry run: what is known to be in order
+std::string describe_checks(const TrainingRun& run);  // for a dry run: what was checked
 
 }  // namespace slimexx::rl
