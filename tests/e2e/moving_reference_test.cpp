@@ -45,8 +45,8 @@ class MovingReference : public testing::TestWithParam<Case> {
   const Folder folder_;
 };
 
-// Just after the update the KL is 0 to the bit. With a coefficient the reference's weights stay on
-// the device; without one they are brought in for each use.
+// Just after the update the KL is 0 to the bit. With a coefficient the reference's weights stay in
+// memory of their own; without one they are copied in for each use.
 TEST_P(MovingReference, BecomesThePolicy) {
   for (const std::string coefficient : {"0.1", "0"}) {
     const auto run = [&](const std::string& interval) {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "oracle/glm4_moe",
                          0,
                          {"train.enable_mtp_training=true", "train.mtp_num_layers=1"}},
-                    // The last stage has a copy of the embedding, which the reference lacks.
+                    // The last stage has a copy of the embedding, and the reference does not.
                     Case{"pp2_mtp_layers",
                          "oracle/glm4_moe",
                          2,
