@@ -73,8 +73,8 @@ TEST_P(Exactness, OfEveryTokenWhateverTheEngineDoes) {
   }
 }
 
-// Of four optimizer steps only the first compares its own tokens; every check_interval rollouts the
-// tokens of all steps are compared.
+// With four optimizer steps only the first compares its own tokens; every check_interval rollouts
+// the tokens of all steps are compared.
 TEST(ExactnessOfSteps, LaterOnesAreComparedAtIntervals) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");

@@ -64,7 +64,8 @@ TEST_P(MovingReference, BecomesThePolicy) {
   }
 }
 
-// Stops between two updates; resumes on as many ranks to the bit, on one rank nearly so.
+// Stops between two updates. Resumes to the bit on the same number of ranks, and nearly so on one
+// rank.
 TEST_P(MovingReference, ResumesWhereItWas) {
   const std::vector<std::string> all = {"rl.kl_loss_coef=0.1", "rl.ref_update_interval=2",
                                         "checkpoint.save_interval=3"};

@@ -93,7 +93,7 @@ TEST_F(RealInput, TrainsEvaluatesSavesResumesAndExports) {
   expect_metrics("whole");
   expect_samples(folder_ / "whole/rollouts/rollout_000001.jsonl");
 
-  // Resumed from the first step's checkpoint, the bytes are the same.
+  // Resuming from the first step's checkpoint gives the same bytes.
   f = train(0, "resumed", {}, {"--resume", folder_ / "whole/checkpoints/step_000001"});
   ASSERT_EQ(f.status, 0) << f.text();
   for (const std::string file : {"hf/model.safetensors", "checkpoints/step_000002/manifest.json"}) {

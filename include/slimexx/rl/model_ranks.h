@@ -16,7 +16,7 @@ namespace slimexx::rl {
 struct ModelRanks {
   dist::GridShape grid;
   model::PipelineSplit split;  // for grid.sizes().pp ranks
-  int rank = 0;                // in the grid, or past its end
+  int rank = 0;                // in the grid; ranks without a part of the model follow the grid's
   std::unique_ptr<dist::Collective>
       host;                     // the ranks of this host; must be destroyed before the world
   std::vector<int> host_ranks;  // their numbers in the grid, by rank of `host`

@@ -12,7 +12,7 @@ namespace slimexx::rl {
 
 // The weights to evaluate.
 struct EvaluatedWeights {
-  std::string folder;  // of config.json and the tokenizer; without a checkpoint also of the weights
+  std::string folder;  // has config.json and the tokenizer; without a checkpoint also the weights
   std::string checkpoint = {};  // a step of a run, or what convert-hf wrote; empty: none
   bool are_random = false;      // debug.random_weights
 };

@@ -8,7 +8,7 @@
 namespace slimexx::rl {
 
 struct PositionKeys {
-  std::string file;                    // of the prompts
+  std::string file;                    // file of the prompts
   const char *response, *prompt;       // the keys that limit their lengths
   const char* of_what = "";            // " of the evaluation"
   const char* known_by = "the model";  // whose positions they are

@@ -1,5 +1,4 @@
-// One pipeline stage of a plan, built like the rank that holds most; and a rank that only
-// generates.
+// Plans one pipeline stage by building its fullest rank, or a rank that only generates.
 #pragma once
 #include <cstdint>
 #include <string>

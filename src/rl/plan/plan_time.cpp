@@ -123,7 +123,7 @@ class PhasePlanner {
     plan_.phases.push_back({name, seconds, how});
   }
 
-  // Every attention group generates its share, with as many sequences at once as fit.
+  // Every attention group generates its share, in as large a batch as memory allows.
   void generate() {
     const PlannedLengths& l = plan_.lengths;
     const EngineShape& engines = plan_.engines;

@@ -22,7 +22,7 @@ struct LearningSigns {
   bool has_advantage = false;   // some trained token has a nonzero advantage
   int64_t num_trained_tokens = 0;
   int64_t num_truncated = 0;
-  int64_t num_without_answer = 0;  // the grader found no answer in them
+  int64_t num_without_answer = 0;  // samples in which the grader found no answer
   std::string reason, response;    // of the first such sample
   std::optional<double> entropy;   // of the policy, mean over trained tokens
 };

@@ -35,7 +35,7 @@ class ForkedRanks {
   ForkedRanks(const ForkedRanks&) = delete;
   ForkedRanks& operator=(const ForkedRanks&) = delete;
   ForkedState& state() { return *state_; }
-  bool wait_until_ready();  // all bodies have counted themselves
+  bool wait_until_ready();  // until all bodies have incremented num_ready
   void signal(int rank, int number);
   // Exit status, 128 + signal, or -1 if it still runs after `seconds`.
   int wait(int rank, double seconds);

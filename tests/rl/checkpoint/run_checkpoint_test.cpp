@@ -169,8 +169,8 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
   }
 }
 
-// The format does not depend on how ranks split the state. Checkpoints from when a rank owned one
-// range of the whole load when ranks own a slice of every layer, and vice versa.
+// The format does not depend on how ranks split the state. A checkpoint whose ranks each owned one
+// range of the whole loads on ranks that own a slice of every layer, and vice versa.
 TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
   const auto cut = [](bool by_layers) {
     return by_layers ? train::kAPartALayer : std::numeric_limits<int64_t>::max();

@@ -26,7 +26,8 @@ std::vector<Sample> make_group(int64_t number, const std::vector<double>& reward
 TEST(FindDropReason, IsTheRewardThatAllHave) {
   EXPECT_EQ(find_drop_reason(make_group(0, {1, 0, 1})), "");
   EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 3e-6})), "");  // deviation 2.1e-6
-  EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 1e-6})), "zero_std_0.5");  // 7.1e-7
+  EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 1e-6})),
+            "zero_std_0.5");  // deviation 7.1e-7
   EXPECT_EQ(find_drop_reason(make_group(0, {1, 1, 1})), "zero_std_1.0");
   EXPECT_EQ(find_drop_reason(make_group(0, {0, 0})), "zero_std_0.0");
   EXPECT_EQ(find_drop_reason(make_group(0, {1e9 + 0.1, 1e9 + 0.1, 1e9 + 0.1})),

@@ -83,7 +83,7 @@ inline std::vector<Sample> samples_of_lengths(const std::vector<int64_t>& length
 }
 
 // Copies a rank's parts to their place in the whole tensors. `read` is ParameterStore's
-// read_weights or read_gradients. Of replicas only the counted one is copied.
+// read_weights or read_gradients. If several ranks hold a part, only the counted one is copied.
 inline void collect_tensors(const model::ParameterStore& store,
                             void (model::ParameterStore::*read)(const model::ParameterInfo&,
                                                                 int64_t, float*, int64_t) const,
