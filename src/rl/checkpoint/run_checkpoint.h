@@ -68,13 +68,13 @@ bool has_finite_weights(const train::ShardedAdamW& optimizer, dist::Collective& 
 void check_frozen_weights(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                           const train::ShardedAdamW& optimizer);
 
-// Loads the masters and moments that this rank owns and publishes the weights; also loads frozen
-// weights that the run may have changed. The checkpoint may come from any number of ranks and any
-// split. Collective.
+// Loads the masters and moments that this rank owns and publishes the weights. Also loads untrained
+// weights that a rule moves, or that are frozen by name. The checkpoint may come from any number of
+// ranks and any split. Collective.
 void load_training_state(const io::Checkpoint& checkpoint, model::ParameterStore& store,
                          train::ShardedAdamW& optimizer);
 
-// Loads this rank's part of the reference, if the checkpoint holds one.
+// Whether the checkpoint holds a reference; load_reference loads this rank's part of it.
 bool has_reference(const io::Checkpoint& checkpoint);
 void load_reference(const io::Checkpoint& checkpoint, model::ParameterStore& reference);
 

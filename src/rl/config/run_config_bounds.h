@@ -1,4 +1,4 @@
-// Finds faults of a configuration that involve two numbers.
+// Adds faults of a configuration that involve two keys.
 #pragma once
 #include "slimexx/config/config.h"
 #include "slimexx/rl/run_config.h"
@@ -7,7 +7,7 @@ namespace slimexx::rl {
 
 // Pairs of keys where one bounds or excludes the other.
 void check_bounds(config::Config& config, const RunConfig& run);
-// The same for the learning rate's keys.
+// The same for the keys that select trained parameters, and for those of the learning rate.
 void check_trained(config::Config& config, const train::TrainOptions& options);
 void check_schedule(config::Config& config, const train::OptimizerOptions& optimizer);
 

@@ -19,7 +19,7 @@ void check_speculation(const RolloutOptions& options,
 void check_speculation(const RolloutOptions& options, const model::ModelSpec& spec,
                        const std::string& directory);
 
-// Needs checked options.
+// Sets the engine's options from checked options of the run.
 void set_speculation(const RolloutOptions& options, rollout::EngineOptions& engine);
 
 }  // namespace slimexx::rl
