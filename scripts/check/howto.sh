@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Follows a how-to page in a scratch copy of the sources, and runs the test that the page names. Of the existing build
-# only the files that the page adds or edits are recompiled: it edits no declaration that others see.
+# Follows a how-to page in a scratch copy of the sources, and runs the test that the page names. Reuses the existing
+# build: only the files that the page adds or edits are compiled, because it edits no declaration that others see.
 #
 #   scripts/check/howto.sh BUILD_FOLDER docs/howto/PAGE.md
 #
