@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Times every kernel beside its peer (cuBLASLt in the same program, PyTorch in the same call) on one Hopper GPU, then whole
-# models with random weights. Wants build/cuda with -DSLX_BUILD_BENCH=ON, and python3 with torch for the peers.
+# Times every kernel and its peer (cuBLASLt in the same program, PyTorch in the same call) on one Hopper GPU, then whole
+# models with random weights. Needs build/cuda with -DSLX_BUILD_BENCH=ON, and python3 with torch for the peers.
 #   bench/gpu.sh FOLDER [CONFIG_DIR ...]     logs; a CONFIG_DIR holds a config.json for model_bench
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ build=build/cuda/bench
 has_torch=$(python3 -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null || echo False)
 [[ $has_torch == True ]] || echo "no PyTorch with CUDA: figures come without that peer"
 
-# run NAME SECONDS COMMAND...: the log's last lines stand here, all of it in FOLDER.
+# run NAME SECONDS COMMAND...: prints the log's last lines; the whole log is in FOLDER.
 run() {
   local name=$1 limit=$2
   shift 2
@@ -23,7 +23,7 @@ peer() { [[ $has_torch != True ]] || run "$1_torch" 120 python3 "bench/peers/$1.
 
 for kernel in rows optimizer vocabulary attention attention_backward attention_decode; do run "$kernel" 180 "$build/${kernel}_bench"; done
 cat "$out/rows.txt" "$out/optimizer.txt" >"$out/rows_and_optimizer.txt"
-peer rows "$out/rows_and_optimizer.txt"  # reads there what to time
+peer rows "$out/rows_and_optimizer.txt"  # reads its cases from there
 peer vocabulary
 peer attention_backward
 heads=(8192 151936 2560 8192 151552 4096)

@@ -1,6 +1,6 @@
-# Sourced by rl.sh and train.sh: a run of a model with random weights, of which only the config.json is needed.
+# Sourced by rl.sh and train.sh: runs a model with random weights; only its config.json is needed.
 
-# start_run FOLDER RUN: the files of FOLDER in RUN/model, with LAYERS layers where that is set.
+# start_run FOLDER RUN: copies the files of FOLDER to RUN/model, with LAYERS layers if that is set.
 start_run() {
   rm -rf "$2"
   mkdir -p "$2/model"
@@ -8,7 +8,7 @@ start_run() {
   [[ -z ${LAYERS:-} ]] || sed -i "s/\"num_hidden_layers\": [0-9]*/\"num_hidden_layers\": $LAYERS/" "$2/model/config.json"
 }
 
-# train_random RUN RANKS KEY=VALUE ...: the log in RUN/log.txt, metrics in RUN/run.
+# train_random RUN RANKS KEY=VALUE ...: writes the log to RUN/log.txt and metrics to RUN/run.
 train_random() {
   local run=$1 ranks=$2 launch=() set_keys=() key
   shift 2
@@ -19,5 +19,5 @@ train_random() {
     { tail -n 30 "$run/log.txt" >&2; return 1; }
 }
 
-# Of a line of metrics.jsonl, for awk: field("perf/step_time").
+# An awk function that reads a number from a line of metrics.jsonl: field("perf/step_time").
 field_awk='function field(name) { return match($0, "\"" name "\": *[-0-9.e+]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }'

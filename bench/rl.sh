@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Whole GRPO rollouts of a model with random weights, as the ledger's tables of them were measured: samples from an engine, a step of
-# training, the update, the hand-over. A checkpoint is not needed, only its config.json and tokenizer.json.
+# Whole GRPO rollouts of a model with random weights: samples from an engine, a training step, the update, the
+# hand-over. Measures the tables in docs/performance.md. Needs no checkpoint, only its config.json and tokenizer.json.
 #
 #   bench/rl.sh FOLDER PROMPTS RANKS [KEY=VALUE ...]
 #     FOLDER   config.json, tokenizer.json;  PROMPTS  JSON lines with prompt and label, e.g. dapo-math-17k
 #     KEYs     of the configuration: layout, engine, optimizer
 #
-# LAYERS (all), ROLLOUTS (2), SAMPLES of a rank (64), GROUP (8), NEW_TOKENS (4096) at most, STOPS (25): so many tokens of the
-# vocabulary end a response, which makes lengths fall off exponentially. OUT: the run's folder (runs/bench-rl). SLX_BINARY.
-# It prints a line a rollout, and stops with status 1 where a log-prob of training is not generation's, to the bit.
+# LAYERS (all), ROLLOUTS (2), SAMPLES per rank (64), GROUP (8), NEW_TOKENS at most (4096), STOPS (25): the number of
+# tokens of the vocabulary that end a response, so that lengths are distributed exponentially. OUT: the run's folder
+# (runs/bench-rl). SLX_BINARY.
+# Prints one line per rollout, and stops with status 1 if a log-prob differs between training and generation in any bit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ $# -ge 3 ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -24,7 +25,7 @@ train_random "$run" "$ranks" "data.prompt_data=$prompts" data.rollout_shuffle=tr
   rollout.rollout_max_prompt_len=1024 "rollout.rollout_max_response_len=${NEW_TOKENS:-4096}" "rollout.rollout_stop_token_ids=[$stops]" \
   rollout.max_running_requests=256 "$@"
 
-# Values of metrics.jsonl, a row each.
+# Values from metrics.jsonl, one line per row.
 awk -v n="$samples" -v ranks="$ranks" "$field_awk"'
   BEGIN { printf "%8s %10s %12s %12s %10s %10s %10s %14s %10s %10s\n", "rollout", "response", "generate s", "reference s", "train s", "of it AdamW", "hand-over", "tokens/s a GPU", "gained", "TFLOP/s" }
   field("perf/generate_time") > 0 {

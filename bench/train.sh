@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Train steps of a model with random weights on samples of random tokens, as the ledger's tables of grids were measured. A checkpoint is
-# not needed, only its config.json.
+# Training steps of a model with random weights on samples of random tokens. Measures the tables of grids in
+# docs/performance.md. Needs no checkpoint, only its config.json.
 #
 #   bench/train.sh FOLDER RANKS [KEY=VALUE ...]
 #     FOLDER   config.json;  KEYs  of the configuration: the grid, the optimizer
 #
-# LAYERS (all), SAMPLES a step (32), TOKENS of a sample (8192), STEPS (3). OUT: the run's folder (runs/bench-train). SLX_BINARY.
-# It prints a line a step; the first one warms up.
+# LAYERS (all), SAMPLES per step (32), TOKENS per sample (8192), STEPS (3). OUT: the run's folder (runs/bench-train).
+# SLX_BINARY.
+# Prints one line per step; the first step warms up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ $# -ge 2 ]] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2; exit 2; }

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Runs cases: small inputs that once went wrong, a folder each. A case's run.sh takes the program and ends with 0 only where it does right.
+# Runs cases: small inputs that once failed, one folder each. A case's run.sh takes the program and exits 0 only if it
+# behaves correctly.
 #
-#   scripts/cases.sh                         those of tests/cases
+# scripts/cases.sh                         all of tests/cases
 #   scripts/cases.sh FOLDER ...              every run.sh below these folders
-#   --slimexx PATH    the program (default: the one that was built last)
-#   --jobs N          cases that run at a time (default: one a core)
+# --slimexx PATH    the program (default: the last one built)
+#   --jobs N          cases that run at a time (default: one per core)
 #
-# Prints a line for each case, and the output of those that fail. Status 1 if one fails or there is none.
+# Prints a line per case, and the output of cases that fail. Status 1 if one fails or there is none.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 

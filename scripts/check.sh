@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks what the compiler does not: the layer rule, banned includes, sizes, names, source lists,
-# formatting, stale generated pages. Takes a few seconds; wants bash, awk, git and clang-format-14.
+# Checks what the compiler does not: the layer rule, banned includes, sizes, names, source lists, formatting, stale
+# generated pages. Takes a few seconds; needs bash, awk, git and clang-format-14.
 #
-#   scripts/check.sh             faults, and then status 1
-#   scripts/check.sh --warnings  also what is merely large
+# scripts/check.sh             lists faults; status 1 if there are any
+#   scripts/check.sh --warnings  also lists warnings about size
 #
-# A fault that has a reason stands, with that reason, in scripts/check/allow.txt.
+# scripts/check/allow.txt lists accepted faults with their reasons.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +21,7 @@ trap 'rm -rf "$scratch"' EXIT
 found=$scratch/found        # lines "RULE PATH[:LINE]: message"; warnings have RULE "warn-..."
 : >"$found"
 
-# A clone may belong to another user than the one who checks it.
+# A clone may belong to another user than the one who runs this.
 git -c safe.directory='*' ls-files -co --exclude-standard | LC_ALL=C sort -u |
   while read -r file; do [[ -f $file && ! -L $file ]] && printf '%s\n' "$file"; done >"$scratch/files"
 list() { grep -E "$1" "$scratch/files" || true; }
@@ -35,7 +35,7 @@ list "$text_files" | grep -v '^tests/fuzz/corpus/' | xargs awk -f scripts/check/
 awk -f scripts/check/names.awk "$scratch/files" >>"$found"
 list '(^|/)CMakeLists\.txt$' | xargs awk -f scripts/check/ranks.awk -f scripts/check/source_lists.awk "$scratch/files" >>"$found"
 
-# Formatting; the .inl files lean on macros that clang-format takes for types.
+# Formatting; not for .inl files, in which clang-format takes macros for types.
 if command -v clang-format-14 >/dev/null; then
   list '\.(cpp|h|cu|cuh)$' | { xargs clang-format-14 --dry-run 2>&1 || true; } |
     awk -F: '/\[-Wclang-format-violations\]/ && !seen[$1]++ {
@@ -44,7 +44,7 @@ else
   echo "check: no clang-format-14, and another version formats otherwise: formatting went unchecked" >&2
 fi
 
-# Generated pages, against the program that was built last.
+# Generated pages, compared with the last program built.
 binary=$(ls -t build/*/slimexx 2>/dev/null | head -n 1 || true)
 binary=${SLX_BINARY:-$binary}
 if [[ -n $binary && -d docs/reference ]]; then
@@ -63,7 +63,7 @@ else
   echo "check: no python3, so scripts/follow_wandb.py went unchecked" >&2
 fi
 
-# Takes away what allow.txt excuses, and reports excuses that excuse nothing.
+# Removes faults that allow.txt excuses, and reports excuses that match no fault.
 awk -v docs_ran="$([[ -n $binary ]] && echo 1)" -f scripts/check/excuse.awk \
   scripts/check/allow.txt "$found" >"$scratch/left"
 

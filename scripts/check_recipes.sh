@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Accounts for every flag of the recipes in configs/*.yaml: scripts/check/recipes.tsv lists those of their pages in slime's
-# documentation and of slime's launch scripts, docs/reference/slime-flags.md says what each is here. A flag is either set under its
-# key with the recipe's value, or this value is named in a comment of the file:
+# Accounts for every flag of the recipes in configs/*.yaml. scripts/check/recipes.tsv lists the flags of their pages in
+# slime's documentation and of slime's launch scripts; docs/reference/slime-flags.md maps each flag to a key. Either the
+# key is set to the recipe's value, or a comment of the file names the value:
 #   # later: --FLAG VALUE (why)      a run refuses the value so far
 #   # needless: --FLAG VALUE         accepted without effect, or not asked for here
 #   # differs: --FLAG VALUE (why)    the file has another value on purpose
 #   # script: --FLAG VALUE           slime's script has this value, and the page another one or none
-# Then slimexx plans every file. One line a fault; exit 1 if there is any.
+# Then slimexx plans every file. Prints one line per fault; exits 1 if there is any.
 #
 #   scripts/check_recipes.sh               SLX_BINARY names the program (build/cpu/slimexx)
 set -euo pipefail
@@ -19,19 +19,19 @@ fault() {
   faults=$((faults + 1))
 }
 
-# Status and key of a flag, by the reference page: "works train.lr".
+# Status and key of a flag from the reference page: "works train.lr".
 status_of() {
   awk -F' *[|] *' -v flag="\`--$1\`" '$2 == flag { gsub(/`/, "", $4); print $3 "\t" $4; exit }' docs/reference/slime-flags.md
 }
 
-# The value of a key in a file, as YAML writes it: a block of one key a line, or flow maps.
+# The value of a key in a YAML file, from a block with one key per line or from a flow map.
 value_in() {
   sed -e 's/[[:space:]]#.*$//' -e '/^#/d' "$1" | tr '{}' ',,' | tr '\n' ',' | sed 's/\[\([^]]*\)\]/\n[\1]\n/g' |
     awk -v RS='\n' '/^\[/ { gsub(/,/, ""); } { printf "%s", $0 }' | tr ',' '\n' |
     sed -n "s/^[[:space:]]*$2:[[:space:]]*\(.*[^[:space:]]\)[[:space:]]*$/\1/p" | tail -1
 }
 
-# 1, 1.0 and 1e0 are one number; on is true; what begins with $ or / is somebody's path.
+# 1, 1.0 and 1e0 are equal; on means true; values that begin with $ or / are paths and equal any value.
 same() {
   local have=$1 want=$2
   [[ $want == on ]] && want=true
@@ -40,7 +40,7 @@ same() {
   awk -v a="$have" -v b="$want" 'BEGIN { exit !(a ~ /^[-+0-9.eE]+$/ && b ~ /^[-+0-9.eE]+$/ && a + 0 == b + 0) }'
 }
 
-# What a comment of the file says of a flag with this value: later, needless, differs, script, or nothing.
+# The kind of the file's comment about a flag with this value: later, needless, differs, script, or empty.
 kind_of() {
   awk -v flag="--$2" -v value="$3" '
     match($0, /^# (later|needless|differs|script): /) {
@@ -72,7 +72,7 @@ while IFS=$'\t' read -r source recipe flag value; do
   esac
 done <scripts/check/recipes.tsv
 
-# What a file lists must be of the recipe, or somebody forgot to take it out.
+# Comments of a file must be about flags of the recipe; otherwise they are left over.
 for file in configs/*.yaml; do
   recipe=$(basename "$file" .yaml)
   grep -qP "^[a-z]+\t$recipe\t" scripts/check/recipes.tsv || continue
@@ -81,7 +81,7 @@ for file in configs/*.yaml; do
   done < <(sed -n 's/^# \(later\|needless\|differs\|script\): --\([a-z0-9-]*\) .*/\2/p' "$file")
 done
 
-# Each file loads and can be planned: 0, or 2 where a plan says what does not fit.
+# Each file must load and be planned: status 0, or 2 if the plan says that it does not fit.
 plan() {
   local status=0 text
   text=$("$binary" plan --config "configs/$1.yaml" "${@:2}" 2>&1) || status=$?

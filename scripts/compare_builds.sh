@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Compares two builds to the byte on the CPU: log-probs and entropies of given tokens, then three optimizer steps on a given rollout:
-# gradients and weights of the first, weights after the last. On each instruction set of this machine (SLX_CPU_KERNELS), on every
-# model folder that the old build knows. A build that does not read SLX_CPU_KERNELS runs its best set only: name that by --kernels.
+# Compares two builds on the CPU byte by byte: log-probs and entropies of given tokens, then three optimizer steps on a
+# given rollout (gradients and weights of the first step, weights after the last). Repeats this for each instruction set
+# of this machine (SLX_CPU_KERNELS) and every model folder that the old build supports. A build that does not read
+# SLX_CPU_KERNELS runs only its best set: name that with --kernels.
 #
 #   scripts/compare_builds.sh OLD NEW                          the golden models
 #   scripts/compare_builds.sh OLD NEW MODEL...                 these model folders
 #   scripts/compare_builds.sh --kernels "avx512" OLD NEW ...   these instruction sets
 #
-# A line for each model and instruction set; exit 1 if any byte differs.
+# Prints one line per model and instruction set; exits 1 if any byte differs.
 set -euo pipefail
 kernels="generic avx2 avx512"
 while [[ ${1:-} == -* ]]; do
@@ -27,7 +28,7 @@ models=("$@")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Sequences of 2 to 60 tokens below `vocabulary`, as lines to score or as samples of a rollout.
+# Sequences of 2 to 60 tokens below `vocabulary`, as lines for score or as samples of a rollout.
 make_rows() {  # vocabulary, samples
   awk -v vocabulary="$1" -v samples="$2" 'BEGIN {
     state = 12345

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Compiles all CUDA code, the modules that call it and the programs that test it, where there is nvcc.
-# Nothing is run: that needs a GPU (ctest -L gpu).
+# If there is nvcc: compiles all CUDA code, the modules that call it and the programs that test it. Runs nothing: that
+# needs a GPU (ctest -L gpu).
 #
 #   scripts/compile_cuda.sh [TARGET ...]     default: everything but the program itself
 #
-# SLX_PRESET: another preset than `cuda` (cuda-ci: warnings are errors).
+# SLX_PRESET: a preset instead of `cuda` (cuda-ci: warnings are errors).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || true)

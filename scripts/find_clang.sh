@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the C++ compiler to use where it must be clang: CXX if that is one, else the newest clang++ here that has its run-time for
-# sanitizers and libFuzzer.
+# Prints the C++ compiler for builds that need clang: CXX if that is clang, otherwise the newest clang++ installed with
+# its run-time for sanitizers and libFuzzer.
 set -euo pipefail
 if [[ ${CXX:-} == *clang++* ]]; then
   echo "$CXX"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats the C++ and CUDA files that are named, or all of the tree.
+# Formats the named C++ and CUDA files; without names, the whole tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v clang-format-14 >/dev/null; then

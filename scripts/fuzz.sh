@@ -6,7 +6,7 @@
 #   scripts/fuzz.sh --keep [TARGET ...]      copy the few found inputs that reach code which those of
 #                                            tests/fuzz/corpus do not, to be committed there
 #
-# New inputs grow in build/fuzz/corpus, crashing ones lie in build/fuzz/artifacts; status 1 on a find.
+# New inputs go to build/fuzz/corpus, crashing ones to build/fuzz/artifacts; status 1 if there is a crash.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,7 +50,7 @@ run_target() {
   fi
 }
 
-# Edges only (-use_counters=0): how often a loop ran would keep thousands of inputs.
+# Edges only (-use_counters=0): loop counts would keep thousands of inputs.
 keep_found() {
   local target=$1 corpus=tests/fuzz/corpus/$1
   mkdir -p "build/fuzz/corpus/$target"

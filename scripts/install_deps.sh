@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests need, from the distribution's own archive only: on Debian 12, Debian 13 and Ubuntu 24.04.
-# Elsewhere it says what is needed and exits 3. Does nothing, quickly, when all of it is there.
+# Installs the packages that build and tests need, only from the distribution's own archive, on Debian 12, Debian 13 and
+# Ubuntu 24.04. On other systems it lists the requirements and exits 3. Quick if all are installed.
 #
 #   scripts/install_deps.sh          compilers, libraries, test tools
 #   scripts/install_deps.sh --dev    also clang and the fuzzers' run-time
@@ -25,7 +25,8 @@ packages=(
   libcli11-dev                                       # cli
   libgtest-dev                                       # tests
 )
-# clang-format-14 is for scripts/check.sh: another version formats otherwise, so where there is none, formatting goes unchecked.
+# scripts/check.sh needs clang-format-14, because other versions format differently; without it formatting is not
+# checked.
 release=unknown
 [[ -r ${SLX_OS_RELEASE:=/etc/os-release} ]] && release=$(. "$SLX_OS_RELEASE" && echo "${ID:-} ${VERSION_ID:-}")
 case $release in
@@ -71,7 +72,7 @@ apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 \
     -o Dpkg::Use-Pty=0 "$@" </dev/null
 }
-# Package lists may be absent or old; fresh ones are wanted only if the present ones do not do.
+# Package lists may be absent or old: fetch new ones only if the present ones fail.
 if ! apt install --yes --no-install-recommends "${missing[@]}" >/dev/null 2>&1; then
   apt update
   apt install --yes --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Kills (SIGKILL) or stops (SIGSTOP) one rank of a small training run in each of its phases, and checks that the
-# last of its processes is gone within ten seconds, that status.json names the rank, its host and its phase, and that one
-# rank alone says so. Wants mpirun, and perl for a slow reward service.
+# Kills (SIGKILL) or stops (SIGSTOP) one rank of a small training run in each of its phases. Checks that all of its
+# processes are gone within ten seconds, that status.json names the rank, its host and its phase, and that only one rank
+# reports this. Needs mpirun, and perl for a slow reward service.
 #
 #   scripts/kill_ranks.sh                 every phase and both signals once
 #   scripts/kill_ranks.sh --times 10      ten times each
-#   scripts/kill_ranks.sh --quick         every phase once, with one of the signals in turn, and a shorter
-#                                         limit for ranks that are stopped
+# scripts/kill_ranks.sh --quick         every phase once, with alternating signals, and a shorter
+#                                         limit for stopped ranks
 #   --ranks N         processes, an even number (default 2): pairs are tensor parallel
 #   --grid tp|pp      or pipeline stages
 #   --phases "A B"    of: load_model generate reward log_probs forward backward optimizer update_weights
 #                     save_model export (default: the first eight, and save_model)
-#   --slimexx PATH    default: the program that was built last
-#   --keep            leaves the runs where they are
+# --slimexx PATH    default: the last program built
+#   --keep            keeps the runs
 #
-# A phase is short: where the rank has gone on to the next one before the signal arrives, the run counts
-# for all but the phase's name, and the phase is tried again. Status 1 if anything is not as it should be.
+# Phases are short: if the rank enters the next phase before the signal arrives, all checks except the phase's name
+# count, and the phase is tried again. Status 1 if any check fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,7 +50,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# A model that is large for its few tokens: every phase lasts long enough to be met.
+# A large model for its few tokens: every phase must last long enough to be hit.
 cat >"$work/config.json" <<END
 {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "dtype": "float32", "vocab_size": 320,
  "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
@@ -111,8 +111,8 @@ start_run() {  # folder, phase
   launcher=$!
 }
 
-# Process ids of the ranks, by rank. Programs are started for it, which takes longer than some phases last: so it runs
-# before the phase is waited for. False while a rank is missing.
+# Finds the process ids of the ranks. This starts programs and takes longer than some phases last, so it runs before
+# waiting for the phase. False while a rank is missing.
 find_ranks() {
   local pid word
   pids=()
@@ -123,11 +123,11 @@ find_ranks() {
   ((${#pids[@]} == ranks))
 }
 
-# Sleeps for some milliseconds, without a program.
+# Sleeps for some milliseconds without starting a program.
 exec {nothing}<> <(:)
 nap() { read -rt "$1" -u "$nothing" || true; }
 
-# Whether the rank holds the model's file open. The start has no records yet, so this says that weights are read.
+# Whether the rank holds the model's file open. There are no records during the start, so this detects load_model.
 reads_model() {  # rank
   local descriptor
   for descriptor in "/proc/${pids[$1]}/fd/"*; do
@@ -136,7 +136,7 @@ reads_model() {  # rank
   return 1
 }
 
-# Until the rank is in the phase.
+# Waits until the rank is in the phase.
 wait_for_phase() {  # folder, phase, rank
   local record text end=$((SECONDS + 60))
   printf -v record '%s/ranks/rank_%03d' "$1" "$3"
@@ -158,7 +158,7 @@ wait_for_phase() {  # folder, phase, rank
 fault() { echo "FAULT $phase $signal rank $victim: $1" | tee -a "$work/faults" >&2; sed 's/^/    /' "$run.out" | tail -n 40 >&2; }
 value_of() { sed -n "s/^ *\"$1\": \"\{0,1\}\(.*[^,\"]\)\"\{0,1\},\{0,1\}$/\1/p" "$run/status.json" | tail -n 1; }
 
-# The launcher and the ranks; those that only wait to be reaped are gone. False if there are none.
+# Lists the launcher and the ranks that still run; zombies do not count. False if there are none.
 list_living() {
   local pid state
   living=
@@ -169,7 +169,7 @@ list_living() {
   [[ -n $living ]]
 }
 
-# One run. Sets `took` and `is_hit`.
+# Makes one run. Sets `took` and `is_hit`.
 try_once() {
   run=$work/run_$((++num_runs)) is_hit=false took=
   start_run "$run" "$phase"

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Kills (SIGKILL) a small training run at random moments around its saves, again and again, and continues it each time by
-# --resume auto. No kill may cost a checkpoint that the run called complete, and what the run is in the end (rows of
-# metrics.jsonl but for times, the last checkpoint, the export) must be, byte for byte, what a run is that nobody killed.
+# Kills (SIGKILL) a small training run at random moments around its saves, repeatedly, and continues it each time with
+# --resume auto. No kill may lose a checkpoint that the run reported as complete. In the end the rows of metrics.jsonl
+# (without times), the last checkpoint and the export must equal those of a run without kills, byte for byte.
 #
 #   scripts/kill_saves.sh                 ten kills
 #   scripts/kill_saves.sh --times 50
-#   --ranks N         threads of the process that are ranks (default 1)
-#   --seed N          of the moments (default: another one each time)
-#   --slimexx PATH    default: the program that was built last
-#   --keep            leaves the runs where they are
+# --ranks N         ranks as threads of the process (default 1)
+#   --seed N          for the moments (default: a new one each time)
+#   --slimexx PATH    default: the last program built
+#   --keep            keeps the runs
 #
-# Every second start writes its checkpoints in the foreground. Status 1 if anything is not as it should be.
+# Every second start writes its checkpoints in the foreground. Status 1 if any check fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,9 +49,9 @@ END
 "$slimexx" init --model-config "$work/config.json" --tokenizer byte-level --seed 1 --save "$work/model" >/dev/null 2>&1
 for i in 1 2 3 4; do printf '{"prompt": "%d + 1 =", "label": "%d"}\n' "$i" $((i + 1)); done >"$work/prompts.jsonl"
 
-most_saves=2  # that a start completes before it is killed
+most_saves=2  # completed by a start before it is killed
 rollouts=$((times * most_saves + 1))
-# The program's process itself runs in the background, so that the kill meets it.
+# exec: the program itself is the background process, so that the kill hits it.
 start() {  # name, async_save
   local threads=()
   ((ranks == 1)) || threads=(--thread-ranks "$ranks")
@@ -63,10 +63,10 @@ start() {  # name, async_save
     checkpoint.save_hf="$work/$1.hf" >>"$work/out" 2>&1 </dev/null
 }
 
-# Sleeps for some milliseconds, without a program.
+# Sleeps for some milliseconds without starting a program.
 exec {nothing}<> <(:)
 nap() { read -rt "$1" -u "$nothing" || true; }
-# The number in a line of the last start's output, or -1.
+# A number in a line of the last start's output, or -1.
 last_number() { sed -n "s/.*$1.*/\\1/p" "$work/out" | tail -n 1 | sed 's/^0*\(.\)/\1/;$!d' | grep . || echo -1; }
 num_saves() { grep -c 'checkpoint .* is complete' "$work/out" || true; }
 
@@ -79,7 +79,7 @@ for ((kills = 1; kills <= times; ++kills)); do
   : >"$work/out"
   start killed $( ((kills % 2)) && echo true || echo false) &
   pid=$!
-  # Up to the beginning of a save, and a moment on, which may be behind its end.
+  # Waits for the start of a save and a random moment more, which may be after its end.
   wanted=$((RANDOM % most_saves))
   while kill -0 "$pid" 2>/dev/null; do
     fresh=("$work"/killed/checkpoints/step_*.new)

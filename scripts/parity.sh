@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Trains small models of every family on grids of ranks, as threads of one process, and compares each with one rank: log-probs and
-# entropies to the bit, gradients and their norm within 1e-6 (one tensor alone within 1e-5), weights after three steps.
+# Trains small models of every family on grids of ranks, as threads of one process, and compares each with one rank:
+# log-probs and entropies to the bit, gradients and their norm within 1e-6 (a single tensor within 1e-5), weights after
+# three steps.
 #
 #   scripts/parity.sh                        the grids of the test suite
 #   scripts/parity.sh --random 20 --seed 7   and twenty random legal grids
 #
-# Builds what it needs into build/cpu. A line for each random grid; exit 1 if any comparison failed.
+# Builds into build/cpu. Prints one line per random grid; exits 1 if any comparison failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 grids=5

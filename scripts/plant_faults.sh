@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Shows that the tests see what they are for: in a copy of the tree, one fault at a time that would make a model compute something else
-# without a word, builds the tests and expects some to fail. It prints how many, and the first by name.
+# Checks that the tests find silent errors: in a copy of the tree, plants one fault at a time that makes a model compute
+# something else, builds the tests and expects some to fail. Prints how many fail, and the name of the first.
 #
 #   scripts/plant_faults.sh [NAME ...]      default: all of them
 #
-# SLX_PRESET (ci): how the copy is built. Some minutes the first time, then one or two a fault.
+# SLX_PRESET (ci): preset for the copy. Takes some minutes for the first fault, then one or two per fault.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -30,7 +30,7 @@ echo "without a fault: $(grep -cE 'Passed +[0-9.]+ sec' tests.log) tests pass"
 
 wanted=("$@")
 unseen=0
-# plant NAME FILE SED: what SED makes of FILE must compile, and fail tests.
+# plant NAME FILE SED: FILE changed by SED must compile and fail tests.
 plant() {
   local name=$1 file=$2 change=$3
   [[ ${#wanted[@]} -eq 0 || " ${wanted[*]} " == *" $name "* ]] || return 0

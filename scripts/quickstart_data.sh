@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the quickstart's additions into DIR: train.jsonl and heldout.jsonl (all pairs of 0..99, 1 in 40 held
-# out), and sft.jsonl, examples of the training pairs of which every second answer is off by 1 or 10.
+# Writes the quickstart's additions into DIR: train.jsonl and heldout.jsonl (all pairs of 0..99, 1 in 40 held out), and
+# sft.jsonl (examples of the training pairs; every second answer is off by 1 or 10).
 #   scripts/quickstart_data.sh DIR
 set -euo pipefail
 out=${1:?"usage: quickstart_data.sh DIR"}

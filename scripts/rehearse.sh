@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# A recipe's grid and engines with toy widths: as many ranks as the recipe has, threads of one process on the CPU, two whole rollouts
-# with an update each. What is checked: training's log-probs are generation's to the bit, and engines have the trainer's weights.
+# Runs a recipe's grid and engines with toy widths: all ranks of the recipe as threads of one process on the CPU, for
+# two whole rollouts with an update each. Checks that log-probs of training equal those of generation to the bit, and
+# that engines have the trainer's weights.
 #
-#   scripts/rehearse.sh glm4.5-355b [KEY=VALUE ...]     a configs/NAME.yaml; further keys go on top
-#   scripts/rehearse.sh --plan glm4.5-355b              its plan alone
+# scripts/rehearse.sh glm4.5-355b [KEY=VALUE ...]     configs/NAME.yaml; further keys override it
+#   scripts/rehearse.sh --plan glm4.5-355b              only its plan
 #
 # SLX_BINARY names the program (build/cpu/slimexx). The run is in OUT/NAME (runs/rehearse).
 set -euo pipefail
@@ -20,7 +21,7 @@ base=$(sed -n 's/^defaults: *//p' "$config")
 [[ -z $base ]] || files+=("configs/$base")
 model=$(basename "$(sed -n 's/^ *hf_checkpoint: *//p' "${files[@]}" | head -1)")
 run=${OUT:-runs/rehearse}/$recipe
-# An earlier rehearsal goes; it is known by its toy model.
+# Remove an earlier rehearsal; its toy model identifies it.
 if [[ -e $run && ! -f $run/toy/config.json ]]; then
   echo "scripts/rehearse.sh: $run is there, and no rehearsal wrote it: move it, or name another folder by OUT" >&2
   exit 2
@@ -28,7 +29,7 @@ fi
 rm -rf "$run"
 mkdir -p "$run/toy"
 
-# Layers, experts and heads that the grid divides stay; widths, tables and the vocabulary shrink.
+# Keep the numbers of layers, experts and heads that the grid divides; shrink widths, tables and the vocabulary.
 shrink() {
   awk -v pairs="$*" '
     BEGIN { n = split(pairs, list, " "); for (i = 1; i <= n; ++i) { split(list[i], p, "="); toy[p[1]] = p[2] } }
@@ -43,7 +44,7 @@ latent=(q_lora_rank=32 kv_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 qk
 case $model in
   GLM-4.5 | GLM-4.7) all+=(num_attention_heads=16 head_dim=16) ;;
   GLM-4.7-Flash) all+=("${latent[@]}") ;;
-  # Of 256 ranks each has all of the attention: weights and what moves of them are a third of its memory each.
+  # Each of the 256 ranks holds all of the attention: weights and their transfers take a third of its memory each.
   GLM-5*) all+=(hidden_size=32 moe_intermediate_size=8 q_lora_rank=16 kv_lora_rank=8 qk_nope_head_dim=8 qk_rope_head_dim=4 qk_head_dim=12 head_dim=4
     v_head_dim=8 num_attention_heads=8 num_key_value_heads=8 index_n_heads=4 index_head_dim=8 index_topk=16) ;;
   GLM-Z1*) all+=(num_attention_heads=8 head_dim=16) ;;

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# compute-sanitizer over the programs that check the CUDA kernels: memcheck on their `small` cases, racecheck on their `tiny`
-# ones (tests/kernels/check_size.h). Needs a GPU. One line a program and tool; any report, failure or overrun is exit 1.
+# Runs compute-sanitizer on the programs that check the CUDA kernels: memcheck on their `small` cases, racecheck on
+# their `tiny` cases (tests/kernels/check_size.h). Needs a GPU. Prints one line per program and tool; exits 1 on any
+# report, failure or timeout.
 #
 #   scripts/sanitize_cuda.sh [--no-build] [PROGRAM ...]       e.g. gemm_check; default: all of them
 #
-# Builds the preset `racecheck` (SLX_KERNEL_RACECHECK), or takes that build as it is. SLX_SANITIZE_LOGS: folder for the reports
-# (build/racecheck/sanitize); SLX_SANITIZE_LIMIT: seconds a run may take (300); SLX_JOBS: runs at a time (4).
+# Builds the preset `racecheck` (SLX_KERNEL_RACECHECK), or uses the existing build. SLX_SANITIZE_LOGS: folder for the
+# reports (build/racecheck/sanitize); SLX_SANITIZE_LIMIT: seconds per run (300); SLX_JOBS: runs at a time (4).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 build=build/racecheck
@@ -30,7 +31,7 @@ if ((to_build)); then
 fi
 mkdir -p "$logs"
 
-# Whether every report is about a kernel of cuBLASLt. Those are not ours to mend; what they compute is checked all the same.
+# Whether all reports are about kernels of cuBLASLt. These are not ours to fix; their results are checked anyway.
 is_foreign() {
   local all ours
   all=$(sed -n 's/^.*RACECHECK SUMMARY: \([0-9]*\) hazards.*/\1/p' "$1")
@@ -38,7 +39,7 @@ is_foreign() {
   [[ -n $all && $ours -eq 0 && $all -eq $(grep -cE '^=+ (Error|Warning): ' "$1") ]]
 }
 
-# check TOOL PROGRAM SIZE: the program's own verdict counts as well as the tool's.
+# check TOOL PROGRAM SIZE: fails if the program or the tool reports an error.
 check() {
   local tool=$1 program=$2 size=$3 log=$logs/$2.$1.txt start=$SECONDS rc=0
   timeout -k 10 "$limit" "$sanitizer" --tool "$tool" --error-exitcode 9 \

@@ -4,7 +4,7 @@
 #   scripts/test.sh                     everything
 #   scripts/test.sh REGEX               tests whose name matches, e.g. 'text\..*Utf8'
 #   scripts/test.sh -L LABEL            tests of one label: unit, e2e, fuzz, check, ...
-#   scripts/test.sh -E REGEX            all but the tests whose name matches
+# scripts/test.sh -E REGEX            all tests except those whose name matches
 #   scripts/test.sh --preset asan ...   with another preset of CMakePresets.json (default: cpu)
 #
 # SLX_JOBS sets how many compilations and tests run at a time (default: one compilation per core, and one test more).
@@ -34,13 +34,13 @@ announce "configure: preset $preset"
 cmake --preset "$preset"
 announce "build with $jobs jobs"
 cmake --build --preset "$preset" -j "$jobs"
-# CTest runs scripts/check.sh too, as check.tree. Its own summary stands last, for people and for CI.
+# CTest runs scripts/check.sh too, as check.tree. Its summary comes last, for people and for CI.
 announce "test"
 results=$PWD/build/$preset/tests.xml
 status=0
 ctest --test-dir "build/$preset" -j "$test_jobs" --output-on-failure --no-tests=error \
   --timeout 600 --output-junit "$results" "${select[@]}" || status=$?
-# On a machine that has all, a test that does not run is a fault.
+# In CI everything is installed: a test that does not run is a fault.
 if [[ ${CI:-} == true ]]; then
   skips=$(scripts/check/skips.sh "$results") || { echo "$skips"; status=1; }
 fi

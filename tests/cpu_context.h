@@ -1,4 +1,4 @@
-// The context of tests that run ops on the CPU and need no arena.
+// The context for tests that run ops on the CPU and need no arena.
 #pragma once
 #include "slimexx/ops/context.h"
 

@@ -1,5 +1,5 @@
-// SLX_SANITIZED: 1 in a build with the address or the thread sanitizer, which take memory of their
-// own. A test that measures memory is left out there.
+// SLX_SANITIZED: 1 in a build with the address or thread sanitizer. These allocate memory
+// themselves, so tests that measure memory are skipped.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,5 +1,5 @@
-// Where the tests find their data and the program. Only test_paths.cpp is compiled with the
-// absolute paths, so that ccache serves every other test file to each checkout.
+// Paths of the test data and the program. Only test_paths.cpp is compiled with absolute paths, so
+// ccache can share all other test files between checkouts.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace slimexx {
 // A path below tests/ of the source tree.
 std::string test_data_path(std::string_view relative);
 
-// The folder of a published tokenizer: qwen3, glm-4.5 or gpt2 of
+// The folder of a published tokenizer (qwen3, glm-4.5 or gpt2) from
 // golden/tokenizers/tokenizers.tar.zst, which the build unpacks.
 std::string real_tokenizer_path(std::string_view name);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the GEMM kernels with nvcc alone, checks them, then times them beside cuBLASLt and torch.
+# Builds the GEMM kernels with only nvcc, checks them, then compares their times with cuBLASLt and torch.
 #   gemm.sh FOLDER [short]   FOLDER receives the logs; every step has a time limit. `short`: the
 #                            small checks and two models' shapes at four numbers of rows
 set -uo pipefail
@@ -76,7 +76,7 @@ for family in gemm gemm_backward; do
 done
 grep ratio "$out/pair.txt"
 cat "$out/backward.txt"
-# torch's time over ours, for what both timed
+# torch's time over ours, for shapes that both timed
 awk '$1 == "torch" { torch[$2 " " $3 " " $4] = $5 } $1 == "ours" { ours[$2 " " $3 " " $4] = $6 }
   END { for (s in torch) if (s in ours) printf "torch / ours %s: %.3f\n", s, torch[s] / ours[s] }' \
   "$out/torch.txt" "$out/pair.txt" | sort -t' ' -k4n -k5n -k6n

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Does what a how-to page says, in a scratch copy, and runs the test that the page names. Of the build that is there only the files
-# that the page adds or edits are compiled again: it edits no declaration that others see.
+# Follows a how-to page in a scratch copy of the sources, and runs the test that the page names. Reuses the existing
+# build: only the files that the page adds or edits are compiled, because it edits no declaration that others see.
 #
 #   scripts/check/howto.sh BUILD_FOLDER docs/howto/PAGE.md
 #
-# A fenced block of the page is applied if a comment stands before it:
+# A fenced block of the page is applied if one of these comments stands before it:
 #   <!-- new FILE -->              the block is the file
 #   <!-- FILE: before TEXT -->     the block goes before the first line with TEXT; also "after", "in place of", "at the end"
-# and <!-- run MODULE FILTER --> says which cases of tests_MODULE show it. They must exist, and pass.
+# <!-- run MODULE FILTER --> names the cases of tests_MODULE that show it. They must exist and pass.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 page=$(realpath "$2")
@@ -17,7 +17,7 @@ rm -rf "$tree"
 mkdir -p "$tree/tests" "$tree/objects"
 cp -r "$source/src" "$source/include" "$tree/"
 find "$source/tests" -mindepth 1 -maxdepth 1 ! -name golden ! -name fuzz -exec cp -r {} "$tree/tests/" \;
-cp -rs "$source/tests/golden" "$tree/tests/"  # links: some programs list the golden models when they start
+cp -rs "$source/tests/golden" "$tree/tests/"  # links, because some programs list the golden models when they start
 cd "$tree"
 
 fail() { echo "howto.sh: $page: $*" >&2; exit 1; }
@@ -40,7 +40,7 @@ insert() {
   mv edited "$1"
 }
 
-# Applies the page; leaves the files it touched in `touched`, its run in `module` and `filter`.
+# Applies the page; stores the changed files in `touched` and its test in `module` and `filter`.
 touched=() module='' filter=''
 apply_page() {
   local line operation='' file how text in_block=0
@@ -73,7 +73,7 @@ apply_page() {
   [[ -n $module && ${#touched[@]} -gt 0 ]] || fail "names no test, or changes nothing"
 }
 
-# compile FILE OBJECT_OF_THE_BUILD NEW_OBJECT: with the flags of that object.
+# compile FILE OBJECT_OF_THE_BUILD NEW_OBJECT: compiles with the flags of that object.
 compile() {
   local command name
   command=$(ninja -C "$build" -t commands -s "$2")
@@ -99,7 +99,7 @@ for file in $(printf '%s\n' "${touched[@]}" | grep '\.cpp$' | sort -u); do
     src/"$module"/*)
       known=$(ninja -C "$build" -t targets all | sed -n "s#^\(src/$module/CMakeFiles/slx_$module.dir/.*\.cpp\.o\):.*#\1#p" | head -n 1)
       compile "$file" "$known" "$object"
-      # Before the libraries: what it defines is not taken from the module's archive any more.
+      # The object goes before the libraries: then the linker does not take its symbols from the module's archive.
       link=${link/ -o / "$object" -o } ;;
     *) fail "touches $file, outside of src/$module and tests" ;;
   esac

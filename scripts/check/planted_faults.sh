@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that scripts/check.sh finds what it is for: plants one fault of each kind in a small tree and
-# expects exactly those, and none in the same tree without them.
+# Tests scripts/check.sh: plants one fault of each kind in a small tree and expects exactly that fault, and none without
+# it.
 set -euo pipefail
 shopt -s lastpipe  # "... | plant" must set variables of this shell
 repository=$(cd "$(dirname "$0")/../.." && pwd)
@@ -19,7 +19,7 @@ printf '#include "ops/sum.h"\n\n#include "slimexx/base/error.h"\n' >src/ops/sum.
 printf '#include <fmt/core.h>\n' >include/slimexx/ops/ops.h
 
 failed=0
-# expect NAME RULE...: the rules that check.sh names, sorted, must be these.
+# expect NAME RULE...: check.sh must report exactly these rules, in any order.
 expect() {
   local name=$1 wanted found
   shift
@@ -30,7 +30,7 @@ expect() {
     failed=1
   fi
 }
-# plant PATH RULE... <content: a file whose content must bring out these rules, and no others.
+# plant PATH RULE... <content: writes a file whose content must violate exactly these rules.
 plant() {
   local path=$1
   shift
@@ -79,7 +79,7 @@ printf '// %s: later\n' TODO | plant src/ops/later.h todo
 printf '// %s(#7): later\n' TODO | plant src/ops/later.h
 printf 'text \n' | plant notes.md space
 printf 'Data lie in %s/you/data.\n' /home | plant notes.md path
-# Formatting goes unchecked where there is no clang-format-14, and check.sh says so.
+# Without clang-format-14 the format is not checked, and check.sh says so.
 if command -v clang-format-14 >/dev/null; then
   printf 'int  x ;\n' | plant src/ops/layout.h format
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Reads what `ctest --output-junit FILE` wrote and names every test that was not run for another reason than these:
-# a line of its output begins with "no GPU", "no NCCL" or "one rank". Status 1 if there is one, or if no test ran. A test that the
-# source itself calls DISABLED_ (a timing to start by hand) is counted apart.
+# Reads the output of `ctest --output-junit FILE` and names every test that did not run, unless a line of its output
+# begins with "no GPU", "no NCCL" or "one rank". Status 1 if there is such a test, or if no test ran. Tests with the
+# source prefix DISABLED_ (timings to start by hand) are counted separately.
 #   scripts/check/skips.sh FILE
 set -euo pipefail
 exec awk '

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Shows that scripts/check/skips.sh lets the allowed reasons pass and no other, on what this CTest writes.
+# Tests with this CTest's output that scripts/check/skips.sh accepts the allowed reasons and no other.
 set -euo pipefail
 check=$(cd "$(dirname "$0")" && pwd)/skips.sh
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 cd "$tree"
 
-# expect STATUS REASON: a test that passes beside one that skips for REASON.
+# expect STATUS REASON: one test passes and one skips for REASON.
 expect() {
   cat >CTestTestfile.cmake <<EOF
 add_test(passes true)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that scripts/install_deps.sh ends with status 3 and the list of what is needed where it does not know the package names.
+# Tests that scripts/install_deps.sh exits 3 with the list of requirements if it does not know the system's packages.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 release=$(mktemp)

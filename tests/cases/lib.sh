@@ -1,5 +1,6 @@
-# Sourced by the run.sh of a case as `source "$(dirname "$0")/../lib.sh"`, with the program as $1. Leaves the shell in a scratch folder $T,
-# with a tiny model, prompts and a configuration in it; the case's own folder is $CASE. A case ends with 0 only where the program does right.
+# Sourced by the run.sh of a case as `source "$(dirname "$0")/../lib.sh"`, with the program as $1. Changes to a scratch
+# folder $T with a tiny model, prompts and a configuration; the case's own folder is $CASE. A case exits 0 only if the
+# program behaves correctly.
 set -uo pipefail
 B=$(realpath "${1:?usage: run.sh PATH_OF_SLIMEXX}")
 CASE=$(cd "$(dirname "$0")" && pwd)
@@ -10,16 +11,16 @@ cd "$T"
 
 wrong() { echo "WRONG: $*"; exit 1; }
 
-# make_model NAME [SEED]: a folder of random weights, made from $T/config.json.
+# make_model NAME [SEED]: makes a folder with random weights from $T/config.json.
 make_model() { timeout 60 "$B" init --model-config "$T/config.json" --tokenizer byte-level --seed "${2:-1}" --save "$T/$1" >/dev/null 2>&1 || wrong "init fails"; }
 
-# train ARGUMENTS: the run of $T/run.yaml; its output is in $T/out.
+# train ARGUMENTS: trains with $T/run.yaml; the output is in $T/out.
 train() { timeout -k 2 120 "$B" train --config "$T/run.yaml" "$@" >"$T/out" 2>&1; }
 
-# values FILE KEY: the numbers of a key in a file of JSON lines, a line each.
+# values FILE KEY: prints the numbers of a key in a file of JSON lines, one per line.
 values() { grep -o "\"$2\": *[^,}]*" "$1" | sed 's/.*: *//'; }
 
-# grade_all RM_TYPE: grades cases.jsonl of the case; "want" is 1 where the reward must be above 0.5, else 0.
+# grade_all RM_TYPE: grades the case's cases.jsonl; "want" is 1 if the reward must be above 0.5, otherwise 0.
 grade_all() {
   timeout 60 "$B" grade --rm-type "$1" --input "$CASE/cases.jsonl" --output "$T/rewards" || exit 1
   paste -d'\t' <(grep -o '"want": *[01]' "$CASE/cases.jsonl" | grep -o '[01]$') <(sed -E 's/.*"reward": *(-?[0-9.]+).*/\1/' "$T/rewards") "$CASE/cases.jsonl" |

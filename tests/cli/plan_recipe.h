@@ -9,7 +9,7 @@
 
 namespace slimexx::cli {
 
-// A recipe with the config.json of its model in the tree.
+// Plans a recipe with the config.json of its model from the tree.
 inline Finished plan(const std::string& recipe, const std::string& model,
                      const std::vector<std::string>& more = {}) {
   const std::string configs = test_data_path("../configs/"), folder = configs + "models/" + model;

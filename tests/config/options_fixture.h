@@ -1,4 +1,4 @@
-// A set of options with every kind of field, for the tests of config.
+// Options with every kind of field, for the tests of config.
 #pragma once
 #include <cstdint>
 #include <optional>

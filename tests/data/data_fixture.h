@@ -1,5 +1,4 @@
-// Files in a folder of their own, a byte-level tokenizer and a chat template, for tests of data
-// sets.
+// Temporary files, a byte-level tokenizer and a chat template, for tests of data sets.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -38,7 +37,7 @@ class DataTest : public ::testing::Test {
         text::make_byte_level_tokenizer_json({"<|user|>", "<|assistant|>", "<|end|>"}), "test");
   }
 
-  // What a call throws.
+  // The Error that a call throws.
   template <class Call>
   static Error error_of(Call call) {
     try {

@@ -1,4 +1,4 @@
-// A test's rows: a JSON value a line.
+// The rows of a test, one JSON value per line.
 #pragma once
 #include <gtest/gtest.h>
 

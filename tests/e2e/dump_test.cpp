@@ -1,4 +1,4 @@
-// Training on a dump: the steps of a rollout are those that the configuration asks for.
+// Training on a dump: the steps of a rollout are the ones that the configuration asks for.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -59,7 +59,7 @@ TEST_F(Dump, OfAnotherSizeIsRefused) {
       << f.text();
 }
 
-// The second of two dumps is at fault: the first one's step is kept, on any number of ranks.
+// The second of two dumps is faulty: the step on the first one is kept, on any number of ranks.
 TEST_F(Dump, OneThatCannotBeTrainedOnKeepsWhatWasTrained) {
   const std::string first = read_bytes(folder_ / "made/rollout_000000.jsonl");
   const Json sample = parse_json(first.substr(0, first.find('\n')), "rollout_000000.jsonl");
@@ -80,7 +80,7 @@ TEST_F(Dump, OneThatCannotBeTrainedOnKeepsWhatWasTrained) {
   }
 }
 
-// Weights of the loss do not sum up to 1 under a divisor; means over tokens do not notice.
+// With a divisor, loss weights do not sum to 1; means over tokens do not change.
 TEST_F(Dump, MeansOverTokensDoNotDependOnTheDivisor) {
   const auto first_row = [&](const std::string& name, const std::string& setting) {
     const Finished f = train(name, {setting});
@@ -95,7 +95,7 @@ TEST_F(Dump, MeansOverTokensDoNotDependOnTheDivisor) {
   }
 }
 
-// Hints name the keys of what is too long.
+// Hints name the keys that make the evaluation too long.
 TEST_F(Dump, EvaluationsThatAreTooLongAreRefusedByTheirKeys) {
   const std::string held = folder_.put("held.jsonl", R"({"prompt": "1 + 1 =", "label": "2"})");
   const std::string sets = "eval.eval_prompt_data={held: " + held + "}";

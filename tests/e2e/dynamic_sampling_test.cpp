@@ -1,5 +1,5 @@
-// Runs that drop groups of equal rewards: what they take depends on prompts and seed, not on ranks,
-// and a resumed run goes on behind the prompts that were drawn.
+// Runs that drop groups of equal rewards: the groups that they take depend on prompts and seed, not
+// on ranks. A resumed run continues after the prompts that were drawn.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,8 @@ class DynamicSampling : public testing::Test {
     make_checkpoint(folder_, "models/qwen3_tied_mqa");
     make_prompts(folder_);
   }
-  // The reward is random, 0 or 1, by the sample's name: of two samples half the groups are flat.
+  // The reward is 0 or 1, random by the sample's name: with two samples half of the groups are
+  // flat.
   std::vector<std::string> arguments(const std::string& name,
                                      std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"rollout.dynamic_sampling_filter_path=check_reward_nonzero_std",
@@ -51,7 +52,7 @@ TEST_F(DynamicSampling, FillsRolloutsWithGroupsThatDiffer) {
     EXPECT_EQ(number(row, "train/mismatch_tokens"), 0);
     const double drawn = number(row, "rollout/dynamic_filter/num_drawn");
     EXPECT_GE(drawn, 4 + dropped);
-    // Groups that were dropped have numbers too, and nobody else's.
+    // Dropped groups have numbers too, which no other group gets.
     std::set<int64_t> groups;
     for (const Json& sample : read_rows(rollout_file("run", rollout)))
       groups.insert(sample["group"].get<int64_t>());
@@ -100,14 +101,14 @@ TEST_F(DynamicSampling, DrawsMoreAtOnceWhereAsked) {
   const Finished f = run_slimexx(0, arguments("run", {"rollout.over_sampling_batch_size=16"}));
   ASSERT_EQ(f.status, 0) << f.text();
   ASSERT_EQ(run_slimexx(0, arguments("plain")).status, 0);
-  // The first rollout takes what it takes without.
+  // The first rollout takes the same groups as without the filter.
   EXPECT_TRUE(read_bytes(rollout_file("run", 0)) == read_bytes(rollout_file("plain", 0)));
   for (const Json& row : read_rows(folder_ / "run/metrics.jsonl"))
     EXPECT_EQ(number(row, "rollout/dynamic_filter/num_drawn"), 16);
 }
 
 TEST_F(DynamicSampling, EndsWhereNothingIsKept) {
-  // No response of 24 tokens happens to be this.
+  // No response of 24 tokens happens to equal this label.
   const std::string prompts =
       folder_.put("hard.jsonl", "{\"prompt\": \"1 + 1 =\", \"label\": \"123456789\"}\n");
   std::vector<std::string> all =

@@ -1,5 +1,5 @@
-// The numeric contract through the whole program (docs/numerics.md): a token's log-prob in training
-// is the bits it had when it was generated, whatever the engine did on the way.
+// The numeric contract through the whole program (docs/numerics.md): the log-prob of a token in
+// training has the same bits as in generation, no matter how the engine ran.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ struct Setting {
   bool preempts = false;
 };
 
-// The smallest caches hold the longest prompt with its response, and nowhere near sixteen samples.
+// The smallest caches hold the longest prompt with its response, but far fewer than 16 samples.
 const std::vector<Setting>& all_settings() {
   static const std::vector<Setting> all = {
       {"small_pages", {"rollout.page_size=1", "rollout.max_total_tokens=130"}, true},
@@ -73,8 +73,8 @@ TEST_P(Exactness, OfEveryTokenWhateverTheEngineDoes) {
   }
 }
 
-// Of four optimizer steps only the first compares its own tokens; every check_interval rollouts all
-// are compared.
+// With four optimizer steps only the first compares its own tokens; every check_interval rollouts
+// the tokens of all steps are compared.
 TEST(ExactnessOfSteps, LaterOnesAreComparedAtIntervals) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");

@@ -1,4 +1,4 @@
-// Runs that train some parameters only: what they export, and how they go on.
+// Runs that train only some parameters: their exports, and their resumes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -38,7 +38,7 @@ class FreezeRun : public testing::Test {
   Tensors exported(const std::string& name) const {
     return read_tensors(folder_ / (name + "/hf/model.safetensors"));
   }
-  // What the patterns name is as it was in `start`, and all else is not.
+  // Parameters that match the patterns are as in `start`; all others have changed.
   static void expect_frozen(const Tensors& trained, const Tensors& start) {
     size_t num_frozen = 0;
     ASSERT_EQ(trained.size(), start.size());
@@ -74,8 +74,8 @@ TEST_F(FreezeRun, GoesOnFromACheckpointToTheByte) {
               read_bytes(folder_ / "whole/hf/model.safetensors"));
 }
 
-// The frozen weights of a run that began from other weights than the folder's are in its checkpoint
-// alone.
+// If a run started from other weights than the folder's, only its checkpoint has its frozen
+// weights.
 TEST_F(FreezeRun, FromOtherWeightsGoesOnToTheByte) {
   make_checkpoint(folder_, "models/qwen3_tied_mqa", "{}", "other", 6);
   const Finished converted = run_slimexx(

@@ -1,4 +1,4 @@
-// A reference that becomes the policy every so many rollouts, in training and over a resume.
+// A reference that becomes the policy every ref_update_interval rollouts, also across a resume.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,8 +45,8 @@ class MovingReference : public testing::TestWithParam<Case> {
   const Folder folder_;
 };
 
-// Where it is the policy, the KL to it is 0 to the bit. With a coefficient its weights stay where
-// they are, without they come and go.
+// Just after the update the KL is 0 to the bit. With a coefficient the reference's weights stay in
+// memory of their own; without one they are copied in for each use.
 TEST_P(MovingReference, BecomesThePolicy) {
   for (const std::string coefficient : {"0.1", "0"}) {
     const auto run = [&](const std::string& interval) {
@@ -64,7 +64,8 @@ TEST_P(MovingReference, BecomesThePolicy) {
   }
 }
 
-// Stopped between two of its updates; on as many ranks to the bit, on one nearly so.
+// Stops between two updates. Resumes to the bit on the same number of ranks, and nearly so on one
+// rank.
 TEST_P(MovingReference, ResumesWhereItWas) {
   const std::vector<std::string> all = {"rl.kl_loss_coef=0.1", "rl.ref_update_interval=2",
                                         "checkpoint.save_interval=3"};
@@ -107,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "oracle/glm4_moe",
                          0,
                          {"train.enable_mtp_training=true", "train.mtp_num_layers=1"}},
-                    // The last stage has a copy of the embedding, which the reference lacks.
+                    // The last stage has a copy of the embedding, and the reference does not.
                     Case{"pp2_mtp_layers",
                          "oracle/glm4_moe",
                          2,

@@ -1,5 +1,4 @@
-// Runs that train a multi-token prediction layer beside the policy: what they export, and how they
-// go on.
+// Runs that train an MTP layer with the policy: their exports, and their resumes.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +12,7 @@ namespace {
 
 constexpr const char* kOn = "train.enable_mtp_training=true";
 constexpr const char* kOneLayer = "train.mtp_num_layers=1";
-constexpr const char* kLayer = "model.layers.4.";  // behind the four of the model
+constexpr const char* kLayer = "model.layers.4.";  // after the model's four layers
 
 class MtpRun : public testing::TestWithParam<std::string> {
  protected:
@@ -35,7 +34,8 @@ class MtpRun : public testing::TestWithParam<std::string> {
 
 TEST_P(MtpRun, ChangesTheLayerOnlyWhereItIsTrained) {
   const Tensors start = read_tensors(folder_ / "model/model.safetensors");
-  // Clipping is by the norm of all gradients: without it the policy learns the same, to the bit.
+  // Clipping uses the norm of all gradients: without it the policy gets the same updates, to the
+  // bit.
   const Tensors with = run("with", {kOn, kOneLayer, "optimizer.clip_grad=0"});
   const Tensors without = run("without", {kOneLayer, "optimizer.clip_grad=0"});
   ASSERT_EQ(with.size(), start.size());
@@ -74,7 +74,7 @@ TEST_P(MtpRun, GoesOnFromACheckpointToTheByte) {
     all.push_back("--resume");
     return run_slimexx(0, all);
   };
-  // The layer's masters and moments are in the checkpoint: it cannot rest from here on.
+  // The checkpoint has the layer's masters and moments: its training cannot be turned off now.
   const Finished refused = resume({kOneLayer});
   EXPECT_EQ(refused.status, 2) << refused.text();
   EXPECT_NE(refused.err.find("train.enable_mtp_training"), std::string::npos) << refused.text();
@@ -82,7 +82,7 @@ TEST_P(MtpRun, GoesOnFromACheckpointToTheByte) {
   ASSERT_EQ(f.status, 0) << f.text();
   EXPECT_TRUE(read_bytes(folder_ / "halted/hf/model.safetensors") ==
               read_bytes(folder_ / "whole/hf/model.safetensors"));
-  // Out of the checkpoint, too.
+  // The same from the checkpoint.
   const Finished converted =
       run_slimexx(0, {"convert-hf", "--to", "hf", "--load", folder_ / "halted/checkpoints",
                       "--save", folder_ / "converted", "--verify"});
@@ -91,10 +91,10 @@ TEST_P(MtpRun, GoesOnFromACheckpointToTheByte) {
               read_bytes(folder_ / "whole/hf/model.safetensors"));
 }
 
-// Ranks share the step's samples and its number of labels.
+// Ranks share the samples and the number of labels of a step.
 TEST_P(MtpRun, GradientsOfTwoRanksAreThoseOfOne) {
   if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
-  constexpr double kRounding = 1e-5;  // sums of f32 in another order
+  constexpr double kRounding = 1e-5;  // f32 sums in another order
   std::vector<Tensors> gradients;
   std::vector<double> losses;
   for (const int num_ranks : {0, 2}) {

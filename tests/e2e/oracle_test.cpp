@@ -1,5 +1,5 @@
-// What the reference implementation computes on tiny checkpoints, through the command line: losses,
-// log-probs, gradients of the GRPO and the supervised loss, one AdamW step.
+// Results of the reference implementation on tiny checkpoints, compared through the command line:
+// losses, log-probs, gradients of the GRPO and the supervised loss, one AdamW step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace slimexx::e2e {
 namespace {
 
 constexpr double kLogProbTolerance = 2e-4;   // absolute
-constexpr double kGradientTolerance = 1e-3;  // ||a - b|| / ||b|| of a tensor
+constexpr double kGradientTolerance = 1e-3;  // ||a - b|| / ||b|| per tensor
 
 struct Case {
   std::string name, folder;
@@ -40,7 +40,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// The oracle's batch as rows of score's input and of a rollout dump.
+// The oracle's batch as input rows for score and as a rollout dump.
 class Oracle {
  public:
   explicit Oracle(const std::string& folder)
@@ -61,7 +61,7 @@ class Oracle {
     return lines;
   }
 
-  // Odd rows keep what follows the response, masked out; even ones end with it.
+  // Odd rows keep the tokens after the response, masked; even rows end with the response.
   std::string dump_rows(bool with_policy) const {
     std::string lines;
     for (int64_t b = 0; b < batch(); ++b) {
@@ -91,7 +91,7 @@ class Oracle {
     const auto row = ids_.begin() + b * length();
     return {row, row + end};
   }
-  // Entry t of a [batch, length - 1] tensor belongs to token t + 1.
+  // Entry t of a [batch, length - 1] tensor is for token t + 1.
   std::vector<double> slice(const std::string& name, int64_t b, int64_t begin, int64_t end) const {
     const auto row = values(name).begin() + b * (length() - 1);
     return {row + begin - 1, row + end - 1};
@@ -103,7 +103,7 @@ class Oracle {
   const Values& mask_;
 };
 
-// The oracle has zeros for what nothing is backpropagated to; the program has no gradient of it.
+// The oracle has zero gradients for frozen parameters; the program has none.
 void drop_frozen(Tensors& expected) {
   std::erase_if(expected, [](const auto& entry) {
     const auto& [name, values] = entry;
@@ -134,7 +134,7 @@ class OracleTest : public testing::TestWithParam<Case> {
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 
-  // Trains one step on the oracle's batch; gives the step's row.
+  // Trains one step on the oracle's batch; returns the step's row.
   Json train(const Oracle& oracle, bool with_policy, std::vector<std::string> settings) const {
     folder_.put("dump.jsonl", oracle.dump_rows(with_policy));
     for (const std::string& setting :
@@ -190,7 +190,8 @@ TEST_P(OracleTest, GradientsOfGrpo) {
                    oracle.with_prefix("grpo.grad."));
 }
 
-// AdamW's first step in closed form: both moments after bias correction are the gradient's own.
+// AdamW's first step in closed form: after bias correction both moments come from this gradient
+// alone.
 void expect_adamw_step(const Tensors& before, const Tensors& gradients, const Tensors& after) {
   constexpr double kLr = 1e-2, kEps = 1e-8, kDecay = 0.1;
   for (const auto& [name, values] : after) {
@@ -200,10 +201,10 @@ void expect_adamw_step(const Tensors& before, const Tensors& gradients, const Te
       continue;
     }
     const auto& g = gradients.at(name).data;
-    const double decay = values.shape.size() > 1 ? kLr * kDecay : 0;  // 1-D parameters: none
+    const double decay = values.shape.size() > 1 ? kLr * kDecay : 0;  // 1-D parameters do not decay
     for (size_t i = 0; i < w.size(); ++i) {
       const double gradient = static_cast<double>(g[i]);
-      // Below eps, the f32 square of the gradient has lost its digits.
+      // Below eps, the f32 square of the gradient has too few digits.
       if (gradient != 0 && std::abs(gradient) < 1e-6) continue;
       const double expected =
           static_cast<double>(w[i]) * (1 - decay) - kLr * gradient / (std::abs(gradient) + kEps);

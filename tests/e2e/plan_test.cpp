@@ -1,4 +1,4 @@
-// `slimexx plan` against what runs say of themselves when they are built.
+// Compares `slimexx plan` with the tables that runs print when they are built.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ std::vector<std::string> plan_arguments(const std::vector<std::string>& train, i
   return words;
 }
 
-// The lines of a dry run's table of memory, up to the line that tells the run's folder.
+// The lines of the memory table of a dry run, up to the line with the run's folder.
 std::string memory_lines(const std::string& text) {
   const size_t begin = text.find("  memory    of"), end = text.find("  run       ", begin);
   if (begin == std::string::npos || end == std::string::npos) return "no table in\n" + text;
@@ -30,7 +30,8 @@ std::string line(double bytes, const std::string& what) {
   return text + "  " + what + "\n";
 }
 
-// The same lines of a plan of `num_ranks` ranks that are threads of one process, or of one rank.
+// The same lines from a plan for `num_ranks` ranks that are threads of one process, or for one
+// rank.
 std::string planned_lines(const Json& plan) {
   const Json& stage = plan.at("stages").at(0);
   std::string text;
@@ -63,7 +64,7 @@ void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
 
 class PlanOfARun : public testing::TestWithParam<PlanCase> {};
 
-// The run counts every allocation that it made; the plan makes none.
+// The run counts all its allocations; the plan allocates nothing.
 TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   const PlanCase& c = GetParam();
   if (c.num_ranks > 1 && !why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();
@@ -82,7 +83,7 @@ TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   EXPECT_EQ(planned_lines(Json::parse(planned.out)), memory_lines(run.out + run.err));
 }
 
-// The rows of prompts, as examples.
+// The rows of prompts, used as examples.
 const std::vector<std::string> kSft = {"train.loss_type=sft", "data.response_key=label",
                                        "rollout.n_samples_per_prompt=1"};
 
@@ -128,7 +129,7 @@ const PlanCase kCases[] = {
      4,
      {"parallel.colocate=false", "parallel.actor_num_gpus=2", "parallel.rollout_num_gpus=2",
       "parallel.context_parallel_size=2", "rollout.rollout_num_gpus_per_engine=2"}}};
-// Of one, two and two tokens, 1.67.
+// Prompts of one, two and two tokens have the mean 1.67.
 TEST(PlanOfPrompts, MeansAreTheNearestWholeNumbers) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");

@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The environment variable by which Open MPI tells a process its rank; -1 if it has none.
+// The rank that Open MPI gave a process, from its environment; -1 if it has none.
 int rank_of(pid_t pid) {
   const std::string all = read_bytes("/proc/" + std::to_string(pid) + "/environ");
   const std::string key = "OMPI_COMM_WORLD_RANK=";
@@ -36,7 +36,7 @@ int rank_of(pid_t pid) {
 
 pid_t parent_of(pid_t pid) {
   const std::string stat = read_bytes("/proc/" + std::to_string(pid) + "/stat");
-  const size_t end = stat.rfind(')');  // the name may hold anything
+  const size_t end = stat.rfind(')');  // the name in parentheses may hold anything
   return end == std::string::npos ? -1 : std::atoi(stat.c_str() + end + 4);
 }
 
@@ -53,7 +53,7 @@ std::vector<std::string> command_of(int num_ranks, const std::vector<std::string
                                     const std::vector<std::string>& prefix) {
   std::vector<std::string> command;
   if (num_ranks > 0) {
-    // Left to itself it binds the ranks of every run to the same first cores.
+    // By default mpirun would bind the ranks of every run to the same first cores.
     command = {"mpirun", "--allow-run-as-root",    "--oversubscribe", "--bind-to", "none",
                "-np",    std::to_string(num_ranks)};
   }
@@ -63,7 +63,8 @@ std::vector<std::string> command_of(int num_ranks, const std::vector<std::string
   return command;
 }
 
-// Devices are for who names one: the others are the CPU's tests, on machines with a device too.
+// Hide devices unless the arguments name cuda: the other tests are for the CPU, even if there is a
+// device.
 void hide_devices(const std::vector<std::string>& arguments) {
   static const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   static const std::string before = visible == nullptr ? "" : visible;
@@ -109,7 +110,7 @@ Program::Program(int num_ranks, const std::vector<std::string>& arguments,
   argv.push_back(nullptr);
   const std::string out = folder_ / "stdout", err = folder_ / "stderr";
   hide_devices(arguments);
-  // Two that start at once may fail to make the folder that they would share ("File exists").
+  // Two programs that start at once may fail to make a shared folder ("File exists").
   setenv("OMPI_MCA_orte_tmpdir_base", folder_.path().c_str(), 1);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -184,7 +185,7 @@ Finished Program::wait() {
   f.err = read_bytes(folder_ / "stderr");
   if (is_running()) {
     f.err += "\n(the test ended it after its time limit)\n";
-    return f;  // the destructor ends it; status stays -1
+    return f;  // the destructor kills it; status stays -1
   }
   f.status = WIFEXITED(raw_status_) ? WEXITSTATUS(raw_status_) : 128 + WTERMSIG(raw_status_);
   return f;

@@ -1,4 +1,4 @@
-// The program as a user starts it: alone or under mpirun, in the background, with signals.
+// Runs the program like a user: alone or under mpirun, in the background, with signals.
 #pragma once
 #include <sys/types.h>
 
@@ -10,7 +10,7 @@
 
 namespace slimexx::e2e {
 
-// A fresh folder that is removed at the end.
+// A new folder that is removed at destruction.
 class Folder {
  public:
   Folder();
@@ -19,7 +19,7 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  // Writes a file and gives its path.
+  // Writes a file and returns its path.
   std::string put(const std::string& name, std::string_view content) const;
 
  private:
@@ -37,11 +37,11 @@ struct Finished {
 
 constexpr auto kTimeLimit = std::chrono::seconds(120);
 
-// One started program, a process group of its own: nothing outlives this object.
+// One started program in its own process group: the destructor kills all of it.
 class Program {
  public:
-  // `num_ranks` 0: without mpirun. `prefix`: words before the program's name, such as a shell.
-  // Unless the arguments name "cuda" the program sees no device.
+  // `num_ranks` 0: without mpirun. `prefix`: words before the program's name, such as a shell. The
+  // program sees no device unless the arguments name "cuda".
   Program(int num_ranks, const std::vector<std::string>& arguments,
           const std::vector<std::string>& prefix = {});
   ~Program();
@@ -49,11 +49,11 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   bool is_running();
-  // To the program itself; under mpirun to every rank.
+  // Signals the program itself; under mpirun every rank.
   void signal(int number);
   void signal_rank(int rank, int number);
-  void signal_launcher(int number);  // which passes it on, or ends the ranks
-  // Polls until `condition` holds or the program has ended; says whether it held.
+  void signal_launcher(int number);  // mpirun passes it on, or ends the ranks
+  // Polls until `condition` holds or the program has ended; returns whether it held.
   bool wait_until(const std::function<bool()>& condition);
   Finished wait();
 
@@ -72,7 +72,7 @@ Finished run_slimexx(int num_ranks, const std::vector<std::string>& arguments,
 
 // Why tests with several ranks cannot run here; empty if they can.
 std::string why_no_ranks();
-// The major number of mpirun; 0 where it is none of Open MPI's.
+// The major version of Open MPI's mpirun; 0 for any other mpirun.
 int open_mpi_version();
 
 }  // namespace slimexx::e2e

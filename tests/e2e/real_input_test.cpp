@@ -27,7 +27,7 @@ class RealInput : public testing::Test {
     ASSERT_EQ(f.status, 0) << f.text();
   }
 
-  // The smoke configuration with its paths moved; `name` is the run's folder.
+  // Runs the smoke configuration with other paths; `name` is the run's folder.
   Finished train(int num_ranks, const std::string& name, std::vector<std::string> settings,
                  const std::vector<std::string>& flags = {}) const {
     std::vector<std::string> arguments = {
@@ -60,7 +60,7 @@ class RealInput : public testing::Test {
       EXPECT_EQ(number(rows[i], "train/train_rollout_logprob_abs_diff"), 0);
       EXPECT_EQ(number(rows[i], "train/train_rollout_logprob_max_diff"), 0);
       EXPECT_GT(number(rows[i], "rollout/num_tokens"), 16);
-      EXPECT_GT(number(rows[i], "train/grad_norm"), 0);  // the entropy bonus alone moves weights
+      EXPECT_GT(number(rows[i], "train/grad_norm"), 0);  // the entropy bonus alone changes weights
     }
     for (const size_t i : {0u, 2u}) {
       EXPECT_TRUE(rows[i].contains("eval/aime/pass@1"));
@@ -69,7 +69,7 @@ class RealInput : public testing::Test {
     EXPECT_EQ(read_rows(folder_ / (name + "/samples/eval_aime_000002.jsonl")).size(), 30u);
   }
 
-  // Samples are prompts rendered by the template and graded.
+  // Samples have prompts rendered by the template, and grades.
   void expect_samples(const std::string& dump) const {
     const auto samples = read_rows(dump);
     ASSERT_EQ(samples.size(), 16u);
@@ -93,7 +93,7 @@ TEST_F(RealInput, TrainsEvaluatesSavesResumesAndExports) {
   expect_metrics("whole");
   expect_samples(folder_ / "whole/rollouts/rollout_000001.jsonl");
 
-  // From the first step's checkpoint to the same bytes.
+  // Resuming from the first step's checkpoint gives the same bytes.
   f = train(0, "resumed", {}, {"--resume", folder_ / "whole/checkpoints/step_000001"});
   ASSERT_EQ(f.status, 0) << f.text();
   for (const std::string file : {"hf/model.safetensors", "checkpoints/step_000002/manifest.json"}) {
@@ -109,7 +109,7 @@ TEST_F(RealInput, TrainsEvaluatesSavesResumesAndExports) {
   EXPECT_EQ(read_rows(folder_ / "scores.jsonl").size(), 16u);
 }
 
-// An update of nothing, exported and scored: to the last bit the log-probs of generation.
+// After an update with lr 0, score of the export gives the log-probs of generation to the bit.
 TEST_F(RealInput, ScoreOfTheStartIsWhatWasGenerated) {
   const Finished made =
       train(0, "run",

@@ -1,4 +1,5 @@
-// The reference of a KL term is a model of its own: what a run logs of it is what `score` says.
+// The reference of a KL term is a model of its own: the KL in the log is the one computed by
+// `score`.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,7 @@ namespace {
 
 struct Reference {
   std::string name;     // for test names
-  std::string changes;  // of the policy's config.json
+  std::string changes;  // to the policy's config.json
 };
 void PrintTo(const Reference& reference, std::ostream* out) { *out << reference.name; }
 
@@ -38,7 +39,7 @@ class ReferenceModel : public testing::TestWithParam<Reference> {
   const Folder folder_;
 };
 
-// Log-probs of the responses of all samples under the model in `directory`.
+// Log-probs of all samples' responses under the model in `directory`.
 std::vector<std::vector<double>> score_responses(const Folder& folder, const std::string& directory,
                                                  const std::vector<Json>& samples) {
   std::string lines;
@@ -76,7 +77,7 @@ TEST_P(ReferenceModel, KlIsTheDifferenceOfTwoScores) {
   EXPECT_EQ(number(row, "train/ref_kl"), number(row, "train/kl_loss"));
 }
 
-// A KL in the reward is computed too, so it is told; as the mean over all tokens.
+// The KL in the reward is logged too, as the mean over all tokens.
 TEST_P(ReferenceModel, KlInTheRewardIsLogged) {
   make_checkpoint(folder_, "models/llama", GetParam().changes, "reference", 6);
   const Finished f = run_slimexx(
@@ -97,7 +98,8 @@ TEST_P(ReferenceModel, KlInTheRewardIsLogged) {
   EXPECT_EQ(number(row, "train/ref_kl"), number(row, "rollout/kl"));
 }
 
-// At coefficient 0 the reference is read every so many rollouts, and leaves the training alone.
+// With coefficient 0 the reference is used every log_ref_kl_interval rollouts and does not change
+// the training.
 TEST_P(ReferenceModel, IsOnlyLoggedWhereNothingWeighsIt) {
   make_checkpoint(folder_, "models/llama", GetParam().changes, "reference", 6);
   std::vector<std::vector<Json>> rows;

@@ -1,5 +1,5 @@
-// What a run reports: every metric of the catalogue is written by a run that gives it a meaning,
-// every optimizer step has its own row, samples are on disk, and a sample without a grade is no 0.
+// What a run reports: every metric of the catalogue is written by some run, every optimizer step
+// has its own row, samples are on disk, and a sample without a grade does not count as 0.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ class Report : public testing::Test {
     log_ = f.err;
     return folder_ / name;
   }
-  // The rows of the catalogue that the files of a run fill.
+  // Collects the catalogue entries that occur in the files of a run.
   static void note_rows(const std::string& path, std::set<std::string_view>& seen) {
     for (const Json& row : read_rows(path)) {
       for (const auto& [key, value] : row.items()) {
@@ -37,7 +37,7 @@ class Report : public testing::Test {
       }
     }
   }
-  // Of a run that generates nothing.
+  // For runs that generate nothing.
   static void expect_no_rates(const std::string& run) {
     for (const Json& row : read_rows(run + "/metrics.jsonl"))
       for (const auto& [key, value] : row.items())
@@ -79,8 +79,8 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
              "train.enable_mtp_training=true", "train.mtp_num_layers=1", "rollout.num_rollout=1",
              "rollout.speculative_algorithm=EAGLE", "rollout.speculative_gate=false"}));
   const std::set<std::string_view> elsewhere = {
-      "sys/gpu_mem_peak_gib",  // on a GPU
-      "perf/*_time",           // the name of a span that has no row of its own
+      "sys/gpu_mem_peak_gib",  // only on a GPU
+      "perf/*_time",           // a span without a metric of its own
   };
   for (const observe::MetricInfo& info : observe::metric_catalogue()) {
     if (info.reserved || elsewhere.contains(info.name)) continue;
@@ -88,9 +88,9 @@ TEST_F(Report, RunsWriteEveryMetricThatIsNotReserved) {
   }
 }
 
-// What an evaluation generates and grades is none of the rollout's before it.
+// Counters of an evaluation are not added to the rollout before it.
 TEST_F(Report, EvaluationIsNotCountedAsRollout) {
-  // Not of the rollouts' prompts, which would be found in the prefix cache.
+  // Use another prompt: the rollouts' prompts would be in the prefix cache.
   const std::string held = folder_.put("held.jsonl", R"({"prompt": "# no other", "label": "1"})");
   const std::string set = "eval.eval_prompt_data={held: " + held + "}";
   const auto rows = read_rows(train("with", {"eval.eval_interval=2", set}) + "/metrics.jsonl");
@@ -173,7 +173,7 @@ TEST_F(Report, OptimizerStepsAndSamplesAreKept) {
   for (const char* part :
        {"rollout 2  group 8  sample 1", "weights of step 4", "a coin", "2 of 16 samples"})
     EXPECT_NE(shown.out.find(part), std::string::npos) << part << "\n" << shown.out;
-  // A file of samples is a rollout dump: its rewards and log-probs make the same first step.
+  // A samples file is a rollout dump: its rewards and log-probs give the same first step.
   const std::string again =
       train("again", {"debug.load_rollout=" + run + "/samples/rollout_000000.jsonl.zst",
                       "train.num_steps_per_rollout=2", "rollout.num_rollout=1"});
@@ -211,7 +211,7 @@ TEST_F(Report, SampleWithoutAGradeIsMaskedOrStopsTheRun) {
   std::vector<std::string> strict = settings;
   strict.push_back("reward.on_failure=stop");
   const Finished stopped = run_slimexx(0, train_arguments(folder_, folder_ / "strict", strict));
-  EXPECT_EQ(stopped.status, 2) << stopped.text();  // labels are tried before anything is made
+  EXPECT_EQ(stopped.status, 2) << stopped.text();  // labels are tried before any generation
   EXPECT_NE(stopped.err.find("half.jsonl:3"), std::string::npos) << stopped.err;
   EXPECT_NE(stopped.err.find("on_failure: mask"), std::string::npos) << stopped.err;
 }

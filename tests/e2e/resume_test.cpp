@@ -1,4 +1,5 @@
-// A run that was stopped or killed and taken up again ends with the bytes of one that was not.
+// A run that was stopped or killed and then resumed ends with the same bytes as an uninterrupted
+// one.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -45,8 +46,8 @@ void expect_same_folder(const std::string& got, const std::string& expected) {
   EXPECT_EQ(a.size(), b.size()) << got << " has files that " << expected << " lacks";
 }
 
-// The rows but for what a clock or a memory gauge says, and the share of cached tokens: a resumed
-// engine starts with an empty cache, and which rank generates what depends on timing.
+// Rows without times, memory and the share of cached tokens: a resumed engine starts with an empty
+// cache, and timing decides which rank generates which sample.
 std::vector<Json> steady_rows(const std::string& run_dir) {
   std::vector<Json> rows;
   for (const Json& row : read_rows(run_dir + "/metrics.jsonl")) {
@@ -124,7 +125,8 @@ class Resume : public testing::TestWithParam<int> {
     EXPECT_EQ(step_folders(folder_ / "whole"),
               (std::vector<std::string>{"step_000006", "step_000008"}))
         << "keep_last is 2";
-    EXPECT_EQ(num_rows(folder_ / "whole"), static_cast<size_t>(kRollouts) + 1);  // and -1's
+    EXPECT_EQ(num_rows(folder_ / "whole"),
+              static_cast<size_t>(kRollouts) + 1);  // plus one before training
   }
 
   void expect_same_run(const std::string& name) {
@@ -153,7 +155,7 @@ TEST_P(Resume, AfterBeingKilledAtRandom) {
   const std::string run_dir = folder_ / "killed";
   for (int kills = 0; kills < 4; ++kills) {
     Program program(launcher_ranks(), resumed_if_there(arguments("killed")));
-    // Within a rollout, a save, or the start of the program.
+    // The kill may hit a rollout, a save or the start of the program.
     const size_t wanted = num_rows(run_dir) + 1 + random() % 3;
     program.wait_until([&] { return num_rows(run_dir) >= wanted; });
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 12000));
@@ -165,7 +167,7 @@ TEST_P(Resume, AfterBeingKilledAtRandom) {
   expect_same_run("killed");
 }
 
-// One rank's signal stops all; what a launcher passes on does, too.
+// A signal to one rank stops all ranks; so does a signal that the launcher passes on.
 void send(Program& program, int number) {
   if (number == SIGTERM) return program.signal_rank(0, number);
   if (number == SIGUSR1) return program.signal_launcher(number);
@@ -187,7 +189,7 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
     EXPECT_NE(f.err.find("the state is saved"), std::string::npos) << f.text();
     const Json status = parse_json(read_bytes(run_dir + "/status.json"), "status.json");
     EXPECT_EQ(status.at("state"), "interrupted");
-    // Whole, and of the very rollout that the run stopped after.
+    // The checkpoint is complete, and is of the last rollout before the stop.
     char last[32];
     snprintf(last, sizeof last, "step_%06d", status.at("step").get<int>());
     ASSERT_FALSE(step_folders(run_dir).empty());
@@ -200,7 +202,7 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
   expect_same_run("stopped");
 }
 
-// Of the first rollout the evaluation was made by the run that went on: a row of its own.
+// The resumed run made the first rollout's evaluation, in a row of its own.
 void expect_made_up(const std::vector<Json>& rows, size_t num_rows) {
   ASSERT_EQ(rows.size(), num_rows);
   EXPECT_EQ(rows[0].dump().find("\"eval/"), std::string::npos) << rows[0].dump();
@@ -210,7 +212,7 @@ void expect_made_up(const std::vector<Json>& rows, size_t num_rows) {
   }
 }
 
-// An evaluation of hours ends soon, on all ranks, though only one hears the signal.
+// An evaluation that would take hours ends soon on all ranks, even if only one gets the signal.
 TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   constexpr double kSoon = 15;  // seconds, on a busy machine
   const auto stop_in_evaluation = [&](const std::vector<std::string>& args, const auto& has_begun) {
@@ -231,7 +233,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   };
   const std::string endless = "eval.n_samples_per_eval_prompt=20000";
 
-  // The one before training: nothing is there to save.
+  // The evaluation before training: there is nothing to save.
   Finished f = stop_in_evaluation(arguments("before", {endless}), [&] {
     return read_bytes(folder_ / "before/logs/rank_000.log").find("resume  ") != std::string::npos;
   });
@@ -240,7 +242,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   EXPECT_EQ(status("before").at("state"), "interrupted");
   EXPECT_EQ(step_folders(folder_ / "before").size(), 0u);
 
-  // One after a rollout: the rollout is kept.
+  // An evaluation after a rollout: the rollout is kept.
   const std::vector<std::string> after = {"eval.eval_interval=1",
                                           "eval.skip_eval_before_train=true",
                                           "debug.save_rollout=" + (folder_ / "made")};
@@ -260,7 +262,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   EXPECT_EQ(f.status, 0) << f.text();
   expect_made_up(read_rows(folder_ / "after/metrics.jsonl"), 3);
 
-  // The last one of a run: it is not done without.
+  // The last evaluation: the run is not done without it.
   auto last = after;
   last.emplace_back("rollout.num_rollout=1");
   auto endless_last = last;
@@ -269,7 +271,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   stop_in_evaluation(arguments("last", endless_last),
                      [&] { return fs::exists(folder_ / "made/rollout_000000.jsonl"); });
   EXPECT_EQ(status("last").at("state"), "interrupted");
-  stop_in_evaluation(resumed(arguments("last", endless_last)),  // and is due still
+  stop_in_evaluation(resumed(arguments("last", endless_last)),  // and it is still due
                      [&] { return status("last").at("state") == "running"; });
   f = run_slimexx(launcher_ranks(), resumed(arguments("last", last)));
   EXPECT_EQ(f.status, 0) << f.text();
@@ -277,7 +279,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   EXPECT_EQ(status("last").at("state"), "done");
 }
 
-// The same bytes whether shards are written beside the next rollout or before it.
+// The bytes are the same whether shards are written during the next rollout or before it.
 TEST_P(Resume, FromWhatWasWrittenInTheForeground) {
   run_uninterrupted();
   const Finished f =
@@ -286,7 +288,7 @@ TEST_P(Resume, FromWhatWasWrittenInTheForeground) {
   expect_same_run("sync");
 }
 
-// Whether to resume is asked of no memory that was given back: glibc fills it here.
+// The decision to resume must not read freed memory: here glibc fills it.
 TEST_P(Resume, WhenFreedMemoryIsFilled) {
   Finished f = run_slimexx(launcher_ranks(), arguments("filled", {"rollout.num_rollout=2"}));
   ASSERT_EQ(f.status, 0) << f.text();
@@ -303,7 +305,8 @@ class ResumeElsewhere : public Resume {
   bool wants_ranks() const override { return true; }
 };
 
-// From a checkpoint of GetParam() ranks, on three: the same samples, weights equal to rounding.
+// From a checkpoint of GetParam() ranks to three: the same samples, and weights equal up to
+// rounding.
 TEST_P(ResumeElsewhere, OnAnotherNumberOfRanks) {
   constexpr double kBound = 2e-6;  // absolute, as in ranks_test.cpp
   const std::vector<std::string> more = {"optimizer.adam_eps=1e-3", "checkpoint.keep_last=0"};
@@ -331,7 +334,7 @@ TEST_P(ResumeElsewhere, OnAnotherNumberOfRanks) {
   }
 }
 
-// Going back in the same folder leaves nothing of the steps that were abandoned.
+// Going back in the same folder leaves nothing of the abandoned steps.
 TEST_P(ResumeElsewhere, WritesAnAbandonedStepAnew) {
   run_uninterrupted();
   folder_.put("whole/checkpoints/step_000008/shard-00000-of-00001.safetensors.tmp.1", "torn");

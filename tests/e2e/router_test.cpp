@@ -1,5 +1,4 @@
-// Runs of models with experts that keep their routers even: what they report and export, and how
-// they go on.
+// Runs of MoE models with balanced routers: their reports, exports and resumes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +37,7 @@ class RouterRun : public testing::TestWithParam<std::string> {
   const Folder folder_;
 };
 
-// The engine has the new bias too: a run fails where generation and training disagree by a bit.
+// The engine gets the new bias too: the run fails if generation and training disagree by a bit.
 TEST_P(RouterRun, BiasesMoveAndAreExported) {
   run("run", kBalanced);
   const Tensors start = read_tensors(folder_ / "model/model.safetensors"),
@@ -74,7 +73,7 @@ TEST_P(RouterRun, GoesOnFromACheckpointToTheByte) {
   const Finished f = run_slimexx(0, all);
   ASSERT_EQ(f.status, 0) << f.text();
   EXPECT_TRUE(exported("halted") == exported("whole"));
-  // Out of the checkpoint, too.
+  // The same from the checkpoint.
   const Finished converted =
       run_slimexx(0, {"convert-hf", "--to", "hf", "--load", folder_ / "halted/checkpoints",
                       "--save", folder_ / "converted", "--verify"});
@@ -109,8 +108,8 @@ INSTANTIATE_TEST_SUITE_P(Families, RouterRun,
                          testing::Values("oracle/glm4_moe", "oracle/deepseek_v3"),
                          [](const auto& instance) { return instance.param.substr(7); });
 
-// Weights that are all of one range send nearly every token of a deep model to the same experts;
-// those that a recipe is timed with do not.
+// Random weights of one range for all tensors would route nearly every token of a deep model to the
+// same experts; the random weights for timing recipes do not.
 TEST(RouterOfRandomWeights, KeepsExpertsEven) {
   const Folder folder;
   const std::string model = make_checkpoint(
@@ -135,7 +134,8 @@ TEST(RouterOfRandomWeights, KeepsExpertsEven) {
     return number(read_rows(run_dir + "/metrics.jsonl").back(), "train/moe_load_max");
   };
   EXPECT_LT(greatest_load("true"), 2.5);
-  EXPECT_GT(greatest_load("false"), 5);  // of 8, where all go to the same two of 16
+  EXPECT_GT(greatest_load("false"),
+            5);  // the maximum is 8: all tokens go to the same two of 16 experts
 }
 
 TEST(RouterSettings, AreRefusedWhereTheModelHasNone) {
@@ -150,7 +150,7 @@ TEST(RouterSettings, AreRefusedWhereTheModelHasNone) {
     EXPECT_NE(f.err.find(key), std::string::npos) << f.text();
     EXPECT_FALSE(path_exists(folder / "run"));
   }
-  // Its router has no bias.
+  // The router of this model has no bias.
   make_checkpoint(folder, "oracle/qwen3_moe", "{}", "softmax");
   const Finished f = run_slimexx(0, train_arguments(folder, folder / "run",
                                                     {"model.hf_checkpoint=" + (folder / "softmax"),

@@ -1,5 +1,5 @@
-// Training runs of a second: a tiny random checkpoint with a byte-level tokenizer, prompts, and the
-// settings of a run.
+// Training runs that take a second: a tiny random checkpoint with a byte-level tokenizer, prompts,
+// and settings.
 #pragma once
 #include <ostream>
 #include <string>
@@ -13,31 +13,30 @@ namespace slimexx::e2e {
 
 struct Family {
   std::string name;   // for test names
-  std::string model;  // folder under tests/golden/models whose config.json it has
-  // Of weights by which no draw of a second rollout falls between two tokens by less than the
-  // rounding of the first one's update: other numbers of ranks would sample another token.
+  std::string model;  // folder under tests/golden/models with its config.json
+  // Chosen so that in the second rollout no draw is so close to the boundary of two tokens that the
+  // rounding of the first update, which depends on the number of ranks, changes it.
   int seed = 5;
 };
 void PrintTo(const Family& family, std::ostream* out);
 const std::vector<Family>& families();  // llama, llama with scaled rope, qwen2, qwen3, glm4
 
 // Makes the checkpoint: the golden model's architecture with 320 tokens and weights large enough
-// that the distributions are far from uniform.
-// `changes`, a JSON object, replaces keys of its config.json; `name` is the folder's, `seed` that
-// of the weights.
+// for distributions far from uniform. `changes`, a JSON object, replaces keys of its config.json;
+// `name` is the name of the folder; `seed` is for the weights.
 std::string make_checkpoint(const Folder& folder, const std::string& golden_model,
                             std::string_view changes = "{}", const std::string& name = "model",
                             int seed = 5);
 
-// Prompts of mixed length, some with a common beginning, one the beginning of another.
+// Prompts of mixed lengths: some share a prefix, and one is a prefix of another.
 std::string make_prompts(const Folder& folder);
 
-// Arguments of `train`: the settings that every small run shares, then `settings`, which win.
-// The run's folder is `run_dir`.
+// Arguments of `train`: the settings shared by all small runs, then `settings`, which override
+// them. The run's folder is `run_dir`.
 std::vector<std::string> train_arguments(const Folder& folder, const std::string& run_dir,
                                          const std::vector<std::string>& settings);
 
-// A run on so many ranks that are threads ends with status 2, and says each of `texts`.
+// Expects a run on `thread_ranks` ranks to end with status 2 and to print each of `texts`.
 void expect_refused(const Folder& folder, int thread_ranks,
                     const std::vector<std::string>& settings,
                     const std::vector<std::string>& texts);

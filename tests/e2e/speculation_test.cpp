@@ -1,5 +1,5 @@
-// GRPO runs whose engines guess tokens: the same samples and weights, to the byte, as a run that
-// guesses none, also where the layer that guesses is trained, split over ranks, and handed over.
+// GRPO runs with speculative decoding: the same samples and weights, to the byte, as without it,
+// also if the MTP layer is trained, split over ranks and handed over.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "parallel.rollout_num_gpus=1", "parallel.pipeline_model_parallel_size=2"}}),
     [](const auto& instance) { return instance.param.name; });
 
-// What Hugging Face's libraries export lacks the layer.
+// Exports by Hugging Face's libraries lack the MTP layer.
 TEST(SpeculativeRunOfAModelWithoutALayer, IsRefused) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");

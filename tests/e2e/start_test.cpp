@@ -1,4 +1,4 @@
-// How runs start: where, from what, and what is left of a start that failed.
+// How runs start: in which folder, from which weights, and what a failed start leaves.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -53,7 +53,7 @@ TEST_P(Start, SecondOneInAFolderIsRefused) {
   EXPECT_EQ(read_bytes(folder_ / "run/config.resolved.yaml"), settings);
 }
 
-// In a working folder of its own, where runs/<name of the file> is made.
+// Runs in its own working folder, in which runs/<name of the file> is made.
 TEST_P(Start, WithoutANameGetsAFreeFolder) {
   auto words = arguments("unused", {"checkpoint.save_interval=3", "rollout.num_rollout=3"});
   std::erase_if(words, [](const std::string& w) { return w.starts_with("observe.run_dir="); });
@@ -75,7 +75,7 @@ TEST_P(Start, WithoutANameGetsAFreeFolder) {
   EXPECT_EQ(num_rows("runs/run-2"), 4u);
 }
 
-// What a job script writes that may be the first or the tenth of its run.
+// The command of a job script that may be the first or the tenth job of its run.
 TEST_P(Start, AutoContinuesOrStartsAnew) {
   const std::vector<std::string> settings = {"checkpoint.save_interval=2", "rollout.num_rollout=2"};
   ASSERT_EQ(train("run", settings, {"--resume", "auto"}).status, 0);
@@ -105,7 +105,7 @@ TEST_P(Start, LoadAndSaveMayBeOneFolder) {
   EXPECT_EQ(num_rows("run"), 4u);
 }
 
-// Of the weights that a run saved, those of its first step by number and its last.
+// Takes weights of an earlier run: of its first step by number, and its last.
 TEST_P(Start, FinetuneTakesTheWeightsAlone) {
   Finished f = train("run", {"checkpoint.save_interval=1", "rollout.num_rollout=2"});
   ASSERT_EQ(f.status, 0) << f.text();
@@ -142,7 +142,7 @@ TEST_P(Start, ResumeWithAnotherModelOrTokenizerIsRefused) {
   f = train("run", {"rollout.num_rollout=4"}, {"--resume"});
   EXPECT_EQ(f.status, 2) << f.text();
   expect_mentions(f, {"tokenizer.json", "model.vocab.0 was"});
-  // Other spelling is no other tokenizer.
+  // Other formatting does not make another tokenizer.
   folder_.put("model/tokenizer.json", parse_json(tokenizer, "tokenizer.json").dump(4));
   f = train("run", {"rollout.num_rollout=4"}, {"--resume"});
   EXPECT_EQ(f.status, 0) << f.text();
@@ -178,7 +178,8 @@ TEST_P(Start, ThatFailsLeavesNoFolder) {
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
-// At the start, not after the last rollout: permissions alone say nothing of /proc to root.
+// Fails at the start, not after the last rollout: as root, permissions alone do not show that /proc
+// is not writable.
 TEST_P(Start, TriesTheExport) {
   const Finished f = train("run", {"checkpoint.save_hf=/proc/slimexx_export/hf"});
   EXPECT_EQ(f.status, 3) << f.text();

@@ -1,4 +1,4 @@
-// `train` on a device, as a user starts it: rollouts, exactness, updates, and the same run again.
+// `train` on a device, run like a user: rollouts, exactness, updates, and a repeated run.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,13 +10,13 @@
 namespace slimexx::e2e {
 namespace {
 
-// Heads that the kernels serve, and room for responses beyond a segment of 1024 keys.
+// Head sizes that the kernels support, and room for responses beyond a segment of 1024 keys.
 constexpr const char* kDeviceSizes = R"({
   "hidden_size": 128, "intermediate_size": 200, "head_dim": 64, "num_attention_heads": 4,
   "num_key_value_heads": 2, "moe_intermediate_size": 72, "initializer_range": 0.12, "max_position_embeddings": 2048
 })";
 
-// The same with latent attention, whose heads lie in other keys.
+// The same for latent attention, whose head sizes are in other keys.
 constexpr const char* kLatentDeviceSizes = R"({
   "hidden_size": 128, "intermediate_size": 200, "kv_lora_rank": 512, "q_lora_rank": 48, "qk_nope_head_dim": 64,
   "qk_rope_head_dim": 64, "qk_head_dim": 128, "head_dim": 64, "v_head_dim": 72, "num_attention_heads": 4,
@@ -26,7 +26,7 @@ bool is_latent(const std::string& family) {
   return family == "glm4_moe_lite" || family == "deepseek_v3" || family == "glm_moe_dsa";
 }
 
-// Longer responses see a choice of their keys, several blocks of them.
+// With sparse attention, longer responses select from several blocks of keys.
 std::string device_sizes(const std::string& family) {
   if (!is_latent(family)) return kDeviceSizes;
   Json sizes = parse_json(kLatentDeviceSizes, "sizes");
@@ -41,14 +41,14 @@ class TrainCuda : public testing::TestWithParam<Family> {
     make_checkpoint(folder_, GetParam().model, device_sizes(GetParam().name));
     make_prompts(folder_);
   }
-  // On one device, which `thread_ranks` share.
+  // Runs on one device, which `thread_ranks` ranks share.
   std::vector<Json> train(const std::string& name, const std::vector<std::string>& settings,
                           int thread_ranks = 0) {
     std::vector<std::string> flags;
     if (thread_ranks > 0) flags.push_back("--thread-ranks=" + std::to_string(thread_ranks));
     return run(0, name, settings, flags);
   }
-  // On one device a rank, over NCCL.
+  // Runs with one device per rank, over NCCL.
   std::vector<Json> train_on_devices(int num_devices, const std::string& name,
                                      const std::vector<std::string>& settings) {
     return run(num_devices, name, settings, {});
@@ -65,7 +65,7 @@ class TrainCuda : public testing::TestWithParam<Family> {
     EXPECT_NE(f.err.find("tokens compared bit for bit"), std::string::npos) << f.err;
     return read_rows(run_dir + "/metrics.jsonl");
   }
-  // `least_tokens`: of all rollouts.
+  // `least_tokens`: minimum over all rollouts together.
   void expect_exact(const std::vector<Json>& rows, double least_tokens) {
     ASSERT_EQ(rows.size(), 3u);
     double tokens = 0;
@@ -94,7 +94,7 @@ TEST_P(TrainCuda, EveryTokenIsExactAndTheRunRepeats) {
       EXPECT_EQ(number(first[i], key), number(again[i], key)) << key << " of rollout " << i;
 }
 
-// A run whose responses are long enough for several blocks of keys; some reach the next segment.
+// Responses are long enough for several blocks of keys; some reach the next segment.
 TEST_P(TrainCuda, LongResponsesAreExact) {
   expect_exact(
       train("long", {"rollout.rollout_max_response_len=1200", "rollout.max_running_requests=7",
@@ -102,7 +102,7 @@ TEST_P(TrainCuda, LongResponsesAreExact) {
       2000);
 }
 
-// Ranks that are threads share the device. Engines have the leaves of tensor parallelism.
+// Ranks that are threads share the device. Engines use the leaves of tensor parallelism.
 TEST_P(TrainCuda, GridsOnOneDeviceAreExact) {
   const std::string tp = "parallel.tensor_model_parallel_size=2";
   const std::string pp = "parallel.pipeline_model_parallel_size=2";
@@ -119,7 +119,7 @@ TEST_P(TrainCuda, GridsOnOneDeviceAreExact) {
   }
 }
 
-// The reference lies in host memory between rollouts. It is what the policy was, to the bit.
+// The reference is in host memory between rollouts. It equals the initial policy to the bit.
 TEST_P(TrainCuda, ReferenceComesAndGoes) {
   const std::vector<std::string> settings = {"model.ref_load=" + (folder_ / "model"),
                                              "rl.use_kl_loss=true",
@@ -139,7 +139,7 @@ TEST_P(TrainCuda, ReferenceComesAndGoes) {
   }
 }
 
-// Engines of several ranks whose layout is not the trainer's.
+// Engines of several ranks, with another layout than the trainer's.
 TEST_P(TrainCuda, EnginesOfRanksOnOneDeviceAreExact) {
   const std::string tp = "parallel.tensor_model_parallel_size=2";
   const std::string pp = "parallel.pipeline_model_parallel_size=2";
@@ -170,7 +170,7 @@ TEST_P(TrainCuda, EnginesOfRanksOnOneDeviceAreExact) {
   }
 }
 
-// Two processes with a device each: every axis and every kind of engine over NCCL.
+// Two processes with one device each: every axis and every kind of engine over NCCL.
 TEST_P(TrainCuda, RanksOfTwoDevicesAreExact) {
   if (tensor::count_cuda_devices() < 2) GTEST_SKIP() << "too few GPUs";
   const std::string tp = "parallel.tensor_model_parallel_size=2";
@@ -194,7 +194,7 @@ TEST_P(TrainCuda, RanksOfTwoDevicesAreExact) {
                        "rollout.ep_size=2", "model.ref_load=" + (folder_ / "model"),
                        "rl.use_kl_loss=true", "rl.kl_loss_coef=0.01"});
     layouts.push_back({tp, ep, etp + "1", engine_of_two, "rollout.ep_size=2"});
-    // Halves of an expert are multiples of 8 elements.
+    // Half an expert must be a multiple of 8 elements.
     Json sizes = parse_json(device_sizes(GetParam().name), "sizes");
     sizes["moe_intermediate_size"] = 80;
     const std::string even =

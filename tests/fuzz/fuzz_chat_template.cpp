@@ -1,5 +1,5 @@
-// Parses the input as a template and renders it on a fixed conversation under small limits. Nothing
-// but Error may come out.
+// Parses the input as a template and renders it on a fixed conversation under small limits. Only
+// Error may be thrown.
 #include <nlohmann/json.hpp>
 
 #include "slimexx/base/error.h"

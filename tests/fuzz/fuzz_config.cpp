@@ -1,5 +1,5 @@
-// Any bytes as a configuration: either they bind, and then the resolved configuration reads back to
-// itself, or there is one Error of the user's kind.
+// Reads the input as a configuration. Either it binds, and the resolved configuration reads back to
+// itself, or there is one Error that blames the user's input.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -22,7 +22,7 @@ std::string resolve(const std::string& yaml,
 
 }  // namespace
 
-// The first line is an override's value if it starts with '='.
+// If the first line starts with '=', it is the value of an override.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string yaml(reinterpret_cast<const char*>(data), size);
   std::vector<slimexx::config::Override> overrides;
@@ -39,6 +39,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (e.code() != slimexx::ErrorCode::kUsage) std::abort();
     return 0;
   }
-  if (resolve(resolved, {}) != resolved) std::abort();  // an Error here is a fault of ours too
+  if (resolve(resolved, {}) != resolved) std::abort();  // an Error here is a bug too
   return 0;
 }

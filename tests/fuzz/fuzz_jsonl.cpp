@@ -1,4 +1,4 @@
-// Input: a first byte that says plain (even) or zstd (odd), then the bytes of a file of JSON lines.
+// Input: a byte that selects plain (even) or zstd (odd), then a file of JSON lines.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     int64_t count = 0;
     while (lines.next(line)) {
       if (lines.line_number() != ++count || line.find('\n') != std::string::npos) std::abort();
-      if (count > 100000) break;  // a bomb of newlines is slow, not wrong
+      if (count > 100000) break;  // very many lines are slow, not a bug
       try {
         const Json value = parse_json(line, lines.where());
         const std::string written = value.dump();

@@ -1,5 +1,5 @@
-// compare_answers and grade_math on bytes: the input is two answers with a zero byte or its middle
-// between them. Equality must be symmetric, and a text that is not blank must equal itself.
+// Runs compare_answers and grade_math. The input is two answers, split at a zero byte or in the
+// middle. Equality must be symmetric, and a text that is not blank must equal itself.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,6 +1,6 @@
 // Input: the text of a checkpoint's manifest, or of one shard's description. The hash at the end of
-// the manifest is left out of the way of the fuzzer: what passes is rendered, hashed and read
-// again.
+// the manifest is not checked here, because the fuzzer could not guess it: accepted input is
+// rendered, hashed and read again.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

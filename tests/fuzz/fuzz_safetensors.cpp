@@ -1,4 +1,4 @@
-// Input: a whole safetensors file. Accepted headers must describe ranges that lie in the file.
+// Input: a whole safetensors file. Accepted headers must describe ranges inside the file.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (e.begin < position || e.end - e.begin != bytes || e.end > data_bytes) std::abort();
       position = e.end;
     }
-    // What was read can be written and read again as the same.
+    // Accepted headers survive writing and reading.
     auto entries = header.entries;
     const std::string text = io::render_safetensors_header(entries, header.metadata, "output");
     const auto again = io::parse_safetensors_header(

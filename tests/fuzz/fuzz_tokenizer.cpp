@@ -1,5 +1,5 @@
-// A tokenizer.json, a zero byte (or the end), and a text: whatever the file holds, parsing it ends
-// in a tokenizer or an Error, and a tokenizer encodes, decodes and streams any text.
+// Input: a tokenizer.json, a zero byte (or the end), and a text. Parsing must give a tokenizer or
+// an Error, and a tokenizer must encode, decode and stream any text.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -40,7 +40,7 @@ void exercise(const Tokenizer& tokenizer, std::string_view text) {
     }
     require(streamed + stream.flush() == decoded, "streaming gives the decoded text");
   }
-  // Ids that no text led to.
+  // Ids in an order that no text gives.
   std::vector<TokenId> all;
   for (TokenId id = 0; id < tokenizer.vocab_size() && id < 600; ++id) all.push_back(id);
   require(slimexx::is_valid_utf8(tokenizer.decode(all, true)), "any ids decode to UTF-8");

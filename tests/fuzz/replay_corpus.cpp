@@ -1,5 +1,5 @@
-// Runs a fuzz target once on every file of the folders or files named: what the fuzzers found stays
-// found in builds without libFuzzer.
+// Runs a fuzz target once on every named file, and on every file of the named folders: builds
+// without libFuzzer thus repeat the fuzzers' findings.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

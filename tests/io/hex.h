@@ -1,4 +1,4 @@
-// Bytes that a file of cases spells in hexadecimal digits.
+// Converts hexadecimal digits in a file of cases to bytes.
 #pragma once
 #include <string>
 

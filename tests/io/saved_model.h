@@ -1,4 +1,4 @@
-// A small checkpoint whose bytes are known.
+// A small checkpoint with known bytes.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>

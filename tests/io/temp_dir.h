@@ -1,4 +1,4 @@
-// A folder that lives as long as a test.
+// A folder that is removed at the end of a test.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ class TempDir {
   std::string path_;
 };
 
-// Runs `body`, which must throw Error(code) whose text holds `text`; gives the whole text back.
+// Runs `body`, which must throw Error(code) with `text` in its message; returns the whole message.
 template <class Body>
 std::string expect_error(ErrorCode code, std::string_view text, Body&& body) {
   try {

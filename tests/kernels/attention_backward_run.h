@@ -1,5 +1,5 @@
-// Problems for the check of attention's gradients: sequences side by side between guards, their
-// forward, and one run of the backward.
+// Problems for the check of attention's gradients: packed sequences between guards, their forward,
+// and one run of the backward.
 #pragma once
 #include <cuda_bf16.h>
 #include <cstdint>
@@ -44,8 +44,8 @@ struct Shape {
   int64_t k_row() const { return int64_t{hk} * d; }
 };
 
-// Rows of one or of three tensors side by side, with guard rows before and after and a guard of 8
-// values behind each row.
+// The rows of one or three packed tensors, with guard rows before and after and a guard of 8 values
+// after each row.
 struct Rows {
   int64_t tokens, stride;
   DeviceArray<Bf16> array;
@@ -62,8 +62,8 @@ struct Rows {
   }
 };
 
-// Sequences side by side: q, k, v in the columns of one array, dout in another. `unused` tokens
-// after the last sequence belong to none.
+// Packed sequences: q, k, v are columns of one array, dout is another array. `unused` tokens after
+// the last sequence belong to no sequence.
 struct World {
   Shape shape;
   std::vector<int> lengths, starts;
@@ -93,7 +93,7 @@ struct World {
     }
     return bits;
   }
-  // The world of some of the sequences, in that order.
+  // The world with only the sequences `which`, in that order.
   World select(const std::vector<int>& which) const {
     World w = *this;
     w.lengths.clear(), w.starts.clear(), w.projected.clear(), w.dout.clear();
@@ -113,7 +113,7 @@ struct World {
   }
 };
 
-// The device's copy of a world, after forward and backward.
+// The device copy of a world, after forward and backward.
 struct Run {
   const World& world;
   Rows projected, out, dout, gradients;
@@ -163,7 +163,7 @@ struct Run {
     return b;
   }
 
-  // Guards around inputs are NaN: nothing may depend on them.
+  // Guards around inputs are NaN: no result may depend on them.
   static void place(const Rows& to, const Bits& from, int64_t row) {
     Bits all(static_cast<size_t>(to.array.count()), 0x7fff);
     for (int64_t t = 0; t < to.tokens; ++t) {
@@ -200,7 +200,7 @@ struct Run {
     return rows;
   }
 
-  // All of the gradients' array, guards and unused tokens included.
+  // The whole array of gradients, including guards and unused tokens.
   Bits backward() {
     gradients.upload(Bits(static_cast<size_t>(gradients.array.count()), kGuard));
     workspace.set_bytes(0xff);

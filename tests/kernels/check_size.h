@@ -1,8 +1,8 @@
-// How much a check program does, by its first word: all, or
+// How much a check program does, from its first word. Without one it does all:
 //   small   quick under compute-sanitizer's memcheck
 //   tiny    the fewest launches that take every path of every kernel, for racecheck, which slows a
 //           kernel by a hundred times and more
-// A program without smaller cases than `small` takes both words for the same.
+// A program without cases smaller than `small` treats both words the same.
 #pragma once
 #include <cstdio>
 #include <cstring>
@@ -13,8 +13,8 @@ namespace slimexx::kernels::testing {
 
 enum class CheckSize { kAll, kSmall, kTiny };
 
-// Output is by lines from here on: a program that is stopped has said where it was. Leaves where
-// there is no device.
+// Makes stdout line-buffered, so that the output of a program that is stopped shows how far it got.
+// Exits if there is no device.
 inline CheckSize read_check_size(int argc, char** argv) {
   need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

@@ -1,4 +1,4 @@
-// What a check program does where there is no GPU.
+// Skips a check program if there is no GPU.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -7,7 +7,7 @@
 
 namespace slimexx::kernels::testing {
 
-// Ends the program, saying so, with the status that ctest takes for skipped.
+// Without a device, exits with a message and the status that ctest treats as skipped.
 inline void need_device() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return;

@@ -1,4 +1,4 @@
-// Parameters that a grid cuts by rows, by columns and by heads, on 2, 4 or 6 ranks.
+// Parameters that a grid shards by rows, columns and heads, on 2, 4 or 6 ranks.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace slimexx::model {
 
-// Two matrices that rows or columns cut, and heads: queries, and two heads of keys.
+// Two matrices sharded by rows or columns, and heads: queries, and two key heads.
 inline std::vector<ParameterInfo> cut_parameters(int axis_of_up, int axis_of_down) {
   const auto matrix = [](const char* name, int axis) {
     return ParameterInfo{.name = name,

@@ -1,6 +1,6 @@
-// Parameters of no real family, that lie on disk in every way a part can say: rows of two halves
-// interleaved, sections one below the other, columns of one tensor in two parameters, halves
-// swapped, experts one tensor each and all in one.
+// Parameters of a made-up family with every layout on disk that a part can describe: interleaved
+// rows of two halves, sections one below the other, columns of one tensor in two parameters,
+// swapped halves, experts in one tensor each and all in one.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -74,7 +74,7 @@ inline std::vector<ParameterInfo> made_up_parameters() {
   return infos;
 }
 
-// The same as an engine holds them: so many copies of the experts.
+// The same as an engine holds them, with `num_copies` physical experts.
 inline std::vector<ParameterInfo> made_up_parameters(int64_t num_copies) {
   std::vector<ParameterInfo> infos = made_up_parameters();
   for (ParameterInfo& info : infos)
@@ -83,7 +83,7 @@ inline std::vector<ParameterInfo> made_up_parameters(int64_t num_copies) {
   return infos;
 }
 
-// The tensors on disk: every element of the model is another number that bf16 can hold.
+// The tensors on disk: every element of the model is a different bf16 number.
 using MadeUpTensors = std::map<std::string, std::vector<float>>;
 inline MadeUpTensors made_up_tensors() {
   MadeUpTensors tensors;
@@ -108,7 +108,7 @@ inline std::vector<io::HfTensor> made_up_folder() {
   return list;
 }
 
-// What a parameter holds, element by element, found without boxes.
+// The values of a parameter, computed without boxes.
 inline std::vector<float> made_up_values(const ParameterInfo& info) {
   const MadeUpTensors tensors = made_up_tensors();
   std::vector<float> values(static_cast<size_t>(info.num_elements()));

@@ -1,5 +1,5 @@
-// Forward, log-probs and backward of a random model over packed sequences, as training runs them:
-// planned first, then in an arena of exactly that size.
+// Forward, log-probs and backward of a random model over packed sequences, as in training: planned
+// first, then run in an arena of exactly that size.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,7 +14,7 @@ struct Sequences {
   std::vector<int32_t> tokens, positions, cu{0}, rows, targets;
 };
 
-// Of every sequence all rows but the last one predict; the targets are the next tokens.
+// All rows of a sequence except the last predict the next token.
 inline Sequences make_sequences(const std::vector<int32_t>& lengths, int64_t vocabulary,
                                 uint64_t seed) {
   Sequences s;
@@ -51,7 +51,7 @@ inline Sequences only(const Sequences& all, size_t b) {
 struct Outcome {
   std::vector<float> log_probs, entropies;
   std::vector<std::vector<float>>
-      gradients;  // by parameter, of frozen ones empty; none without backward
+      gradients;  // by parameter, empty if frozen; none without backward
 };
 
 inline constexpr KeepPlan kKeepAll{.level = LayerKeep::kAll};
@@ -71,12 +71,12 @@ class Pass {
  public:
   Pass(RandomModel& model, const Sequences& s, KeepPlan keep, bool backward)
       : model_(model), s_(s), keep_(keep), backward_(backward) {}
-  // Rows of f32 logits that the head may hold; 50 make several chunks.
+  // Limits the rows of f32 logits that the head may hold; 50 give several chunks.
   Pass& with_chunks(int64_t rows) {
     chunk_rows_ = rows;
     return *this;
   }
-  // The head's backward makes its logits again even where they were kept.
+  // The head's backward recomputes its logits even if they were kept.
   Pass& forgetting_logits() {
     forgets_logits_ = true;
     return *this;

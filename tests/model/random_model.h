@@ -1,4 +1,4 @@
-// Small random models of every family, with the same bf16 weights on whatever device they live.
+// Small random models of every family, with the same bf16 weights on every device.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -27,7 +27,7 @@ inline std::vector<std::string> all_families() {
   return all;
 }
 
-// Eight experts, two a token; of DeepSeek in four groups, of which two are kept.
+// Eight experts, two per token; DeepSeek has four groups, of which two are kept.
 inline MoeMlpSpec random_experts(const std::string& family, const ModelSizes& sizes) {
   const bool is_softmax = family == "qwen3_moe", has_groups = family == "deepseek_v3";
   MoeMlpSpec experts{
@@ -46,7 +46,7 @@ inline MoeMlpSpec random_experts(const std::string& family, const ModelSizes& si
   return experts;
 }
 
-// DeepSeek makes queries from the input, as Moonlight does.
+// DeepSeek computes queries directly from the input, like Moonlight.
 inline MlaSpec random_latent(const std::string& family, const ModelSizes& sizes) {
   return {.hidden_size = sizes.hidden_size,
           .num_heads = sizes.num_heads,
@@ -58,7 +58,7 @@ inline MlaSpec random_latent(const std::string& family, const ModelSizes& sizes)
           .scale_factor = family == "deepseek_v3" ? 1.2 : 1.0};
 }
 
-// Every third layer selects keys, and the two behind it share them.
+// Every third layer selects keys; the two layers after it reuse the selection.
 inline void add_indexers(ModelSpec& spec, int64_t top_k) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     auto& attention = std::get<MlaSpec>(spec.layers[i].attention);
@@ -129,7 +129,7 @@ struct RandomModel {
     for (const ParameterInfo& info : store.infos()) {
       std::vector<float> values = weight_values(info);
       for (float& value : values) {
-        // Norms and biases of their own, which init leaves at one and zero.
+        // Give norms and biases random values, because init sets them to one and zero.
         if (info.shape.size() == 1) value += 0.2f * static_cast<float>(random.next_normal());
         value = tensor::bf16_to_f32(tensor::f32_to_bf16(value));
       }

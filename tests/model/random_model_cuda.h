@@ -1,4 +1,4 @@
-// Random models of sizes that the device's kernels serve.
+// Random models with sizes that the device's kernels support.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ inline std::vector<std::string> device_families() {
   return all;
 }
 
-// Latent rows of 72 + 32 and heads of 72, whose kernels take multiples of 8.
+// Latent rows of 72 + 32 and heads of 72: multiples of 8, as the kernels need.
 inline ModelSpec with_device_widths(ModelSpec spec) {
   for (LayerSpec& layer : spec.layers)
     if (auto* latent = std::get_if<MlaSpec>(&layer.attention)) {
@@ -30,8 +30,8 @@ inline ModelSpec with_device_widths(ModelSpec spec) {
 }
 
 inline ModelSpec device_spec(const std::string& family, double initializer_range) {
-  // One is a multiple of nothing: another product, and rows of logits that need padding. Experts of
-  // 104 elements, wide heads of 96 and 72.
+  // llama's vocabulary of 261 is odd: it takes another matmul kernel, and logit rows need padding.
+  // Experts have 104 elements, wide heads 96 and 72.
   return with_device_widths(random_spec(family,
                                         {.vocab_size = family == "llama" ? 261 : 264,
                                          .hidden_size = 128,
@@ -41,7 +41,7 @@ inline ModelSpec device_spec(const std::string& family, double initializer_range
                                         initializer_range));
 }
 
-// Four ranks divide heads, experts and widths, in shards of whole 16 bytes; two heads of keys.
+// Four ranks divide heads, experts and widths into shards of whole 16 bytes; two KV heads.
 inline ModelSpec device_spec_of_ranks(const std::string& family, int64_t num_layers,
                                       double initializer_range) {
   return with_device_widths(random_spec(family,
@@ -54,7 +54,7 @@ inline ModelSpec device_spec_of_ranks(const std::string& family, int64_t num_lay
                                         initializer_range));
 }
 
-// The same with other numbers of keys that queries see, where they do not see all.
+// The same with another top_k for layers with sparse attention.
 inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   for (LayerSpec& layer : spec.layers)
     if (auto* latent = std::get_if<MlaSpec>(&layer.attention);
@@ -63,8 +63,8 @@ inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   return spec;
 }
 
-// bf16 turns choices between experts or keys that are nearly equal: here all of them are chosen,
-// with weights by their scores.
+// bf16 rounding can flip the choice between nearly equal experts or keys. Here all of them are
+// chosen, weighted by their scores.
 inline ModelSpec without_choices(ModelSpec spec) {
   for (LayerSpec& layer : spec.layers) {
     if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {

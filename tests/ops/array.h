@@ -1,4 +1,4 @@
-// Host tensors with seeded content, for the tests and the benchmark of the ops.
+// Host tensors with seeded content, for tests and benchmarks of ops.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace slimexx::ops::testing {
 
 using tensor::DType;
 
-// Owns host memory; lives as long as the array does.
+// Owns the host memory of its tensor.
 class Array {
  public:
   Array() = default;
@@ -63,7 +63,7 @@ class Array {
   void fill(float value) {
     for (int64_t i = 0; i < size(); ++i) (*this)[i] = value;
   }
-  operator tensor::Tensor() const { return view_; }  // NOLINT: reads as the tensor it is
+  operator tensor::Tensor() const { return view_; }  // NOLINT: used as a tensor
   const tensor::Tensor& view() const { return view_; }
   int64_t size() const { return view_.num_elements(); }
   float& operator[](int64_t i) { return view_.f32()[i]; }

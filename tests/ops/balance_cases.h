@@ -9,7 +9,7 @@
 
 namespace slimexx::ops::testing {
 
-// Of whole sequences.
+// The lengths of the sequences.
 inline std::vector<int32_t> lengths_of(const std::vector<int32_t>& cu_seqlens) {
   std::vector<int32_t> lengths;
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
@@ -17,7 +17,7 @@ inline std::vector<int32_t> lengths_of(const std::vector<int32_t>& cu_seqlens) {
   return lengths;
 }
 
-// count_choices and balance_router on the host.
+// Results of count_choices and balance_router on the host.
 struct Balanced {
   std::vector<int64_t> sums;
   Array dlogits;
@@ -37,7 +37,7 @@ inline Balanced balance_on_host(const Context& ctx, const Array& logits, std::ve
   return b;
 }
 
-// The choices of route_forward.
+// The experts that route_forward chooses.
 inline std::vector<int32_t> choose(const Context& ctx, const Array& logits,
                                    const RouterRule& rule) {
   const int64_t tokens = logits.view().dim(0);

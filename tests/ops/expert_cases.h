@@ -1,4 +1,4 @@
-// Routers, and choices of experts, for the tests of both backends.
+// Routers and choices of experts, for the tests of both backends.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -36,7 +36,7 @@ inline std::vector<RouterRule> router_rules() {
            .normalized = false}};
 }
 
-// A choice of k distinct experts a token, ascending, that leaves some experts without rows.
+// k distinct experts per token, ascending; some experts get no rows.
 struct Choices {
   int64_t tokens, experts, k;
   std::vector<int32_t> ids, offsets, choices, of_token, rows;

@@ -1,11 +1,11 @@
-// Options that the tests of an op on the CPU and on a device share.
+// Options shared by the tests of ops on the CPU and on a device.
 #pragma once
 #include "slimexx/ops/optimizer.h"
 #include "slimexx/ops/policy_loss.h"
 
 namespace slimexx::ops::cases {
 
-// Far enough from 0 and 1 that no term of the update vanishes. The step is the test's to set.
+// No term of the update vanishes: factors are not close to 0 or 1. The test sets the step.
 inline constexpr AdamWStep kAdamWStep{.lr = 1e-2f,
                                       .beta1 = 0.9f,
                                       .beta2 = 0.98f,
@@ -14,8 +14,8 @@ inline constexpr AdamWStep kAdamWStep{.lr = 1e-2f,
                                       .step = 0,
                                       .gradient_scale = 0.5f};
 
-// Together they turn every option on and off and meet every KL estimate and way of importance
-// sampling.
+// Together the variants turn every option on and off, and use every KL estimate and every kind of
+// importance sampling.
 inline constexpr int kPolicyLossVariants = 8;
 inline PolicyLossOptions policy_loss_variant(LossKind kind, int variant) {
   PolicyLossOptions o{.kind = kind, .eps_clip = 0.2f, .eps_clip_high = 0.28f};

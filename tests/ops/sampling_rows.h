@@ -1,4 +1,4 @@
-// The parameters of sampling, as the op reads them.
+// Sampling parameters in the form that the op reads.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace slimexx::ops::testing {
 
-// Lives as long as the array does.
+// The table owns its memory.
 inline Array table_of(const std::vector<SamplingRow>& rows) {
   Array table({static_cast<int64_t>(rows.size()), static_cast<int64_t>(sizeof(SamplingRow))},
               DType::kU8);

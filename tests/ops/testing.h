@@ -1,5 +1,5 @@
-// What the tests of the ops share: comparisons that print where and
-// what, and a sweep over instruction sets and thread counts.
+// Helpers for tests of ops: comparisons that print the place of a difference, and a sweep over
+// instruction sets and thread counts.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace slimexx::ops::testing {
 
-// One dimension of bf16 as f32.
+// A one-dimensional bf16 array as f32.
 inline Array widened(const Array& bf16) {
   Array out({bf16.size()});
   for (int64_t i = 0; i < out.size(); ++i)
@@ -24,7 +24,7 @@ inline Array widened(const Array& bf16) {
   return out;
 }
 
-// Element (i, j, ...) of a strided view by flat index.
+// Element (i, j, ...) of a strided view, by flat index.
 inline float at(const tensor::Tensor& x, int64_t flat) {
   int64_t offset = 0;
   for (int d = x.num_dims() - 1; d >= 0; --d) {
@@ -98,7 +98,7 @@ std::vector<double> numeric_gradient(std::vector<double> x, const std::vector<do
   return gradient;
 }
 
-// Runs every test of a suite once per instruction set that this machine has.
+// Runs every test of a suite once per instruction set of this CPU.
 class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
  protected:
   void SetUp() override { cpu::use_kernels(*GetParam()); }
@@ -107,7 +107,7 @@ class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
     set_num_threads(default_threads_);
   }
   const int default_threads_ = num_threads();
-  tensor::Arena arena_{tensor::Device{}, 0, "test"};  // the CPU's ops need none
+  tensor::Arena arena_{tensor::Device{}, 0, "test"};  // CPU ops need no scratch
   const Context ctx_ = compute_context(arena_);
 };
 
@@ -117,7 +117,7 @@ class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
       Isa, suite, ::testing::ValuesIn(::slimexx::ops::cpu::available_kernels()), \
       [](const auto& param_info) { return std::string(param_info.param->name); })
 
-// Runs `op`, which returns its results, with 1, 2 and 3 threads: the bits must agree.
+// Runs `op`, which returns its results, with 1, 2 and 3 threads: the bits must be equal.
 template <class Op>
 void expect_same_for_any_threads(Op&& op) {
   const int before = num_threads();

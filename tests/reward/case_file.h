@@ -1,6 +1,6 @@
-// Cases of one grader as JSON lines: {"response", "label", "metadata"?, "reward", "failed"?:
-// whether the grader has no score, "reason"?: part of the reason, "repeat"?: {"text", "count"},
-// which goes where the response says <repeat>}.
+// Cases for one grader as JSON lines: {"response", "label", "metadata"?, "reward", "failed"? (the
+// grader has no score), "reason"? (part of the reason), "repeat"? {"text", "count"} (replaces
+// <repeat> in the response)}.
 #pragma once
 #include <gtest/gtest.h>
 #include <memory>
@@ -57,7 +57,7 @@ inline void run_case_file(const std::string& name, Grade (*grade)(const RewardIn
   }
 }
 
-// Texts that have broken regular expressions, recursion and quadratic scans.
+// Texts that break regular expressions, recursion and quadratic scans.
 inline std::vector<std::string> hostile_texts() {
   const auto repeat = [](const std::string& text, int count) {
     std::string out;
@@ -99,8 +99,7 @@ inline std::vector<std::string> hostile_texts() {
           repeat("###Response", kMany)};
 }
 
-// A grader is total: whatever stands in the response or the label, it ends with a finite score and
-// a short reason.
+// A grader must give a finite score and a short reason for any response and label.
 inline void run_hostile_texts(Grade (*grade)(const RewardInput&)) {
   for (const std::string& text : hostile_texts()) {
     for (const std::string& label : {std::string("42"), text}) {

@@ -1,4 +1,4 @@
-// A small HTTP/1.1 server on 127.0.0.1 for tests: one thread a connection, answers by a function.
+// A small HTTP/1.1 server on 127.0.0.1 for tests: one thread per connection; a function answers.
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ namespace slimexx {
 struct HttpAnswer {
   int status = 200;
   std::string body;
-  bool hang_up = false;  // closes without an answer
+  bool hang_up = false;  // closes the connection without an answer
 };
 
 class HttpServer {
@@ -26,8 +26,8 @@ class HttpServer {
   // Called concurrently with the body of each request.
   using Handler = std::function<HttpAnswer(const std::string& body)>;
 
-  // Python's http.server as it comes: one connection at a time, which ends with its answer, and
-  // five that wait.
+  // kOneByOne is like Python's http.server: one connection at a time, closed after its answer, with
+  // a backlog of five.
   enum class Kind { kThreads, kOneByOne };
 
   explicit HttpServer(Handler handler, Kind kind = Kind::kThreads)
@@ -133,7 +133,7 @@ class HttpServer {
   int listener_ = -1;
   int port_ = 0;
   std::thread acceptor_;
-  std::list<Connection> connections_;  // of the acceptor until it has ended
+  std::list<Connection> connections_;  // used by the acceptor until it has ended
   std::atomic<int> num_connections_ = 0, concurrent_ = 0, max_concurrent_ = 0;
 };
 

@@ -30,7 +30,7 @@ struct TinyRollout {
   Generator generator;
 };
 
-// Prompts of mixed length, some beginning alike.
+// Prompts of mixed lengths, some with a common prefix.
 inline std::vector<data::Prompt> make_prompts(int n) {
   PhiloxStream random(5, 2);
   std::vector<data::Prompt> prompts;
@@ -50,14 +50,14 @@ inline std::vector<data::Prompt> make_prompts(int n) {
   return prompts;
 }
 
-// Groups of these prompts, numbered by place.
+// Groups of these prompts, numbered in order.
 inline std::vector<PromptGroup> groups_of(const std::vector<data::Prompt>& prompts) {
   std::vector<PromptGroup> groups;
   for (const auto& p : prompts) groups.push_back({&p, std::ssize(groups)});
   return groups;
 }
 
-// A pure function of what names the sample.
+// The reward depends only on the sample's seed.
 class SeedGrader : public reward::Grader {
  public:
   std::vector<reward::Grade> grade(std::span<const reward::RewardInput> inputs) override {
@@ -73,7 +73,7 @@ class SeedGrader : public reward::Grader {
   }
 };
 
-// Has no grade for the prompts labelled 1, and values for the others.
+// Gives no grade to prompts labelled 1, and values to the others.
 class HalfGrader : public reward::Grader {
  public:
   std::vector<reward::Grade> grade(std::span<const reward::RewardInput> inputs) override {
@@ -90,7 +90,7 @@ class HalfGrader : public reward::Grader {
   bool fails_always = false;
 };
 
-// What the samples hold, to the last bit, but for what only says how they were made.
+// The content of the samples, bit for bit, without fields about how they were generated.
 inline std::string content(std::vector<Sample> samples) {
   for (auto& s : samples) s.cached_tokens = 0;
   return pack_samples(samples);

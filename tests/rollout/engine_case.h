@@ -1,5 +1,5 @@
-// What the engine's suites run over: models of every family on a device. Each test program says
-// which (cpu_cases.cpp, cuda_cases.cpp).
+// Parameters of the engine's test suites: models of every family on a device. Each test program
+// defines its own (cpu_cases.cpp, cuda_cases.cpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,17 +17,17 @@ struct EngineCase {
   std::string family;
   tensor::Device device;
   model::ModelSpec spec;
-  std::vector<int64_t> pages;  // sizes that the device serves, ascending
+  std::vector<int64_t> pages;  // page sizes that the device supports, ascending
   int64_t max_sequence = 116;  // crosses the CPU attention's block of 64 keys
 };
 inline void PrintTo(const EngineCase& c, std::ostream* out) { *out << c.family; }
 std::vector<EngineCase> engine_cases();
 
-// Where engines of several ranks run, and models whose sizes divide by four of them there.
+// The device for engines of several ranks, and models whose sizes divide by four ranks there.
 struct RankSetting {
   tensor::Device device;
   int64_t smallest_page = 1;
-  int num_prompts = 1;  // that make engines of small caches preempt
+  int num_prompts = 1;  // enough for engines with small caches to preempt
   model::ModelSpec (*spec_of)(const std::string& family, int64_t num_layers) = nullptr;
 };
 RankSetting rank_setting();
@@ -52,7 +52,7 @@ class EngineSuite : public testing::TestWithParam<EngineCase> {
   Engine engine(const EngineOptions& options) const {
     return Engine(model_->decoder, model_->weights, device(), options, nullptr, 0);
   }
-  // By one engine, one after the other.
+  // Runs the requests one after another on one engine.
   std::vector<Completion> each_alone(const std::vector<Request>& requests) {
     if (!alone_) {
       EngineOptions options = roomy();

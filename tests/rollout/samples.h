@@ -1,4 +1,4 @@
-// Requests of all kinds, and the log-probs that training computes for what they gave.
+// Mixed requests, and the log-probs that training computes for their responses.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace slimexx::rollout {
 
 using model::RandomModel;
 
-// Of sizes that suit the CPU.
+// Sizes that are fast on the CPU.
 inline model::ModelSpec tiny_spec(const std::string& family, int64_t num_layers = 2) {
   return model::random_spec(family,
                             {.vocab_size = 61,
@@ -61,7 +61,7 @@ inline PackedSamples pack(const std::vector<Request>& requests,
   return packed;
 }
 
-// What the trainer computes for the responses: one packed forward with a tape, and the head.
+// The trainer's log-probs for the responses: one packed forward with a tape, and the head.
 inline std::vector<float> training_log_probs(const RandomModel& own, const PackedSamples& packed,
                                              float temperature) {
   std::vector<float> log_probs(packed.rows.size());
@@ -83,7 +83,8 @@ inline std::vector<float> training_log_probs(const RandomModel& own, const Packe
     model::Tape tape;
     const tensor::Tensor x = own.decoder.forward(ctx, own.weights, batch, &tape);
     model::HeadOptions options{.temperature = temperature};
-    options.max_logits_bytes = 7 * own.spec.vocab_size * 4;  // several chunks, where there are any
+    options.max_logits_bytes =
+        7 * own.spec.vocab_size * 4;  // gives several chunks if there are enough rows
     model::head_forward(ctx, own.decoder.local_spec().head(), own.weights.head, x, {rows, targets},
                         options, out, {}, nullptr);
     tensor::download(ctx.stream, log_probs.data(), out);
@@ -95,8 +96,8 @@ inline std::vector<float> training_log_probs(const RandomModel& own, const Packe
   return log_probs;
 }
 
-// Requests of all kinds: groups of four samples, prompts that begin alike, mixed lengths and
-// sampling.
+// Mixed requests: groups of four samples, prompts with common prefixes, various lengths and
+// sampling parameters.
 inline std::vector<Request> mixed_requests(int num_prompts, uint64_t seed, TokenId vocab_size) {
   std::vector<Request> requests;
   PhiloxStream random(seed, 3);

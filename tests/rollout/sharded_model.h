@@ -1,4 +1,4 @@
-// A random model over the ranks of a grid: each holds its shard of what RandomModel makes.
+// A random model sharded over the ranks of a grid; the whole is that of RandomModel.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ struct ShardedModel {
   model::Decoder decoder;
   model::ModelParameters weights;
 
-  // `spec_of_ranks` may replicate what `spec` does not.
+  // `spec_of_ranks` may replicate parameters that `spec` shards.
   ShardedModel(dist::Collective& host, const model::ModelSpec& spec, const dist::GridSizes& sizes,
                tensor::Device device = {})
       : ShardedModel(host, spec, sizes, spec, device) {}

@@ -1,4 +1,4 @@
-// What a call says when it fails, and how long it takes.
+// The error message and the duration of a call.
 #pragma once
 #include <ctime>
 #include <functional>
@@ -17,7 +17,7 @@ inline std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
-// Of the processor, which a busy machine does not change.
+// CPU time, which does not depend on the machine's load.
 inline double seconds_of(const std::function<void()>& action) {
   const std::clock_t start = std::clock();
   action();

@@ -1,4 +1,5 @@
-// One step of a given list of operations, over slots of its own: what the executor's tests compare.
+// One step with a given list of operations, in slots of its own: the executor's tests compare such
+// steps.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -13,10 +14,10 @@ namespace slimexx::train {
 
 struct ListedStep {
   std::vector<float> gradients, metrics;
-  std::vector<int64_t> stages;  // that the last backward told of
+  std::vector<int64_t> stages;  // reported by the last backward
 };
 
-// Of a policy (`spec`, `decoder`, `store`) whose gradients are zero.
+// For a policy (`spec`, `decoder`, `store`) whose gradients are zero.
 template <class Policy>
 ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<const Sample> samples,
                            std::span<const Operation> operations, size_t num_slots,

@@ -1,5 +1,5 @@
-// A tiny checkpoint beside what PyTorch and transformers computed of it in f32: as a policy whose
-// steps can be compared.
+// A tiny checkpoint as a policy, with the f32 results of PyTorch and transformers: its steps can be
+// compared.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace slimexx::train {
 
 inline constexpr double kLogProbTolerance = 2e-4;   // absolute
-inline constexpr double kGradientTolerance = 1e-3;  // relative by tensor
+inline constexpr double kGradientTolerance = 1e-3;  // relative, per tensor
 
 inline std::vector<float> read_floats(const io::SafetensorsFile& file, const std::string& name) {
   const io::TensorEntry* entry = file.find(name);
@@ -54,7 +54,7 @@ struct Oracle {
     for (model::MtpSpec& mtp : spec.mtp) mtp.is_trained = trains_mtp;
     return spec;
   }
-  // Row b up to token `end`, its response from token `start`.
+  // Row b up to token `end`; the response starts at token `start`.
   Sample sample(int64_t b, int64_t start, int64_t end) const {
     Sample s;
     for (int64_t t = 0; t < end; ++t)
@@ -63,7 +63,7 @@ struct Oracle {
     s.loss_mask.assign(static_cast<size_t>(s.response_length), 1);
     return s;
   }
-  // Row b with the response that the oracle's mask marks.
+  // Row b with the response that the oracle's mask selects.
   Sample masked_sample(int64_t b, int64_t* start) const {
     const float* row = mask.data() + b * length;
     *start = std::find(row, row + length, 1.0f) - row;
@@ -96,7 +96,7 @@ struct Oracle {
     return info.parts[0].name.starts_with("model.layers." + std::to_string(spec.num_layers()) +
                                           ".");
   }
-  // Of the MTP layer, or of all others.
+  // Compares gradients of the MTP layer, or of all other layers.
   void expect_gradients(const std::string& prefix, bool of_mtp = false) const {
     struct Difference {
       double squares = 0, norm = 0;

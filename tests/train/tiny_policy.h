@@ -1,4 +1,4 @@
-// A tiny golden checkpoint as a policy that can be trained, and samples for it.
+// A tiny golden checkpoint as a trainable policy, and samples for it.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -45,7 +45,7 @@ struct TinyPolicy {
                   const OptimizerOptions& optimizer = {}, int64_t min_part_elements = 0) {
     return trainer(communicator, communicator, options, optimizer, min_part_elements);
   }
-  // Gradients and weights go through `dp`, of the same ranks.
+  // Sums and gathers use `dp`, which has the same ranks.
   Trainer trainer(dist::Collective& host, dist::Collective& dp, const TrainOptions& options,
                   const OptimizerOptions& optimizer, int64_t min_part_elements) {
     return Trainer(decoder, store, host, dist::data_parallel_groups(dp), options, optimizer, 0.9f,
@@ -61,10 +61,10 @@ inline std::vector<float> floats_of(const tensor::Tensor& t) {
   return {t.f32(), t.f32() + t.num_elements()};
 }
 
-// Small models in as many parts as large ones.
+// Splits small models into as many parts as large ones.
 inline constexpr int64_t kAPartALayer = 1;
 
-// All owners' elements of a piece of state, as the flat parameters lie; gaps included.
+// The elements of all owners of a state array, in the order of the flat parameters, with gaps.
 inline std::vector<float> gather_state(dist::Collective& communicator, const OwnedGroup& group,
                                        const tensor::Tensor& own) {
   const auto& slices = group.slices;
@@ -83,8 +83,8 @@ inline std::vector<float> gather_state(dist::Collective& communicator, const Own
   return all;
 }
 
-// Prompts and responses of mixed length with masked tokens, near-on-policy log-probs and mixed
-// advantages; the third sample is masked entirely.
+// Prompts and responses of mixed lengths with masked tokens, near-on-policy log-probs and mixed
+// advantages; the third sample is fully masked.
 inline std::vector<Sample> mixed_samples(int n, uint64_t seed, int32_t vocab_size = 96) {
   PhiloxStream random(seed, 6);
   std::vector<Sample> samples;
@@ -108,7 +108,7 @@ inline std::vector<Sample> mixed_samples(int n, uint64_t seed, int32_t vocab_siz
   return samples;
 }
 
-// Every term that a policy loss can have.
+// A loss with every term of a policy loss.
 inline StepLoss full_loss() {
   StepLoss loss;
   loss.policy = {.eps_clip = 0.2f,

@@ -26,7 +26,7 @@ bool is_set_name(std::string_view name);
 struct EvalResult {
   std::string name;
   int64_t num_prompts = 0, num_samples = 0;
-  int64_t num_failed = 0;  // samples without a grade: in no mean of rewards and in no pass@k
+  int64_t num_failed = 0;  // samples without a grade: left out of the mean reward and pass@k
   double mean_reward = 0, mean_response_length = 0, truncated_ratio = 0;
   std::vector<std::pair<int64_t, double>> pass_at = {};  // k, estimate; k = 1, 2, 4 ... up to n
 };
@@ -38,18 +38,18 @@ double pass_at_k(int64_t n, int64_t c, int64_t k);
 std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokenizer* tokenizer,
                                     const text::ChatTemplate* chat_template);
 reward::RewardOptions eval_reward_options(const RunConfig& config);
-// Tokens of the longest prompt of the sets and a full response; 0 where there are no sets.
+// Tokens of the longest prompt of the sets plus a full response; 0 if there are no sets.
 int64_t longest_evaluated(const std::vector<EvalSet>& sets, const RunConfig& config);
-// The key that says by which tokens responses of an evaluation end.
+// The key that sets the stop tokens of an evaluation.
 const char* eval_stop_tokens_key(const RunConfig& config);
-// Throws Error(kUsage) where a prompt and a full response are more than the model knows.
+// Throws Error(kUsage) if a prompt with a full response exceeds the model's positions.
 void check_positions(const std::vector<EvalSet>& sets, const RunConfig& config,
                      int64_t max_positions);
 
-// Runs all sets; a sample counts as correct when its reward is 1. Rank 0 writes the samples of a
-// set to the file that `samples_file` gives for its name; an empty function or name writes none.
-// The metrics go into `row`. Throws Error(kInterrupted), on all ranks and with `row` as it was,
-// soon after `should_stop` says so on one; give it on all ranks or none. Collective.
+// Runs all sets; a sample counts as correct if its reward is 1. Rank 0 writes the samples of a set
+// to the file that `samples_file` returns for its name; an empty function or name writes none. The
+// metrics go into `row`. Give `should_stop` on all ranks or on none; soon after it returns true on
+// one, all ranks throw Error(kInterrupted) and `row` is unchanged. Collective.
 std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
                                  Generator& generator, reward::Grader& grader,
                                  const std::vector<int32_t>& stop_token_ids, int64_t rollout,

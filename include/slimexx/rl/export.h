@@ -8,28 +8,29 @@
 
 namespace slimexx::rl {
 
-// Writes the weights in the checkpoint's dtype (of what is not trained in that of the folder that
-// it was read from), side files from `template_directory`. Every rank of `layout` writes boxes that
-// its `store` holds; ranks that hold the same share the rows of it. The bytes do not depend on the
-// ranks. An earlier export that is there is replaced when the new one is whole; where anything else
-// has come there, the new one stays beside it, and Error(kEnvironment) says where. Collective over
-// `host`, the ranks of the layout on host memory; throws AgreedError.
+// Writes the weights in the checkpoint's dtype, and the side files from `template_directory`.
+// Tensors that are not trained keep the dtype of the folder that they were read from. Every rank of
+// `layout` writes boxes that its `store` holds; ranks that hold the same box share its rows. The
+// bytes do not depend on the number of ranks. An earlier export at `directory` is replaced when the
+// new one is complete. If anything else has appeared there, the new export stays beside it, and
+// Error(kEnvironment) says where. Collective over `host`, the ranks of the layout on host memory;
+// throws AgreedError.
 void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host);
-// One safetensors file of all tensors in f32, written by the ranks that hold them: the weights, and
-// of trainable parameters the gradients. Collective over `host`, as export_hf.
+// One safetensors file of all tensors in f32, written by the ranks that hold them: the weights, or
+// the gradients of trainable parameters. Collective over `host`, as export_hf.
 void write_weights(const model::ParameterStore& store, const model::Layout& layout,
                    const std::string& path, dist::Collective& host);
 void write_gradients(const model::ParameterStore& store, const model::Layout& layout,
                      const std::string& path, dist::Collective& host);
-// Throws Error(kUsage) if the file of such a dump is there: a dump replaces nothing.
+// Throws Error(kUsage) if the file exists: a dump replaces nothing.
 void refuse_dump_target(const std::string& path);
-// Throws Error(kUsage) for a target that is neither new nor empty nor an earlier export of the
-// model in `template_directory`, before a run has cost time.
+// Throws Error(kUsage) unless the target is new, empty, or an earlier export of the model in
+// `template_directory`. Called before a run has cost time.
 void check_export_target(const std::string& directory, const std::string& template_directory);
-// Writes a folder with one tensor of zeros beside the target and removes it: what would fail at the
-// end of a run fails before its first rollout.
+// Writes a folder with one tensor of zeros beside the target and removes it. An export that would
+// fail at the end of a run thus fails before its first rollout.
 void try_export(const model::ModelSpec& spec, const std::string& template_directory,
                 const std::string& directory);
 

@@ -1,4 +1,4 @@
-// Exclusive use of a folder among processes, for as long as the lock lives or its process does.
+// Exclusive use of a folder among processes, until the lock is destroyed or its process ends.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,18 +7,18 @@ namespace slimexx::rl {
 
 class FolderLock {
  public:
-  // Makes `directory` if need be. Empty if another process holds it. Not every network file system
-  // locks folders: there, it is given to all. Throws Error(kEnvironment) if the folder cannot be
-  // made.
+  // Makes `directory` if it does not exist. Returns nullopt if another process holds the lock. On a
+  // network file system that cannot lock folders, every process gets it. Throws Error(kEnvironment)
+  // if the folder cannot be made.
   static std::optional<FolderLock> take(const std::string& directory);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
-  // Folders that it made go again if nothing was put into them. Without the lock nothing does.
+  // Removes the folders that take() made if they are still empty. A moved-from lock does nothing.
   ~FolderLock();
 
  private:
   FolderLock(std::string directory, std::string first_made, int fd);
-  std::string directory_, first_made_;  // the topmost folder that it made; empty: none
+  std::string directory_, first_made_;  // the topmost folder that take() made; empty: none
   int fd_;
 };
 

@@ -1,5 +1,5 @@
-// A Hugging Face checkpoint in memory: spec, weights, and its text side. What every verb starts
-// from.
+// A Hugging Face checkpoint in memory: spec, weights, tokenizer and chat template. Every command
+// starts from it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,34 +20,36 @@ namespace slimexx::rl {
 
 struct LoadedModel {
   std::string directory;
-  std::shared_ptr<const io::HfFolder> folder;  // of ranks in one process the same
+  std::shared_ptr<const io::HfFolder> folder;  // shared by the ranks of one process
   model::ModelSpec spec;
   std::unique_ptr<model::ParameterStore> store;
   std::vector<int32_t> eos_token_ids;
   model::Layout layout;  // what each rank holds
-  int rank = 0;          // this one
+  int rank = 0;          // this rank
   const std::vector<model::ParameterInfo>& held_parameters() const;
 };
 
-// Which parameters `options` train: MTP layers, and what is frozen by name (freeze.h). Throws
-// Error(kUsage) where the model has fewer MTP layers; `directory` is the model's.
+// Marks the parameters that `options` train: MTP layers, and all that is not frozen by name
+// (freeze.h). Throws Error(kUsage) if the model has fewer MTP layers. `directory` is the model's
+// folder.
 void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
                     const std::string& directory);
 
-// Reads config.json and the weights; a long load shows a progress bar where show_progress is set.
-// With `ranks`, each rank gets what it holds, and ranks of one host read together; collective over
-// them. Without, this process reads all. `training` as in choose_trained.
+// Reads config.json and the weights; a long load shows a progress bar if show_progress is set. With
+// `ranks`, each rank gets its shard, the ranks of one host read together, and the call is
+// collective over them. Without `ranks`, this process reads all. `training`: the options for
+// choose_trained.
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
                        const train::TrainOptions* training = nullptr);
 
-// The same with the weights of a checkpoint, rounded as an export of it has them; of `directory`
-// only config.json and its companions are read.
+// The same with the weights of a checkpoint, rounded as in an export of it. Only config.json and
+// the other side files are read from `directory`.
 LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkpoint& checkpoint,
                                   tensor::Device device, const ModelRanks* ranks = nullptr);
 
-// The same but for the weights: `store` stays empty. Collective over `ranks` too. The folder may be
-// without them where `has_weights` is not set.
+// The same without the weights: `store` stays empty. Collective over `ranks` too. The folder needs
+// no weights if `has_weights` is false.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr,
                            bool has_weights = true);
 // The weights of a described model, in `memory`: see ParameterStore. `ranks` as above.
@@ -56,29 +58,29 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
                                                     const ModelRanks* ranks = nullptr);
 
 inline constexpr const char* kStopTokensKey = "rollout.rollout_stop_token_ids";
-// Throws Error(kUsage) for one of the ids of `key` that the vocabulary does not have.
+// Throws Error(kUsage) if one of the ids of `key` is not in the vocabulary.
 void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size,
                        const char* key = kStopTokensKey);
-// The tokens that end a response: `ids` of the model's folder and `more`, which are checked.
+// The tokens that end a response: `ids` of the model's folder and `more`; `more` is checked.
 std::vector<int32_t> join_stop_tokens(std::vector<int32_t> ids, int64_t vocab_size,
                                       const std::vector<int64_t>& more,
                                       const char* key = kStopTokensKey);
 
-// Tokenizer and chat template of a folder; each is absent if its file is.
+// Tokenizer and chat template of a folder; each is null if its file is absent.
 struct TextSide {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::unique_ptr<text::ChatTemplate> chat_template;
 };
 TextSide load_text_side(const std::string& directory);
 
-// The model that a folder's config.json describes, but its MTP layers, with random weights: see
-// init_random_weights, with tokens spread.
+// The model of a folder's config.json with random weights, without its MTP layers. See
+// init_random_weights (with tokens spread).
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks = nullptr,
                               const train::TrainOptions* training = nullptr);
 
-// "cpu" or "cuda" (the device of this rank's number on its host); "" is cpu. Error(kEnvironment)
-// for cuda in a build without, or where that device cannot be used.
+// "cpu" or "cuda" (the device with index local_rank); "" is cuda if there is a device, otherwise
+// cpu. Throws Error(kEnvironment) for cuda if the build has no CUDA or the device cannot be used.
 tensor::Device select_device(const std::string& name, int local_rank = 0);
 
 }  // namespace slimexx::rl

@@ -1,4 +1,4 @@
-// Whether a model divides by a grid of ranks.
+// Checks whether a model divides by a grid of ranks.
 #pragma once
 #include "slimexx/dist/nearest_grid.h"
 #include "slimexx/model/spec.h"
@@ -6,12 +6,13 @@
 
 namespace slimexx::rl {
 
-// Sizes that the model divides by; where they have other pipeline stages than the split, its layers
-// divide by these, with the split's numbers of layers or without. The model is borrowed.
+// The sizes that the model divides by. If a grid has other pipeline stages than the split, the
+// layers must divide by its stages, with or without the split's numbers of layers. The model is
+// borrowed.
 dist::GridRule rule_of(const model::ModelSpec& spec, const model::PipelineSplit& split);
 
-// Throws Error(kUsage) with the equation, the key and the nearest sizes that would do on so many
-// ranks, unless the model divides by the grid and its layers by the stages.
+// Throws Error(kUsage) unless the model divides by the grid and its layers by the stages. The error
+// has the equation, the key and the nearest valid sizes for this number of ranks.
 void check_model_grid(const model::ModelSpec& spec, const dist::GridShape& grid,
                       const model::PipelineSplit& split);
 

@@ -1,5 +1,5 @@
 // The ranks that hold a model together, and those of them on this host, which read its folder
-// together. They are the first ones of the world; the others hold nothing of it.
+// together. They are the first ranks of the world; the other ranks hold nothing of the model.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,25 +15,26 @@ namespace slimexx::rl {
 
 struct ModelRanks {
   dist::GridShape grid;
-  model::PipelineSplit split;              // of grid.sizes().pp ranks
-  int rank = 0;                            // in the grid, or behind it
-  std::unique_ptr<dist::Collective> host;  // the ranks of this host; must go before the world
-  std::vector<int> host_ranks;             // their numbers in the grid, by rank of `host`
-  int num_others = 0;                      // behind the grid's
+  model::PipelineSplit split;  // for grid.sizes().pp ranks
+  int rank = 0;                // in the grid; ranks without a part of the model follow the grid's
+  std::unique_ptr<dist::Collective>
+      host;                     // the ranks of this host; must be destroyed before the world
+  std::vector<int> host_ranks;  // their numbers in the grid, by rank of `host`
+  int num_others = 0;           // ranks of the world past the grid
 };
 // `num_holders` 0: all ranks. Collective over the world.
 ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
                             const model::PipelineSplit& split = {}, int num_holders = 0);
 // Every rank holds all parameters.
 bool holds_all(const dist::GridSizes& sizes);
-// This rank's pipeline stages and its shard of their layers, by chunk; `leaves` as Decoder's.
-// Throws Error(kUsage) if the model does not divide by the grid.
+// Decoders for the pipeline stages of this rank (its shard of the layers), by chunk. `leaves` as in
+// Decoder. Throws Error(kUsage) if the model does not divide by the grid.
 std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpec& spec,
                                                            const ModelRanks& ranks,
                                                            tensor::Device device,
                                                            int64_t max_positions,
                                                            int64_t leaves = 0);
-// What each rank of the world holds of a model. `ranks` null: one rank, which holds all.
+// What each rank of the world holds of a model. `ranks` null: one rank that holds everything.
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks);
 
 }  // namespace slimexx::rl

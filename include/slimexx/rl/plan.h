@@ -1,6 +1,5 @@
-// `slimexx plan`: what a run would take and how long a step would be, by the code that builds a
-// run, without its GPUs and without its ranks. Plain data; plan_text.cpp and plan_json.cpp print
-// it.
+// `slimexx plan`: predicts the memory and the step time of a run. It uses the code that builds a
+// run, but needs neither GPUs nor ranks. Plain data; plan_text.cpp and plan_json.cpp print it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,21 +19,21 @@
 
 namespace slimexx::rl {
 
-// A kind of GPU, or the CPU. Rates are those of kernels as the ledger has them
-// (docs/performance.md), not those of a data sheet.
+// A kind of GPU, or the CPU. Rates are measured rates of kernels (docs/performance.md), not those
+// of a data sheet.
 struct GpuKind {
-  std::string name;                // of --gpu
+  std::string name;                // value of --gpu
   std::string title;               // "NVIDIA H200"
-  int64_t memory_bytes = 0;        // as the driver counts it; 0: not limited
+  int64_t memory_bytes = 0;        // as the driver reports it; 0: no limit
   int64_t driver_bytes = 0;        // held by driver and libraries
-  int64_t nccl_bytes = 0;          // held besides where there are several ranks
-  double copy_bytes_per_s = 0;     // of a device copy, read and written
-  double nvlink_bytes_per_s = 0;   // that a rank sends in a collective within a host
+  int64_t nccl_bytes = 0;          // held in addition if there are several ranks
+  double copy_bytes_per_s = 0;     // device copy, bytes read plus bytes written
+  double nvlink_bytes_per_s = 0;   // sent by a rank in a collective within a host
   double network_bytes_per_s = 0;  // between hosts: an estimate
-  double compute = 1;              // products, relative to an H200
-  bool is_measured = false;        // on such a GPU
+  double compute = 1;              // speed of matrix products relative to an H200
+  bool is_measured = false;        // the rates were measured on this GPU
   bool is_cpu() const { return name == "cpu"; }
-  // By a rank of so many, before it allocates anything.
+  // Memory that one of num_ranks ranks holds before it allocates anything.
   int64_t held_bytes(int num_ranks) const {
     return driver_bytes + (num_ranks > 1 ? nccl_bytes : 0);
   }
@@ -47,12 +46,12 @@ struct PlanRequest {
   int num_ranks = 1;
   GpuKind gpu;
   std::optional<int64_t> response_tokens = {};  // mean; empty: half of rollout_max_response_len
-  bool knows_kernels = true;  // this build counts what kernels take beside their operands
+  bool knows_kernels = true;                    // this build can count the workspaces of kernels
 };
 
-// Lengths that the plan goes by.
+// Lengths that the plan assumes.
 struct PlannedLengths {
-  bool knows_prompts = false;                   // read from data.prompt_data, else assumed
+  bool knows_prompts = false;                   // read from data.prompt_data; otherwise assumed
   int64_t longest_prompt = 0, mean_prompt = 0;  // tokens
   int64_t longest_trained = 0, max_positions = 0;
   int64_t mean_response = 0, longest_response = 0;
@@ -67,34 +66,34 @@ struct PlannedLink {
   double bytes = 0, seconds = 0;
 };
 
-// The ranks of a pipeline stage, and what the one of them holds that holds no less than any other.
-// Or, where ranks are apart, the first of those that generate: what belongs to training is then
-// zero or empty.
+// The ranks of a pipeline stage, with the memory of the fullest one. Or, if ranks are
+// disaggregated, the first rank that generates: the fields of training are then zero or empty.
 struct PlannedStage {
   int first_rank = 0, num_ranks = 0;
   std::vector<model::StageRange> chunks;
-  int64_t num_parameters = 0;                              // that a rank holds
-  std::vector<tensor::NamedBytes> memory;                  // by name, behind the start of a run
-  int64_t engine_bytes = 0;                                // of weights: the engine's own
-  double decode_dense_bytes = 0, decode_expert_bytes = 0;  // of weights, of its decode steps
-  int64_t used_bytes = 0;                                  // all of it, with what the driver holds
-  int64_t training_bytes = 0;  // without the engine, with the least activations
-  int64_t limit_bytes = 0;     // rollout.mem_fraction_static of the device; 0: none
-  int64_t missing_bytes = 0;   // 0: it fits
-  // Where it does not: of used_bytes, what the pool would have to hold at the least.
+  int64_t num_parameters = 0;              // on this rank
+  std::vector<tensor::NamedBytes> memory;  // by name, after the start of a run
+  int64_t engine_bytes = 0;                // weights that only the engine has
+  double decode_dense_bytes = 0,
+         decode_expert_bytes = 0;  // weights read by the engine's decode steps
+  int64_t used_bytes = 0;          // total, including what the driver holds
+  int64_t training_bytes = 0;      // without the engine, with the least activations
+  int64_t limit_bytes = 0;         // mem_fraction_static times the device's memory; 0: none
+  int64_t missing_bytes = 0;       // 0: it fits
+  // If it does not fit: the part of used_bytes that is the least size of the pool.
   int64_t needed_pool_bytes = 0;
-  std::string turn;  // which key, where it does not
+  std::string turn;  // the key to change if it does not fit
   int64_t pool_bytes = 0, cache_bytes = 0, cache_tokens = 0;
   double bytes_per_cached_token = 0;  // on this rank
   train::ActivationBytes activations = {};
-  int64_t logits_bytes = 0;     // at once, at most
-  int64_t snapshot_bytes = 0;   // host memory that a checkpoint takes while it is written
-  int64_t owned_elements = 0;   // trained, whose optimizer state this rank has
+  int64_t logits_bytes = 0;     // at most, at one time
+  int64_t snapshot_bytes = 0;   // host memory of a checkpoint while it is written
+  int64_t owned_elements = 0;   // trained elements whose optimizer state is on this rank
   int64_t host_bytes = 0;       // host memory of optimizer state
   int64_t reference_bytes = 0;  // host memory of the reference
-  double kept = 1;              // share of what layers could keep for backward that has room
-  double flops = 0;             // of a rank, forward and backward of a microbatch
-  double forward_flops = 0;     // the same of its forward, MTP layers left out
+  double kept = 1;   // share of the layers' activations that there is room to keep for backward
+  double flops = 0;  // per rank, forward and backward of a microbatch
+  double forward_flops = 0;  // the forward alone, without MTP layers
   std::vector<PlannedLink> links;
 };
 
@@ -107,32 +106,32 @@ struct PlannedPhase {
 struct RunPlan {
   model::ModelSpec spec;
   RankRoles roles;
-  dist::GridShape grid{1, {}};  // of the ranks that train
+  dist::GridShape grid{1, {}};  // the ranks that train
   train::PipelineShape pipeline;
   EngineShape engines;
   GpuKind gpu;
   PlannedLengths lengths;
   int64_t total_parameters = 0;
   int64_t num_steps = 1, samples_per_step = 0, samples_per_microbatch = 0, microbatches = 0;
-  int64_t handed_over_bytes = 0;          // that a rank receives after every rollout, at most
-  std::vector<PlannedStage> stages;       // of the ranks that train
-  std::optional<PlannedStage> generator;  // apart: of those that generate
-  std::vector<PlannedPhase> phases;       // of a rollout; a GPU's only
-  std::vector<std::string> fits_with;     // changes of the configuration, where it does not fit
-  std::vector<std::string> notes;         // what is assumed, and what a run refuses today
-  // Of the stages that run engines the one with room for the fewest tokens.
+  int64_t handed_over_bytes = 0;          // upper bound on what a rank receives after each rollout
+  std::vector<PlannedStage> stages;       // the ranks that train
+  std::optional<PlannedStage> generator;  // disaggregated only: the ranks that generate
+  std::vector<PlannedPhase> phases;       // of a rollout; GPUs only
+  std::vector<std::string> fits_with;     // changes to the configuration that would make it fit
+  std::vector<std::string> notes;         // assumptions, and what a run refuses today
+  // Among the stages that run engines, the one with room for the fewest tokens.
   const PlannedStage& engine_stage() const;
-  const PlannedStage& worst() const;  // what lacks most
+  const PlannedStage& worst() const;  // the stage that lacks the most memory
   bool fits() const { return worst().missing_bytes == 0; }
   double seconds() const;
 };
 
-// The ranks that a configuration asks for: parallel.actor_num_gpus, with rollout_num_gpus where
-// ranks are apart, or as few as its grid has.
+// The number of ranks that a configuration asks for: parallel.actor_num_gpus, plus rollout_num_gpus
+// if ranks are disaggregated; without these, the fewest that the grid allows.
 int choose_num_ranks(const ParallelOptions& options);
 
-// Throws Error for what a run would refuse when it starts: sizes that do not divide, a model that
-// is not known, lengths beyond its positions. What does not fit is no error here: PlannedStage.
+// Throws Error for whatever a run refuses at its start: sizes that do not divide, an unknown model,
+// lengths beyond its positions. Too little memory is not an error here: see PlannedStage.
 RunPlan make_plan(const PlanRequest& request);
 
 std::string format_plan(const RunPlan& plan, const RunConfig& config);

@@ -5,8 +5,8 @@
 
 namespace slimexx::rl {
 
-// Colocated: every rank does both. Apart: the first num_trainers train, and those behind them
-// generate, as slime places them.
+// Colocated: every rank does both. Disaggregated (apart): the first num_trainers ranks train and
+// the ranks after them generate, as slime places them.
 struct RankRoles {
   int num_trainers = 1, num_generators = 1;
   bool are_apart = false;
@@ -16,10 +16,10 @@ struct RankRoles {
   bool generates(int rank) const { return rank >= first_generator(); }
 };
 
-// `num_ranks` were started; what does not add up was refused by load_run_config.
+// `num_ranks` were started; load_run_config has already refused inconsistent numbers.
 RankRoles make_rank_roles(const ParallelOptions& options, int num_ranks);
 
-// The layout of all ranks of the world from that of the ranks that generate: the others hold
+// Extends the layout of the ranks that generate to all ranks of the world: the other ranks hold
 // nothing.
 model::Layout spread_served(const RankRoles& roles, model::Layout of_generators);
 

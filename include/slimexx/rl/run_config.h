@@ -1,5 +1,5 @@
-// The whole configuration of a run: one struct a section of the YAML tree
-// (docs/reference/config.md). Parsed, completed and checked by load_run_config; nothing else reads
+// The whole configuration of a run: one struct per section of the YAML tree
+// (docs/reference/config.md). load_run_config parses, completes and checks it; nothing else reads
 // YAML.
 #pragma once
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace slimexx::rl {
 
 struct ModelOptions {
   std::string hf_checkpoint, ref_load, load;
-  std::optional<int64_t> ckpt_step;  // of load
-  bool finetune = false;             // take the weights of load alone
+  std::optional<int64_t> ckpt_step;  // step of `load`
+  bool finetune = false;             // take only the weights of `load`
 };
 
 struct DataOptions {
@@ -53,10 +53,11 @@ struct RlOptions {
   bool use_kl_loss = false, use_unbiased_kl = false;
   double kl_loss_coef = 0.0, kl_coef = 0.0;
   std::string kl_loss_type = "k1";
-  // The KL to the reference trains nothing: it is logged every log_ref_kl_interval rollouts.
+  // The KL to the reference is only logged, every log_ref_kl_interval rollouts: it has no effect on
+  // training.
   bool logs_reference_only() const { return use_kl_loss && kl_loss_coef == 0 && kl_coef == 0; }
-  int64_t log_ref_kl_interval = 10;  // rollouts; only where no coefficient weighs the KL; 0: never
-  std::optional<int64_t> ref_update_interval;  // rollouts; unset: the reference stays as it is
+  int64_t log_ref_kl_interval = 10;  // rollouts; used if all KL coefficients are 0; 0: never
+  std::optional<int64_t> ref_update_interval;  // rollouts; unset: the reference never changes
   double entropy_coef = 0.0;
   bool per_token_loss = false;
   std::optional<int64_t> loss_token_divisor;
@@ -88,7 +89,7 @@ model::PipelineSplit pipeline_split(const ParallelOptions& options);
 
 struct CheckpointOptions {
   std::string save;                      // folder of checkpoints; empty: <run_dir>/checkpoints
-  std::optional<int64_t> save_interval;  // empty: when the run ends; 0: no save but when stopped
+  std::optional<int64_t> save_interval;  // unset: at the end of the run; 0: only when stopped
   int64_t keep_last = 3;
   std::string save_hf;  // Hugging Face folder written when the run ends
   bool async_save = true;
@@ -102,7 +103,8 @@ struct EvalOptions {
   std::optional<int64_t> eval_max_response_len;
   std::optional<double> eval_temperature, eval_top_p, eval_min_p;
   std::optional<int64_t> eval_top_k;
-  // Those of rollouts where the configuration says nothing: load_run_config fills them in.
+  // load_run_config fills these with the values for rollouts if the configuration does not set
+  // them.
   std::vector<std::string> eval_stop;
   std::vector<int64_t> eval_stop_token_ids;
   std::string eval_rm_type, eval_reward_key, eval_input_key, eval_label_key;
@@ -150,8 +152,8 @@ struct RunConfig {
   DebugOptions debug;
   NumericsOptions numerics;
 
-  // Derived by load_run_config. With debug.load_rollout the last two are 0 where only the dump can
-  // tell them.
+  // Derived by load_run_config. With debug.load_rollout the two batch numbers are 0 if only the
+  // dump can tell them.
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml, expanded_yaml;  // see config::Config
   std::vector<config::TakenKey> taken_keys;  // that stand in the file and have no effect
@@ -163,13 +165,13 @@ struct RunConfig {
 };
 
 struct RunConfigRequest {
-  bool needs_training = true;  // false: keys that only training wants may be missing (for `eval`)
-  int64_t num_ranks = 0;       // that were started; 0: not known, and not compared with
-  std::string default_run_dir = {};  // where nothing sets observe.run_dir
+  bool needs_training = true;  // false: keys that only training needs may be missing (for `eval`)
+  int64_t num_ranks = 0;       // ranks that were started; 0: unknown, not compared
+  std::string default_run_dir = {};  // used if nothing sets observe.run_dir
 };
 
-// Binds all sections, derives the batch identity, checks everything and throws one Error(kUsage)
-// with all faults: unknown keys, wrong values, contradictions.
+// Binds all sections, derives the batch sizes and checks everything. Throws one Error(kUsage) with
+// all faults: unknown keys, wrong values, contradictions.
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for docs/reference too
 

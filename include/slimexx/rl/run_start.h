@@ -1,5 +1,6 @@
-// How a run starts: in which folder and from which checkpoint. One rank decides it before anything
-// is loaded and tells the others, so that no two ranks look at folders that change meanwhile.
+// How a run starts: in which folder and from which checkpoint. One rank decides this before
+// anything is loaded and tells the others, so that ranks cannot disagree about folders that change
+// meanwhile.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,47 +11,49 @@
 
 namespace slimexx::rl {
 
-// What the user said of --resume.
+// What --resume asks for.
 enum class ResumeWish : uint8_t {
-  kNone,    // a new run, or what model.load has
+  kNone,    // a new run, or the checkpoint of model.load
   kNewest,  // --resume: this run's newest checkpoint
   kFolder,  // --resume DIR
-  kAuto,    // --resume auto: this run's newest checkpoint, and where there is none a new run
+  kAuto,    // --resume auto: this run's newest checkpoint, or a new run if there is none
 };
 
 struct StartWish {
   ResumeWish resume = ResumeWish::kNone;
-  std::string folder = {};    // of kFolder
-  bool names_run_dir = true;  // the configuration does; else a free name like it will do
-  bool dry_run = false;       // decide, but make and lock nothing
+  std::string folder = {};  // for kFolder
+  bool names_run_dir =
+      true;              // the configuration sets run_dir; otherwise a free name like it is taken
+  bool dry_run = false;  // decide, but make and lock nothing
 };
 
-// What a run takes of a checkpoint: its state, the weights of one that holds no more (convert-hf)
-// too, or the weights whatever there is (model.finetune).
+// What a run takes from a checkpoint: its state; its state, or its weights if it has no more
+// (convert-hf); or only the weights (model.finetune).
 enum class CheckpointUse { kState, kStateOrWeights, kWeights };
 
 struct RunStart {
   std::string run_dir = {};
   std::string checkpoint = {};  // to continue from; empty: none
   CheckpointUse use = CheckpointUse::kState;
-  bool is_own = false;           // the checkpoint is one of this run's own folder of checkpoints
-  bool sets_rows_aside = false;  // metrics.jsonl holds an attempt that reached no checkpoint
+  bool is_own = false;           // the checkpoint is in this run's own folder of checkpoints
+  bool sets_rows_aside = false;  // metrics.jsonl holds rows of an attempt that saved no checkpoint
 };
 
-// Held while a run lasts. Of what was made and stayed empty the inner folder goes first.
+// Held while a run lasts. Members are destroyed in reverse order: the inner folder is removed
+// before the outer one, if both stayed empty.
 struct RunLocks {
   std::optional<FolderLock> run_dir, checkpoints;
 };
 
-// The folder of checkpoints of a run in `run_dir`.
+// The folder of checkpoints for a run in `run_dir`.
 std::string checkpoint_root(const RunConfig& config, const std::string& run_dir);
 
 // Locks the run folder and the folder of checkpoints into `locks`, so that no other run gets them.
-// A folder that holds another run is refused with the choice: nothing of it is overwritten. Throws
-// Error(kUsage). One rank only.
+// Refuses a folder that holds another run and names the options: nothing of it is overwritten.
+// Throws Error(kUsage). One rank only.
 RunStart decide_start(const RunConfig& config, const StartWish& wish, RunLocks& locks);
 
-// To send a start to the other ranks.
+// Serializes a start to send it to the other ranks.
 std::string start_to_json(const RunStart& start);
 RunStart start_from_json(const std::string& text);
 

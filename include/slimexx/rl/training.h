@@ -11,18 +11,18 @@
 namespace slimexx::rl {
 
 struct TrainRequest {
-  RunConfig config;  // its observe.run_dir is start's
+  RunConfig config;  // its observe.run_dir is that of `start`
   RunStart start;
-  RunLocks locks;                             // of rank 0
+  RunLocks locks;                             // held by rank 0
   std::string start_command, resume_command;  // what to type, for the banner
   tensor::Device device;
-  // Build everything, print the banner and the memory, stop before the first rollout; nothing is
-  // written.
+  // Build everything, print the banner and the memory, and stop before the first rollout. Nothing
+  // is written.
   bool dry_run = false;
 };
 
-// Throws Error(kInterrupted) after the checkpoint when a signal stopped the run, Error(kCheck) for
-// a failed numeric check. Collective.
+// If a signal stopped the run, throws Error(kInterrupted) after saving a checkpoint. Throws
+// Error(kCheck) for a failed numeric check. Collective.
 void run_training(TrainRequest request, dist::World& world);
 
 }  // namespace slimexx::rl

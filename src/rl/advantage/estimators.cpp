@@ -10,8 +10,8 @@
 namespace slimexx::rl {
 namespace {
 
-// A <- (A - mean) / sqrt(var + 1e-8) over the rollout's unmasked response tokens, unbiased
-// variance; masked positions are moved alike and carry no loss.
+// A <- (A - mean) / sqrt(var + 1e-8) with the unbiased variance over the rollout's unmasked
+// response tokens. Masked positions are transformed too, but have no loss.
 void whiten(std::span<const Sample> samples, Advantages& advantages) {
   double n = 0, sum = 0, squares = 0;
   const auto for_each = [&](const auto& visit) {
@@ -106,7 +106,7 @@ ops::KlKind parse_kl_kind(const std::string& name) {
 
 double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group,
                   RewardOf reward_of) {
-  // Around the first reward, so that the mean of equal rewards is that reward to the last bit.
+  // Sum differences to the first reward, so that the mean of equal rewards is exactly that reward.
   const double first = reward_of(samples[group[0]]);
   double sum = 0;
   for (size_t i : group) sum += reward_of(samples[i]) - first;

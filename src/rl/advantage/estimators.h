@@ -1,5 +1,6 @@
-// Advantage estimators: one function and one file each under advantage/, one row in estimators.cpp.
-// The row says what an estimator needs; nothing else in the program compares estimator names.
+// Advantage estimators: one function and one file each under advantage/, and one row in
+// estimators.cpp. The row says what an estimator needs; nothing else in the program compares names
+// of estimators.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,7 +24,7 @@ struct EstimatorInfo {
   ops::LossKind loss;            // the policy loss that goes with it
   int64_t min_group_size = 1;    // samples of one prompt that a baseline needs
   bool wants_whitening = false;  // only makes sense with rl.normalize_advantages
-  // Which keys of `rl` it looks at: rewards_normalization, grpo_std_normalization, gamma, kl_coef,
+  // The keys of `rl` that it uses: rewards_normalization, grpo_std_normalization, gamma, kl_coef,
   // eps_clip_c.
   bool uses_group_mean = false, uses_deviation = false, discounts = false,
        uses_kl_in_reward = false, clips_twice = true;
@@ -34,24 +35,24 @@ const std::vector<EstimatorInfo>& list_estimators();
 const EstimatorInfo* find_estimator(const std::string& name);
 std::vector<std::string> list_estimator_names();
 
-// estimate (0 where the grader failed), then whitening if asked for, then `advantage` of the
-// samples that bring their own.
+// Runs the estimator (samples whose grader failed get 0), then whitens if asked for. Samples with
+// an `advantage` of their own keep it.
 Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& options);
 
 ops::KlKind parse_kl_kind(const std::string& name);
 
 // ---- shared by the estimators ----
-// The reward less what the sample's length costs: means and deviations of groups are of this.
+// Reward plus length penalty; means and deviations of groups use this.
 inline double shaped_reward(const Sample& s) { return s.reward + s.length_penalty; }
 inline double graded_reward(const Sample& s) { return s.reward; }
 using RewardOf = double (*)(const Sample& sample);
 double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group,
                   RewardOf reward_of = shaped_reward);
-// The unbiased deviation of two rewards or more around their mean.
+// The unbiased standard deviation of two or more rewards.
 double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group,
                        RewardOf reward_of = shaped_reward);
-// KL estimate (rl.kl_loss_type) of the old policy to the reference per response token, 0 where
-// masked or without a reference; kl_penalty is that x kl_coef.
+// KL estimate (rl.kl_loss_type) of the old policy against the reference per response token; 0 if
+// masked or without a reference. kl_penalty is this times kl_coef.
 std::vector<float> reference_kl(const Sample& sample, const RlOptions& options);
 std::vector<float> kl_penalty(const Sample& sample, const RlOptions& options);
 

@@ -1,6 +1,6 @@
-// REINFORCE++: rewards per token are minus the KL penalty, plus the sample's reward on its last
-// unmasked token; the advantage of a token is the discounted sum of what follows, A_t = sum_k
-// gamma^(k-t) r_k.
+// REINFORCE++: the reward of each token is minus the KL penalty, and the last unmasked token also
+// gets the sample's reward. The advantage is the discounted sum from the token on: A_t = sum_{k >=
+// t} gamma^(k-t) r_k.
 #include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {

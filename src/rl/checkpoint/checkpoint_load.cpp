@@ -1,4 +1,4 @@
-// A run's checkpoint into the model and the optimizer that go on with it.
+// Loads a run's checkpoint into the model and the optimizer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Returns how many of the values are not representable in the type of `own`; those are rounded to
-// nearest even.
+// Returns the number of values that the type of `own` cannot represent; they are rounded to nearest
+// even.
 int64_t upload_rounded(tensor::Stream stream, const tensor::Tensor& own,
                        const std::vector<float>& values) {
   if (own.dtype() == tensor::DType::kF32) {
@@ -59,7 +59,7 @@ void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo&
   }
 }
 
-// Elements [begin, end) of a tensor of the checkpoint, of any type that widens to f32.
+// Reads elements [begin, end) of a tensor of the checkpoint, of any type that widens to f32.
 void read_f32(const io::Checkpoint& checkpoint, const char* section, const std::string& name,
               int64_t begin, int64_t end, float* values) {
   const tensor::DType saved_type = checkpoint.find(section, name)->dtype;
@@ -72,8 +72,8 @@ void read_f32(const io::Checkpoint& checkpoint, const char* section, const std::
   });
 }
 
-// What this rank owns of a group, into the array `own` of its elements, of which host memory holds
-// kConvertedAtOnce at a time. Returns the number of values that were rounded.
+// Loads the elements of a group that this rank owns into `own`, kConvertedAtOnce at a time through
+// host memory. Returns the number of values that were rounded.
 int64_t load_section(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                      const train::OwnedGroup& group, const char* section,
                      const tensor::Tensor& own) {
@@ -105,7 +105,7 @@ void round_values(std::span<float> values, tensor::DType dtype) {
   tensor::convert_elements(dtype, rounded.data(), tensor::DType::kF32, values.data(), n);
 }
 
-// Elements of one tensor of the checkpoint and of the store, rounded to the types of both.
+// Compares elements of one tensor of the checkpoint and of the store, rounded to the types of both.
 void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                       const model::ParameterInfo& info, const model::ElementRun& run) {
   const std::string& name = info.parts[run.part].name;
@@ -127,12 +127,13 @@ void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterSt
   }
 }
 
-// Without masters: a run that began from other weights than the folder's has them there alone.
+// Frozen parameters that are loaded from the checkpoint: the run may have started from other
+// weights than the model's folder has, and there are no masters to load them from.
 bool is_loaded_frozen(const model::ParameterInfo& info) {
   return !info.trainable && (info.moved_by_rule || info.frozen_by_name);
 }
 
-// Every rank reads all that it holds, of those that `is_read` names.
+// Every rank reads all that it holds of the parameters that `is_read` selects.
 void load_weights_of(const io::Checkpoint& checkpoint, const char* section,
                      model::ParameterStore& store,
                      bool (*is_read)(const model::ParameterInfo& info)) {
@@ -158,8 +159,7 @@ void check_frozen_weights(const io::Checkpoint& checkpoint, const model::Paramet
                           const train::ShardedAdamW& optimizer) {
   for (const auto& info : store.infos()) {
     if (info.trainable || is_loaded_frozen(info)) continue;
-    // A copy of what another rank holds is compared there, and a copy of what is trained not at
-    // all.
+    // Copies need no check: the rank that holds the original compares it, or it is trained.
     if (std::ranges::none_of(info.parts, &model::HfPart::is_counted)) continue;
     check_tensors(checkpoint, info, kFrozenSection);
     const auto& group = optimizer.groups()[static_cast<size_t>(info.group)];

@@ -1,4 +1,4 @@
-// What a run's checkpoints hold of a group of parameters, and where a rank's share of it lies.
+// The sections of a checkpoint for a group of parameters, and the position of a rank's share.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace slimexx::rl {
 
-// Of a trained group the optimizer's state, in the types it is kept in.
+// Trained groups: the optimizer's state, in the types it is kept in.
 using Section = std::pair<const char*, tensor::Tensor train::OwnedGroup::*>;
 inline constexpr Section kSections[] = {{"master", &train::OwnedGroup::master},
                                         {"exp_avg", &train::OwnedGroup::exp_avg},
                                         {"exp_avg_sq", &train::OwnedGroup::exp_avg_sq}};
-// Of a frozen one the weights, as they are stored.
+// Frozen groups: the weights, as they are stored.
 inline constexpr const char* kFrozenSection = "weights";
-// And of all parameters the weights of a reference that followed the policy.
+// All parameters: the weights of a reference that followed the policy.
 inline constexpr const char* kReferenceSection = "reference";
 
-// Elements that are converted at a time, and by one thread of the pool.
+// Elements converted at a time, in total and per thread of the pool.
 inline constexpr int64_t kConvertedAtOnce = int64_t{1} << 24, kConvertedByThread = 65536;
 
-// Elements of a parameter that a rank owns: [begin, end) of it, from element `at` of the rank's
-// arrays on.
+// Elements [begin, end) of a parameter that a rank owns; they start at element `at` of the rank's
+// arrays.
 struct Overlap {
   int64_t begin, end, at;
 };

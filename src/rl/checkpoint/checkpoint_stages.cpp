@@ -20,7 +20,7 @@
 namespace slimexx::rl {
 namespace {
 
-// The state that mark_whole_state found, and what of its rollout is still to be done.
+// Saves the state that mark_whole_state recorded, and whether its evaluation is still due.
 void save_checkpoint(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   observe::Span span("save_model");
   Json state = *progress.whole_state;
@@ -35,7 +35,7 @@ void save_checkpoint(const Session& session, TrainerSide& trainer_side, const Pr
   if (reference != nullptr) take_out(*reference, *trainer_side.trainer);
 }
 
-// Unless it is lost or saved already.
+// Does nothing if that state is lost or already saved.
 void save_last_state(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   trainer_side.checkpoints->finish_pending();
   if (!progress.whole_state) return;
@@ -50,19 +50,20 @@ void save_last_state(const Session& session, TrainerSide& trainer_side, const Pr
              session.resume_command());
 }
 
-// After an error that all ranks have: saves the last state that stands between two rollouts. What
-// goes wrong here is only logged.
+// After an error that all ranks have: saves the last state between two rollouts. Faults of this
+// save are only logged.
 void save_after_failure(const Session& session, TrainerSide& trainer_side,
                         const Progress& progress) {
   try {
     if (session.trains()) save_last_state(session, trainer_side, progress);
-    if (session.roles.are_apart) session.communicator.barrier();  // who ends first ends the others
+    if (session.roles.are_apart)
+      session.communicator.barrier();  // a rank that exits early ends the others
   } catch (const std::exception& error) {
     log_error("the state could not be saved: {}", error.what());
   }
 }
 
-// A run whose end is not that of training must not end as if it were.
+// If updates were skipped up to the end, the run must fail instead of ending as trained.
 void check_updates(const Progress& progress) {
   const bool none_applied =
       progress.optimizer_steps > 0 && progress.skipped_steps == progress.optimizer_steps;
@@ -83,7 +84,8 @@ void write_trace(const Session& session) {
   observe::write_trace(session.path(fmt::format("trace/rank_{:03}.json", session.world.rank())));
 }
 
-// A checkpoint goes on saying that an evaluation is due; the run's rows say whether it was made.
+// A checkpoint always says that its evaluation is due; metrics.jsonl says whether it was made
+// since.
 bool is_recorded(const Session& session, int64_t rollout) {
   double found[1] = {0};
   dist::run_agreed(session.communicator, [&] {
@@ -95,7 +97,8 @@ bool is_recorded(const Session& session, int64_t rollout) {
 
 }  // namespace
 
-// Random numbers are named (N8): with the seed, the position in the data is all their state.
+// Random numbers are a function of names (N8): the seed and the position in the data are their
+// whole state.
 void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
                       const RolloutSide& rollout_side, Progress& progress) {
   if (!session.trains()) return;
@@ -114,7 +117,7 @@ void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
 
 void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
            Progress& progress) {
-  hand_over_weights(session, rollout_side);  // those that were loaded
+  hand_over_weights(session, rollout_side);  // the loaded weights
   mark_whole_state(session, trainer_side, rollout_side, progress);
   session.log->write_status("running", progress.next_rollout);
   session.log->write_text(progress.next_rollout, "config",
@@ -158,7 +161,8 @@ void stop(const Session& session, TrainerSide& trainer_side, const Progress& pro
       save_checkpoint(session, trainer_side, progress);
     trainer_side.checkpoints->finish_pending();
   }
-  if (session.roles.are_apart) session.communicator.barrier();  // nobody ends before it is saved
+  if (session.roles.are_apart)
+    session.communicator.barrier();  // no rank exits before the state is saved
   session.log->write_status("interrupted", progress.next_rollout);
   write_trace(session);
   throw Error(ErrorCode::kInterrupted,
@@ -197,7 +201,7 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
   session.communicator.barrier();
 }
 
-// Memory may be short here, too: what cannot be done is left out.
+// Memory may be short here too: each part that fails is skipped.
 void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
           const char* what, bool is_agreed) noexcept {
   try {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kLoadKey = "model.load";
 
-// Where the run of a run folder keeps its checkpoints; empty: there is no run.
+// The folder of checkpoints for the run in `run_dir`; empty: there is no run.
 std::string find_root_of_run(const std::string& run_dir) {
   const std::string beside = join_path(run_dir, "checkpoints");
   const std::string settings = join_path(run_dir, "config.resolved.yaml");
@@ -114,7 +114,7 @@ std::string choose_samples_folder(const RunConfig& config, const std::string& as
   if (!holds_run) return own;
   const std::string parent = join_path(config.observe.run_dir, "evaluations");
   make_directories(parent);
-  for (int number = 1;; ++number) {  // the first that nobody has made
+  for (int number = 1;; ++number) {  // the first number that is free
     const std::string folder = join_path(parent, fmt::format("{:03}", number));
     std::error_code error;
     if (fs::create_directory(folder, error)) return folder;

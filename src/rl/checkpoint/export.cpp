@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kWindowElements = 1 << 20;
 
-// An export holds the values themselves, also those of a model that was read as FP8.
+// An export holds plain values, even if the model was read as FP8.
 io::HfWriteOptions export_options(const std::string& template_directory) {
   return {.template_directory = template_directory, .shards = {}, .drops_quantization = true};
 }
@@ -52,7 +52,7 @@ class WindowReader {
  public:
   WindowReader(const model::ParameterStore& store, ReadValues read_values)
       : store_(store), read_(read_values) {}
-  // At most n elements from element `begin` of a parameter on.
+  // Returns up to n elements, from element `begin` of a parameter on.
   std::span<const float> read(const model::ParameterInfo& info, int64_t begin, int64_t n) {
     if (info.id != parameter_ || begin < begin_ || begin >= begin_ + std::ssize(values_)) {
       parameter_ = info.id;
@@ -73,7 +73,7 @@ class WindowReader {
   std::vector<float> values_;
 };
 
-// The rows of a box that this rank writes.
+// Writes this rank's rows of a box.
 void write_rows(io::HfFolderWriter& writer, const std::string& name,
                 const model::HeldTensor& tensor, const tensor::Box& box,
                 const model::BoxPlace& place, const model::ParameterInfo& info, tensor::DType dtype,
@@ -119,7 +119,7 @@ void write_held(io::HfFolderWriter& writer, WindowReader& reader,
 void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host) {
-  // Beside the target first: an earlier export stays whole until the new one is.
+  // Write beside the target first: an earlier export stays complete until the new one is.
   const std::string target = resolve_folder(directory), fresh = target + ".new";
   const NameTest is_own = io::exported_files(template_directory);
   const bool is_root = host.rank() == 0;

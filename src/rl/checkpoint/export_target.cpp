@@ -35,7 +35,7 @@ bool is_mount_point(const std::string& folder) {
          own.st_dev != above.st_dev;
 }
 
-// What keeps an export from replacing the folder; empty: nothing.
+// Why an export must not replace the folder; empty: it may.
 std::string find_obstacle(const std::string& target, const NameTest& is_own) {
   if (const std::string foreign = find_foreign(target, is_own); !foreign.empty())
     return fmt::format("holds \"{}\", which no export of this model writes", foreign);
@@ -45,7 +45,7 @@ std::string find_obstacle(const std::string& target, const NameTest& is_own) {
   return {};
 }
 
-// Another model's folder may have the same names, and is no earlier export.
+// Another model's folder may have the same file names, but is not an earlier export.
 void check_model_of_target(const std::string& target, const std::string& template_directory) {
   const std::string own = join_path(template_directory, kConfigName);
   if (template_directory.empty() || !path_exists(own)) return;
@@ -77,7 +77,7 @@ UnfinishedFolder::UnfinishedFolder(std::string path, NameTest is_own)
 UnfinishedFolder::~UnfinishedFolder() {
   try {
     remove_own_folder(path_, is_own_);
-  } catch (const Error&) {  // what cannot be removed stays
+  } catch (const Error&) {  // leave what cannot be removed
   }
 }
 
@@ -126,7 +126,7 @@ void check_export_target(const std::string& directory, const std::string& templa
         "name a folder elsewhere", directory);
   }
   const NameTest is_own = io::exported_files(template_directory);
-  for (const char* suffix : {".new", ".try"}) {  // which are written first
+  for (const char* suffix : {".new", ".try"}) {  // temporary names of an export
     const std::string first = target + suffix;
     if (const std::string foreign = find_foreign(first, is_own); !foreign.empty())
       refuse(fmt::format("is written as {} first, and that holds \"{}\"", first, foreign));

@@ -1,4 +1,4 @@
-// The folder that an export goes to: what may stand there, and how the new one takes its place.
+// The target folder of an export: what may be there, and how the new export takes its place.
 #pragma once
 #include <string>
 
@@ -6,11 +6,12 @@
 
 namespace slimexx::rl {
 
-// The folder's path as its parent lists it, without a link as its last part.
+// The folder's path as its parent lists it; its last part is not a link.
 std::string resolve_folder(const std::string& directory);
 
-// A folder that is still to be made whole, of files with such names: it goes again unless it was
-// renamed. Throws Error(kEnvironment) if a folder of that name holds anything else.
+// A folder that is being written. It may hold only files that `is_own` accepts, and is removed at
+// destruction unless it was renamed. Throws Error(kEnvironment) if a folder of that name holds
+// anything else.
 class UnfinishedFolder {
  public:
   UnfinishedFolder(std::string path, NameTest is_own);
@@ -27,8 +28,8 @@ class UnfinishedFolder {
 // Throws Error(kEnvironment).
 void rename_path(const std::string& from, const std::string& to);
 
-// Gives the whole folder `fresh` the name `target`, in place of an earlier export. What else has
-// come there meanwhile stays, and so does the new folder beside it: Error(kEnvironment) names both.
+// Renames the complete folder `fresh` to `target`, in place of an earlier export. If anything else
+// has appeared at `target`, both folders stay, and Error(kEnvironment) names them.
 void put_export_in_place(const std::string& fresh, const std::string& target,
                          const NameTest& is_own);
 

@@ -15,9 +15,10 @@ namespace slimexx::rl {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kAttempts = 100;  // while other starts fail, and remove what they made
+constexpr int kAttempts =
+    100;  // needed while other starts fail and remove the folders that they made
 
-// The topmost folder of the path that is not there; empty if all are.
+// The topmost folder of the path that does not exist; empty if all do.
 std::string first_missing(const fs::path& directory) {
   std::error_code ignored;
   std::string missing;
@@ -35,8 +36,7 @@ void remove_if_empty(const std::string& directory, const std::string& topmost) {
   while (::rmdir(folder.c_str()) == 0 && folder != fs::path(topmost)) folder = folder.parent_path();
 }
 
-// Whether the open folder is still the one of that name: an earlier start that failed may have
-// removed it.
+// Whether the open folder still has that name: another start that failed may have removed it.
 bool is_in_place(int fd, const std::string& directory) {
   struct stat opened {
   }, named{};
@@ -59,10 +59,10 @@ std::optional<FolderLock> FolderLock::take(const std::string& directory) {
     std::string missing = first_missing(directory);
     std::error_code error;
     fs::create_directories(directory, error);
-    if (error && attempt == kAttempts) make_directories(directory);  // says what is wrong
+    if (error && attempt == kAttempts) make_directories(directory);  // throws with the reason
     const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      ::close(fd);  // who holds it removes it, if anybody does
+      ::close(fd);  // leave its removal to the process that holds the lock
       return std::nullopt;
     }
     if (attempt < kAttempts && (fd < 0 || !is_in_place(fd, directory))) {

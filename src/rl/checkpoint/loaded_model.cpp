@@ -23,14 +23,14 @@ namespace {
 
 using OpenFolder = io::HfFolder (*)(const std::string& directory);
 
-// What ranks read alike, of which those of one process keep one.
+// Calls `make` for values that are the same on all ranks; the ranks of one process share one.
 template <class Make>
 auto make_for(const ModelRanks* ranks, const Make& make) {
   dist::Collective one;
   return dist::make_once(ranks != nullptr ? *ranks->host : one, make);
 }
 
-// Before memory is taken for the weights.
+// Called before memory is taken for the weights.
 void check_headers(const LoadedModel& m, const ModelRanks* ranks) {
   try {
     make_for(ranks, [&] {
@@ -66,7 +66,7 @@ void log_rounded(const LoadedModel& m, tensor::DType compute_dtype) {
       rounded.size() > kNamed ? fmt::format(", ... ({} tensors)", rounded.size()) : "");
 }
 
-// What of the folder is not as config.json, or an export of a trained model, would have it.
+// Logs where the folder differs from config.json, or an export will differ from the folder.
 void log_deviations(const LoadedModel& m, tensor::Device device, bool is_trained) {
   if (m.rank != 0) return;
   warn_of_end_tokens(m);
@@ -95,7 +95,7 @@ LoadedModel describe_folder(const std::string& directory, OpenFolder open, const
   return m;
 }
 
-// With a store, which holds nothing yet.
+// Also makes the store, which is still empty.
 LoadedModel prepare_model(const std::string& directory, OpenFolder open, tensor::Device device,
                           bool with_gradients, const ModelRanks* ranks,
                           const train::TrainOptions* training) {

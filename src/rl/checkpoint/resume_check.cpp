@@ -69,7 +69,7 @@ std::optional<JsonDifference> find_difference(const Json& before, const Json& af
   return JsonDifference{key, shorten(&before), shorten(&after)};
 }
 
-// Of config.json: who wrote it and in what, and what only Python's generation looks at.
+// Keys of config.json that no computation depends on: authorship, dtype, and generation in Python.
 constexpr std::string_view kIdleKeys[] = {"_name_or_path", "transformers_version", "use_cache",
                                           "dtype", "torch_dtype"};
 
@@ -101,7 +101,8 @@ bool is_same_folder(const std::string& a, const std::string& b) {
   return a == b || fs::equivalent(a, b, error);
 }
 
-// A reference that followed the policy, or may have, comes from the checkpoint, not from a folder.
+// If the reference followed the policy, or may have, it comes from the checkpoint, not from a
+// folder.
 void refuse_other_reference(const config::SettingChange& change) {
   if (change.key != "model.ref_load" || change.before.empty() ||
       is_same_folder(change.before, change.after))
@@ -116,14 +117,14 @@ void refuse_other_reference(const config::SettingChange& change) {
               change.key);
 }
 
-// Settings that decide what the state of a run is a state of. A key that is absent, as in the
+// Refuses changes of settings that the saved state depends on. A key that is absent, as in the
 // settings of an older version, has its default.
 void refuse_change(const config::SettingChange& change, bool trains_mtp) {
   const auto is_unset = [](const std::string& value) { return value.empty() || value == "\"\""; };
   const bool swaps_source =
       change.key == "debug.load_rollout" && is_unset(change.before) != is_unset(change.after);
   const auto is_true = [](const std::string& value) { return value == "true"; };
-  // Masters and moments are those of what was trained.
+  // Masters and moments exist only for the parameters that were trained.
   const bool changes_layers = (change.key == "train.enable_mtp_training" &&
                                is_true(change.before) != is_true(change.after)) ||
                               (change.key == "train.mtp_num_layers" && trains_mtp);
@@ -139,7 +140,7 @@ void refuse_change(const config::SettingChange& change, bool trains_mtp) {
               "set it as it was, or start anew from the weights (model.finetune)", change.key);
 }
 
-// NAME.1.EXTENSION, NAME.2.EXTENSION: the first that is free.
+// Returns the first path of NAME.1.EXTENSION, NAME.2.EXTENSION, ... that does not exist.
 std::string free_name(const std::string& directory, const std::string& stem,
                       const std::string& extension) {
   for (int number = 1;; ++number) {
@@ -158,7 +159,7 @@ void check_same_model(const std::string& checkpoint, const std::string& hf_check
 std::string find_config_difference(const std::string& earlier, const std::string& now) {
   Json before = read_meaningful(earlier, true), after = read_meaningful(now, true);
   for (Json* json : {&before, &after})
-    if (json->is_object()) json->erase("quantization_config");  // exports are plain
+    if (json->is_object()) json->erase("quantization_config");  // exports are not quantized
   const auto difference = find_difference(before, after, "");
   if (!difference) return {};
   return fmt::format("{} is {}, and in {} it is {}", difference->key, difference->before, now,

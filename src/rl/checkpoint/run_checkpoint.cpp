@@ -29,14 +29,14 @@
 namespace slimexx::rl {
 namespace {
 
-// What pieces of a checkpoint point into until it is written: a copy, or the state itself.
+// The pieces of a checkpoint point here until it is written. `data` is `copy`, or the state itself.
 struct HostValues {
   tensor::DType dtype = tensor::DType::kF32;
   const char* data = nullptr;
   std::unique_ptr<char[]> copy = nullptr;
 };
 
-// Not set to zero first: copies are most of a rank's memory on the host.
+// Memory is not zeroed first: copies are most of a rank's host memory.
 HostValues allocate_copy(tensor::DType dtype, int64_t num_elements) {
   HostValues values{.dtype = dtype};
   values.copy = std::make_unique_for_overwrite<char[]>(
@@ -51,7 +51,7 @@ HostValues download_state(const tensor::Tensor& own) {
   return values;
 }
 
-// The weights of a group that this rank owns, as they are.
+// Copies the weights of a group that this rank owns.
 HostValues download_weights(const train::OwnedGroup& group) {
   const tensor::Tensor& weights = group.parameters->weights;
   HostValues values = allocate_copy(weights.dtype(), train::count_elements(group.pieces));
@@ -62,7 +62,7 @@ HostValues download_weights(const train::OwnedGroup& group) {
   return values;
 }
 
-// The same elements of a reference, which has the parameters of `store` in places of its own.
+// Copies the same elements of a reference. It has the parameters of `store`, at other places.
 HostValues download_reference(const train::OwnedGroup& group, const model::ParameterStore& store,
                               const model::ParameterStore& reference) {
   const int64_t width = tensor::dtype_bytes(group.parameters->dtype);
@@ -70,7 +70,7 @@ HostValues download_reference(const train::OwnedGroup& group, const model::Param
   for (const auto& info : store.infos()) {
     if (&store.group_of(info) != group.parameters) continue;
     const int index = reference.find(info.name);
-    if (index < 0) continue;  // a copy, which other ranks save
+    if (index < 0) continue;  // a copy: other ranks save it
     const auto& own = reference.infos()[static_cast<size_t>(index)];
     const tensor::Tensor& weights = reference.group_of(own).weights;
     SLX_CHECK(weights.dtype() == values.dtype, "{}", info.name);
@@ -81,10 +81,10 @@ HostValues download_reference(const train::OwnedGroup& group, const model::Param
   return values;
 }
 
-// Whether checkpoints are written from the optimizer's state itself.
+// Whether checkpoints are written directly from the optimizer's state.
 bool is_read_in_place(const train::ShardedAdamW& optimizer) { return optimizer.host_bytes() > 0; }
 
-// The folder to write to, empty but for the model's side files.
+// Makes the folder to write to, with only the model's side files.
 std::string start_folder(const std::string& root, int64_t step,
                          const std::string& side_files_from) {
   if (!path_exists(root)) log_warn("{} was removed while the run went on: it is made again", root);
@@ -101,7 +101,7 @@ std::string start_folder(const std::string& root, int64_t step,
   return directory;
 }
 
-// A file of the save that is not there any more is no fault of the user's input.
+// If a file of the save has vanished, that is not a fault of the user's input.
 template <class Work>
 void while_run_goes_on(const Work& work) {
   try {
@@ -129,17 +129,17 @@ bool is_finite(const tensor::Tensor& values) {
 
 struct CheckpointWriter::Snapshot {
   int64_t step = 0;
-  bool reads_state = false;  // the optimizer's, in place
+  bool reads_state = false;  // reads the optimizer's state in place
   std::string directory;
   Json state;
   std::vector<io::CheckpointTensor> tensors;
   std::vector<io::CheckpointPiece> pieces;
-  std::vector<HostValues> data;  // what the pieces point into
-  // Section and tensor, of which several groups may hold parts.
+  std::vector<HostValues> data;  // the pieces point into it
+  // Section and tensor; several groups may hold parts of the same tensor.
   std::set<std::pair<std::string, std::string>> listed;
   std::future<io::ShardInfo> shard;
 
-  // What this rank owns of a group, from an array of its elements.
+  // Adds the elements of a group that this rank owns; `values` holds them all.
   void add(const model::ParameterStore& store, const train::OwnedGroup& group,
            const std::string& section, HostValues values) {
     for (const auto& info : store.infos()) {
@@ -223,7 +223,7 @@ void CheckpointWriter::finish_pending() {
 void CheckpointWriter::commit() {
   const PhaseScope phase("save_model");
   const std::unique_ptr<Snapshot> s = std::move(pending_);
-  last_saved_ = -1;  // until it is complete
+  last_saved_ = -1;  // until the commit
   io::ShardInfo mine;
   dist::run_agreed(communicator_, [&] { while_run_goes_on([&] { mine = s->shard.get(); }); });
   const auto all = dist::all_gather_bytes(communicator_, io::shard_to_json(mine));
@@ -247,7 +247,7 @@ void check_writable(const std::string& root) {
   fs::path folder = fs::absolute(root);
   while (!fs::exists(fs::symlink_status(folder, ignored)) && folder.has_relative_path())
     folder = folder.parent_path();
-  // A file of its own for each rank; permissions alone say nothing of quotas and of root.
+  // Each rank makes a file of its own: permissions alone do not show quotas, and root ignores them.
   std::string probe = (folder / ".slimexx_write_test_XXXXXX").string();
   const int fd = ::mkstemp(probe.data());
   if (fd < 0) {

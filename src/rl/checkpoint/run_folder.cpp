@@ -1,5 +1,5 @@
-// The banner of a run that is built, and its folder: a start that failed, or was a trial, has left
-// nothing on disk.
+// Prints the banner of a run that is built, and opens its folder. A start that failed or was a dry
+// run thus leaves nothing on disk.
 #include <fmt/format.h>
 
 #include <system_error>
@@ -19,7 +19,7 @@
 namespace slimexx::rl {
 namespace {
 
-// How a GPU gets the decode steps of engines of several ranks.
+// How decode steps are launched on a GPU if an engine has several ranks.
 std::string launched(const TrainingRun& run) {
   const tensor::Device device = run.session.request.device;
   if (device.is_cpu() || !run.rollout_side.engine) return "";
@@ -28,7 +28,7 @@ std::string launched(const TrainingRun& run) {
              : "; decode steps are launched kernel by kernel, not as graphs";
 }
 
-// Ranks that are threads share one list: it is read when all have built, and before any goes on.
+// Ranks that are threads share one list: read it after all have built, before any goes on.
 std::string list_memory(const TrainingRun& run) {
   const Session& session = run.session;
   if (!session.world.are_threads()) return session.is_root() ? memory_table(run) : "";
@@ -38,10 +38,10 @@ std::string list_memory(const TrainingRun& run) {
   return table;
 }
 
-// Of a rank that generates, on all ranks.
+// Describes a rank that generates; the same on all ranks.
 struct GeneratorText {
   std::string launched;
-  std::string memory;  // none where that is no other rank, or is in the root's list
+  std::string memory;  // empty if colocated, or if the root's list has it
 };
 
 GeneratorText describe_generator(const TrainingRun& run) {

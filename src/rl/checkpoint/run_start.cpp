@@ -43,7 +43,7 @@ bool has_dumps(const std::string& folder) {
   return false;
 }
 
-// Empty if the text does not set it.
+// The value of a key; empty if the text does not set it.
 std::string find_setting(const std::string& resolved_yaml, const std::string& key) {
   if (resolved_yaml.empty()) return {};
   for (const config::SettingChange& change : config::list_changes("{}", resolved_yaml))
@@ -60,8 +60,8 @@ std::string numbered(const std::string& name, int64_t number) {
   return number == 1 ? name : fmt::format("{}-{}", name, number);
 }
 
-// Names that the program gives itself: NAME, NAME-2, NAME-3 ... The last of those that are there is
-// the newest run; 0 if none is.
+// The program names folders NAME, NAME-2, NAME-3 ... Returns the last number that exists (the
+// newest run); 0 if none does.
 int64_t find_newest_number(const std::string& name) {
   const fs::path path = fs::absolute(name).lexically_normal();
   const std::string stem = path.filename().string() + "-";
@@ -79,7 +79,7 @@ int64_t find_newest_number(const std::string& name) {
   return newest;
 }
 
-// Nothing but what a save that was cut off leaves behind: a folder that is still to be filled.
+// Whether the folder holds at most what an interrupted save leaves: a step folder not yet filled.
 bool is_unused_root(const std::string& root) {
   std::error_code error;
   for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator();
@@ -118,7 +118,7 @@ class Decision {
     return numbered(config_.observe.run_dir, std::max<int64_t>(1, number));
   }
 
-  // Whether the checkpoint is one that a run in `run_dir` wrote or will write beside.
+  // Whether the checkpoint is in the folder of checkpoints of a run in `run_dir`.
   bool is_in_root(const std::string& run_dir) const {
     const std::string root = checkpoint_root(config_, run_dir);
     fs::path checkpoint = fs::absolute(start_.checkpoint).lexically_normal();
@@ -142,7 +142,8 @@ class Decision {
       if (wish_.resume == ResumeWish::kAuto) start_.checkpoint = find_checkpoint(root);
       if (start_.checkpoint.empty()) find_load();
     }
-    // Who takes the weights alone begins anew, also of a run in the same folder.
+    // A run that takes only the weights starts anew, even if they come from a run in the same
+    // folder.
     if (start_.checkpoint.empty() || start_.use == CheckpointUse::kWeights) return;
     for (int64_t number = newest_; number >= 1 && !start_.is_own; --number) {
       if (!is_in_root(folder_of(number))) continue;
@@ -151,8 +152,8 @@ class Decision {
     }
   }
 
-  // model.load where there is something to load: with load and checkpoint.save the same folder, a
-  // run that is started again continues.
+  // Takes the checkpoint of model.load if there is one. If load and checkpoint.save are the same
+  // folder, a run that is started again continues.
   void find_load() {
     const std::string& load = config_.model.load;
     if (load.empty()) return;
@@ -176,8 +177,8 @@ class Decision {
              load);
   }
 
-  // Whether this run was started with this model.ckpt_step before, as where its job was requeued:
-  // it went back then, and what it has done since is not to be lost.
+  // Whether this run was already started with this model.ckpt_step, for example before its job was
+  // requeued. It went back to that step then; what it has done since must not be lost.
   bool has_gone_back() const {
     const std::string& run_dir = start_.run_dir;
     const std::string settings = join_path(run_dir, "config.resolved.yaml");
@@ -219,7 +220,7 @@ class Decision {
                 start_.run_dir);
   }
 
-  // Rows beside checkpoints that this run does not write are not its own.
+  // If the run folder has checkpoints that are not this run's, its rows are not this run's either.
   void refuse_foreign_checkpoints() {
     const std::string beside = join_path(start_.run_dir, "checkpoints");
     if (is_same_folder(beside, checkpoint_root(config_, start_.run_dir)) ||
@@ -229,7 +230,7 @@ class Decision {
                 "name a new folder by observe.run_dir", start_.run_dir);
   }
 
-  // A dump replaces nothing but what an earlier start of the same run dumped.
+  // A dump may only replace dumps of an earlier start of the same run.
   void refuse_foreign_dumps() const {
     const DebugOptions& debug = config_.debug;
     const bool begins = start_.checkpoint.empty() || start_.use == CheckpointUse::kWeights;
@@ -257,7 +258,7 @@ class Decision {
     locks_.run_dir.emplace(std::move(*lock));
   }
 
-  // The newest one if nothing was done in it, else the next number.
+  // Takes the newest folder if nothing was done in it; otherwise the next number.
   void take_free_folder() {
     for (int64_t number = std::max<int64_t>(1, newest_);; ++number) {
       start_.run_dir = folder_of(number);
@@ -278,7 +279,7 @@ class Decision {
       throw Error(ErrorCode::kUsage, "the folder of checkpoints holds those of another run",
                   "continue that run by --resume, or name another folder by checkpoint.save", root);
     }
-    // What would be in the way of a save.
+    // A step folder that no run wrote would block a save.
     const std::string foreign = io::find_foreign_step(root, start_.is_own ? start_.checkpoint : "");
     if (!foreign.empty()) {
       throw Error(ErrorCode::kUsage, "the folder of checkpoints holds a step that no run wrote",

@@ -1,6 +1,6 @@
-// The weights that a run starts from: those of a model's folder, or, where debug.random_weights
-// says so, random ones of the shapes that its config.json names. Policy and reference get theirs
-// here. All are collective over the session's model ranks.
+// The weights that a run starts from: those of a model's folder, or with debug.random_weights
+// random ones of the shapes in its config.json. Both policy and reference use this. All functions
+// are collective over the session's model ranks.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace slimexx::rl {
 
-// As describe_model: without weights.
+// Without weights, like describe_model.
 LoadedModel describe_start(const Session& session, const std::string& folder);
-// With weights. `training` as of load_model.
+// With weights. `training` as for load_model.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
 // The weights of a described model, in `memory`: see ParameterStore.

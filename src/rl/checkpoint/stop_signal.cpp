@@ -18,10 +18,10 @@ namespace {
 
 std::atomic<int> requested = 0, ended_by_launcher = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler sets it");
-pid_t launcher = 0;  // set before the handler is
+pid_t launcher = 0;  // set before the handler is installed
 
-// Open MPI's process that started this one, maybe through a shell; 0 if there is none. Its mpirun
-// becomes orterun until version 4 and prterun from 5 on; orted and prted are those of other hosts.
+// The pid of the Open MPI process that started this one, maybe through a shell; 0 if there is none.
+// mpirun execs orterun up to version 4 and prterun from 5 on; orted and prted run on other hosts.
 pid_t find_launcher() {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return 0;
   for (pid_t pid = ::getppid(); pid > 1;) {
@@ -41,10 +41,10 @@ pid_t find_launcher() {
 
 void on_signal(int signal, siginfo_t* info, void*) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
-  if (signal == SIGXCPU && requested != 0) return;  // comes every second
+  if (signal == SIGXCPU && requested != 0) return;  // sent every second
   requested = 1;
-  // The launcher ends every rank this way when one failed, and gives them a second if not told to
-  // give more: no promise then.
+  // The launcher ends all ranks this way if one failed, and by default kills them one second later:
+  // promise nothing then.
   const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
   if (is_ended) ended_by_launcher = 1;
   const char* text =
@@ -62,11 +62,11 @@ void install() {
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
-  // What launchers announce an end by: USR2 is submitit's and LSF's word, XCPU that of a limit on
-  // CPU time, PWR that of a host or container that goes down.
+  // Signals that launchers send before an end: USR2 (submitit, LSF), XCPU (limit on CPU time), PWR
+  // (host or container goes down).
   for (int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR, SIGINT})
     sigaction(signal, &action, nullptr);
-  // A closed terminal; under nohup it changes nothing.
+  // The terminal was closed; nohup ignores SIGHUP, and that is kept.
   struct sigaction before {};
   sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
@@ -75,7 +75,7 @@ void install() {
 }  // namespace
 
 void install_stop_signals() {
-  static std::once_flag once;  // of ranks that are threads
+  static std::once_flag once;  // ranks may be threads
   std::call_once(once, install);
 }
 

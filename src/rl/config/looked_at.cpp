@@ -13,12 +13,12 @@
 namespace slimexx::rl {
 namespace {
 
-// Why a key is not looked at.
+// Why a key has no effect.
 struct Idle {
-  const char* decided_by;  // the key that turns the other off
+  const char* decided_by;  // the key that makes it idle
   std::string why;
   std::string hint = "leave it out";
-  bool is_named = false;  // not refused, whatever the key
+  bool is_named = false;  // always named, never refused
 };
 using MaybeIdle = std::optional<Idle>;
 
@@ -46,12 +46,12 @@ MaybeIdle of_policy(const RunConfig& run) { return idle_unless(!run.is_sft(), kS
 MaybeIdle of_rollouts(const RunConfig& run) {
   return run.is_sft() ? MaybeIdle(kSft) : idle_unless(!has_dump(run), kDump);
 }
-// What goes without rollouts and without evaluations.
+// Keys that only rollouts and evaluations use.
 MaybeIdle of_rollouts_or_sets(const RunConfig& run) {
   return has_sets(run) ? std::nullopt : of_rollouts(run);
 }
 
-// `looks` says whether the estimator does.
+// `looks` says whether the estimator uses the key.
 MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
                         const std::string& hint = "leave it out") {
   if (run.is_sft()) return kSft;
@@ -61,7 +61,7 @@ MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
                       fmt::format("{} does not look at it", run.rl.advantage_estimator), hint});
 }
 
-// A detail of what another key turns on.
+// A key that has an effect only if another one is on.
 template <class T>
 MaybeIdle of_switch(const RunConfig& run, bool is_on, const char* key, const T& value) {
   if (run.is_sft()) return kSft;
@@ -99,7 +99,8 @@ const Condition kConditions[] = {
     {"prompts are drawn",
      [](const RunConfig& run) {
        MaybeIdle idle = of_rollouts(run);
-       if (idle) idle->is_named = false;  // it would decide what is trained on
+       if (idle)
+         idle->is_named = false;  // refuse it: the user expects it to select what is trained on
        return idle;
      }},
     {"rollouts are generated, or sft has no global_batch_size",
@@ -137,7 +138,8 @@ const Condition kConditions[] = {
      [](const RunConfig& run) { return of_estimators(run, &EstimatorInfo::clips_twice); }},
     {"use_kl_loss",
      [](const RunConfig& run) {
-       if (run.rl.kl_coef != 0 && run.rl.kl_loss_coef != 0) return MaybeIdle();  // a fault itself
+       if (run.rl.kl_coef != 0 && run.rl.kl_loss_coef != 0)
+         return MaybeIdle();  // reported as a fault of its own
        return of_switch(run, run.rl.use_kl_loss, "rl.use_kl_loss", run.rl.use_kl_loss);
      }},
     {"use_kl_loss with kl_loss_coef 0",

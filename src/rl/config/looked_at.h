@@ -1,4 +1,4 @@
-// Keys that are set while nothing looks at them (config::FieldMeta::when).
+// Finds keys that are set but have no effect (config::FieldMeta::when).
 #pragma once
 #include <string>
 
@@ -6,11 +6,11 @@
 
 namespace slimexx::rl {
 
-// Adds a fault for every key of `config` that is set to another value than its default and is not
-// looked at in `run`; those that may stand idle become taken keys, which the run names.
+// Adds a fault for every key of `config` that differs from its default but has no effect in `run`.
+// Keys that may be idle become taken keys instead, which the run lists.
 void check_looked_at(config::Config& config, const RunConfig& run);
 
-// Whether FieldMeta::when of some key may say so.
+// Whether `when` is a known value of FieldMeta::when.
 bool is_condition(const std::string& when);
 
 }  // namespace slimexx::rl

@@ -1,4 +1,4 @@
-// Whether prompts and their responses fit the positions that a model knows.
+// Checks that prompts with their responses fit the model's positions.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,14 +8,14 @@
 namespace slimexx::rl {
 
 struct PositionKeys {
-  std::string file;                    // of the prompts
-  const char *response, *prompt;       // the keys that limit both
+  std::string file;                    // file of the prompts
+  const char *response, *prompt;       // the keys that limit their lengths
   const char* of_what = "";            // " of the evaluation"
-  const char* known_by = "the model";  // knows the positions
+  const char* known_by = "the model";  // whose positions they are
 };
 
-// Throws Error(kUsage) where the longest prompt and a full response have more tokens than
-// `max_positions`. Where that prompt alone leaves no room for a token, its row is named.
+// Throws Error(kUsage) if the longest prompt with a full response has more than `max_positions`
+// tokens. If that prompt alone leaves no room for a response, the error names its row.
 void check_positions(const data::PromptSet& prompts, int64_t response_tokens, int64_t max_positions,
                      const PositionKeys& keys);
 

@@ -8,8 +8,8 @@
 namespace slimexx::rl {
 namespace {
 
-// The mean of lengths that fall off by `fall` = rate * longest, over the longest:
-// (1 - exp(-fall)) / fall.
+// The mean of exponentially distributed lengths, cut off at `longest`, as a share of `longest`: (1
+// - exp(-fall)) / fall with fall = rate * longest.
 double mean_share(double fall) { return fall == 0 ? 1 : -std::expm1(-fall) / fall; }
 
 }  // namespace
@@ -18,7 +18,7 @@ ResponseLengths::ResponseLengths(int64_t mean, int64_t longest)
     : mean_(static_cast<double>(mean)), longest_(static_cast<double>(longest)) {
   SLX_CHECK(0 < mean && mean <= longest, "mean {} of at most {}", mean, longest);
   if (mean == longest) return;
-  double low = 0, high = 2 * longest_ / mean_;  // there it is below the mean: 1 / fall
+  double low = 0, high = 2 * longest_ / mean_;  // at `high` the share is below mean / longest
   for (int i = 0; i < 100; ++i) {
     const double fall = (low + high) / 2;
     (mean_share(fall) * longest_ > mean_ ? low : high) = fall;
@@ -30,7 +30,7 @@ double ResponseLengths::longer_than(double tokens) const {
   return tokens >= longest_ ? 0 : std::exp(-rate_ * tokens);
 }
 
-// The integral of t longer_than(t), over that of longer_than(t).
+// Integral of t * longer_than(t) divided by the integral of longer_than(t).
 double ResponseLengths::mean_age() const {
   if (rate_ == 0) return longest_ / 2;
   const double fall = rate_ * longest_;
@@ -43,12 +43,12 @@ double ResponseLengths::integral(double begin, double end) const {
 
 std::vector<ResponseLengths::Stretch> ResponseLengths::list_stretches(double samples,
                                                                       double most_running) const {
-  constexpr int kTailStretches = 64;  // short ones first, where most samples end
+  constexpr int kTailStretches = 64;  // the first ones are the shortest: most samples end there
   std::vector<Stretch> stretches;
   const double running = std::min(samples, most_running);
   if (samples > running)
     stretches.push_back({(samples - running) * mean_ / running, running, mean_age()});
-  // That one of them still runs: 1 - (1 - left)^running.
+  // Probability that at least one sample still runs: 1 - (1 - left)^running.
   const auto any_runs = [&](double age) {
     return -std::expm1(running * std::log1p(-std::exp(-rate_ * age)));
   };

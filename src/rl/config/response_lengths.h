@@ -1,6 +1,6 @@
-// How long the responses of a rollout are, for plans: a share of them stops at each token, the same
-// share of those that are left, and the rest is cut off at the longest. What is measured of a
-// rollout is its mean and its limit; its slowest part is the few that go on alone.
+// Distribution of response lengths, for plans: exponential, cut off at the longest. At each token
+// the same share of the remaining responses stops. Only the mean and the limit of a rollout are
+// known; its slowest part is the last few responses that run alone.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,27 +9,27 @@ namespace slimexx::rl {
 
 class ResponseLengths {
  public:
-  // 0 < mean <= longest, tokens. If they are equal all responses are that long.
+  // 0 < mean <= longest, in tokens. If they are equal, all responses have that length.
   ResponseLengths(int64_t mean, int64_t longest);
 
   // The share of responses that are longer than `tokens`.
   double longer_than(double tokens) const;
-  // What a running sample has so far, in the mean, where one that ends makes room for another.
+  // Mean number of tokens that a running sample has so far, if each one that ends is replaced.
   double mean_age() const;
 
-  // Stretches of decode steps: how many, how many samples run, and what each has so far.
+  // A stretch of decode steps: their number, the samples that run, and the tokens each has so far.
   struct Stretch {
     double steps = 0, running = 0, age = 0;
   };
-  // `samples` of them, at most `most_running` at once: as many as may run, while some wait; then
-  // those that are left. Ascending in time.
+  // For `samples` samples, at most `most_running` at once: first the full batch while some wait,
+  // then the samples that are left. Ascending in time.
   std::vector<Stretch> list_stretches(double samples, double most_running) const;
 
  private:
-  double integral(double begin, double end) const;  // of longer_than
+  double integral(double begin, double end) const;  // the integral of longer_than
 
   double mean_, longest_;
-  double rate_ = 0;  // of the share that stops at a token: longer_than is exp(-rate * tokens)
+  double rate_ = 0;  // longer_than is exp(-rate * tokens)
 };
 
 }  // namespace slimexx::rl

@@ -9,7 +9,7 @@ using config::Binder;
 
 constexpr double kMaxInt32 = 2147483647, kMaxFactor = 1e6;
 
-// Which tokens count in the loss, and how much.
+// Which tokens count in the loss, and their weights.
 void bind_weights_of_tokens(Binder& b, RlOptions& o) {
   b.field("per_token_loss", o.per_token_loss,
           {.doc = "Mean over the batch's response tokens instead of per sample, then over samples.",

@@ -23,7 +23,7 @@
 namespace slimexx::rl {
 namespace {
 
-// The faults that no single field can see.
+// Finds faults that involve more than one field.
 class Validation {
  public:
   Validation(config::Config& config, RunConfig& run, const RunConfigRequest& request)
@@ -56,7 +56,7 @@ class Validation {
   }
 
   void check_required() {
-    // A checkpoint that is evaluated has the model's files beside it.
+    // An evaluated checkpoint has the model's files beside it.
     if (run_.model.hf_checkpoint.empty() && (needs_training_ || run_.model.load.empty()))
       fault("model.hf_checkpoint", "is missing", "name a Hugging Face checkpoint folder");
     check_grader();
@@ -147,7 +147,7 @@ class Validation {
             "start that many: the first ones train, those behind them generate");
   }
 
-  // Whether the model divides by the grid is seen when it is there.
+  // Whether the model divides by the grid is checked once it is loaded.
   void check_grid() {
     for (const char* key :
          {"parallel.tensor_model_parallel_size", "parallel.pipeline_model_parallel_size",
@@ -167,7 +167,7 @@ class Validation {
     }
   }
 
-  // The model, where its config.json is there: what is proposed then suits it, too.
+  // The model, if its config.json is readable: then proposed sizes suit the model too.
   std::optional<model::ModelSpec> try_read_spec() const {
     try {
       const std::string& folder = run_.model.hf_checkpoint;
@@ -177,7 +177,7 @@ class Validation {
     }
   }
 
-  // Whether the model divides is seen when it is there, too.
+  // Whether the model divides is checked once it is loaded.
   void check_engines() {
     for (const char* key :
          {"rollout.rollout_num_gpus_per_engine", "rollout.dp_size", "rollout.ep_size",
@@ -199,7 +199,7 @@ class Validation {
     fault(error->where(), error->message(), error->hint());
   }
 
-  // Logits are divided by it in f32.
+  // Logits are divided by the temperature in f32.
   void check_temperature(const char* key, double value) {
     constexpr double kLeast = 1e-6, kGreatest = 1e6;
     if (value >= kLeast && value <= kGreatest) return;
@@ -240,7 +240,7 @@ class Validation {
     }
   }
 
-  // A rollout is held in memory, and its size is multiplied out below.
+  // A rollout is held in memory, and its size is a product below that must not overflow.
   void check_sizes() {
     using train::kMaxSamples;
     RolloutOptions& r = run_.rollout;
@@ -253,7 +253,7 @@ class Validation {
             fmt::format("{} * n_samples_per_prompt {} is above {} samples of one rollout", most,
                         r.n_samples_per_prompt, kMaxSamples),
             "lower one of the two");
-      r.rollout_batch_size = r.n_samples_per_prompt = 1;  // what is derived must not overflow
+      r.rollout_batch_size = r.n_samples_per_prompt = 1;  // derived values must not overflow
       has_too_many_samples_ = true;
     }
     for (const auto& [key, texts] : {std::pair{"rollout.rollout_stop", &r.rollout_stop},
@@ -261,7 +261,7 @@ class Validation {
       if (std::ranges::count(*texts, "") > 0) fault(key, "holds an empty text", "remove it");
   }
 
-  // What to set where the product does not come out even.
+  // What to set if the batch equation has no whole solution.
   std::string batch_hint(int64_t samples) const {
     const bool both = run_.train.global_batch_size && run_.train.num_steps_per_rollout;
     if (samples % run_.num_steps_per_rollout != 0)
@@ -279,7 +279,7 @@ class Validation {
             "leave it out: a step is global_batch_size examples");
   }
 
-  // How many samples there are, only the dump can tell: the run checks the equation.
+  // Only the dump has the number of samples: the run checks the equation.
   void derive_batch_of_dump() {
     const auto& gbs = run_.train.global_batch_size;
     run_.global_batch_size = gbs.value_or(0);
@@ -322,7 +322,7 @@ class Validation {
   bool needs_training_;
   int64_t num_ranks_;
   bool has_too_many_samples_ = false;
-  std::optional<RankRoles> roles_;  // where the ranks are known, and add up
+  std::optional<RankRoles> roles_;  // set if the ranks are known and consistent
 };
 
 }  // namespace
@@ -346,8 +346,8 @@ model::PipelineSplit pipeline_split(const ParallelOptions& options) {
 
 namespace {
 
-// Values that others stand for. Where nothing looks at them they stay as they are, for the resolved
-// file must read back.
+// Fills in values that default to other keys. Idle keys stay unset, because the resolved file must
+// be readable again.
 void derive_values(const config::Config& config, RunConfig& run) {
   if (!run.rl.eps_clip_high && !run.is_sft()) run.rl.eps_clip_high = run.rl.eps_clip;
   if (run.eval.eval_prompt_data.empty()) return;
@@ -384,7 +384,7 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
   if (run.global_batch_size > 0) run.train.global_batch_size = run.global_batch_size;
   if (!run.is_sft() && run.num_steps_per_rollout > 0)
     run.train.num_steps_per_rollout = run.num_steps_per_rollout;
-  bind(config.binder(), run);  // again, so that the resolved file shows what was derived
+  bind(config.binder(), run);  // again: the resolved file must show the derived values
   run.resolved_yaml = config.resolved_yaml();
   run.expanded_yaml = config.expanded_yaml();
   run.taken_keys = config.taken_keys();

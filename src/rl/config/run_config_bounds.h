@@ -1,13 +1,13 @@
-// Faults of a configuration that lie between two numbers.
+// Adds faults of a configuration that involve two keys.
 #pragma once
 #include "slimexx/config/config.h"
 #include "slimexx/rl/run_config.h"
 
 namespace slimexx::rl {
 
-// Pairs of keys of which one bounds, or excludes, the other.
+// Pairs of keys where one bounds or excludes the other.
 void check_bounds(config::Config& config, const RunConfig& run);
-// The learning rate's.
+// The same for the keys that select trained parameters, and for those of the learning rate.
 void check_trained(config::Config& config, const train::TrainOptions& options);
 void check_schedule(config::Config& config, const train::OptimizerOptions& optimizer);
 

@@ -1,5 +1,5 @@
-// The keys of the configuration that belong to no module below; the others are in the options.cpp
-// of train, rollout and reward, and in rl_options.cpp.
+// The keys of the configuration that have no module of their own; the other keys are in the
+// options.cpp of train, rollout and reward, and in rl_options.cpp.
 #include "rl/config/rl_options.h"
 #include "rl/config/run_config_later.h"
 #include "rl/config/speculation.h"
@@ -10,11 +10,12 @@ namespace {
 
 using config::Binder;
 
-// What is computed in 32 bits: float32 tells 1e-6 from zero with all its digits, token counts and
-// ids are int32.
+// Limits of 32-bit values: float32 represents 1e-6 at full precision; token counts and ids are
+// int32.
 constexpr double kLeast = 1e-6, kMaxInt32 = 2147483647;
-constexpr double kMaxSize = 1 << 20;               // of a group of ranks
-constexpr double kMaxExactInt = 9007199254740991;  // 2^53 - 1, which a double tells from the next
+constexpr double kMaxSize = 1 << 20;  // ranks of a group
+constexpr double kMaxExactInt =
+    9007199254740991;  // 2^53 - 1: a double holds all integers up to here
 
 void bind_section(Binder& b, ModelOptions& o) {
   b.begin_section("model", "Checkpoints to start from. The architecture comes from config.json.");
@@ -193,7 +194,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
   b.end_section();
 }
 
-// The sizes of the grid, which run_config.cpp checks together.
+// The sizes of the grid; run_config.cpp checks them together.
 void bind_grid(Binder& b, ParallelOptions& o) {
   const auto size = [&](const char* key, auto& value, const char* doc) {
     b.field(key, value, {.doc = doc, .min = 1, .max = kMaxSize});

@@ -13,7 +13,7 @@ namespace slimexx::rl {
 namespace fs = std::filesystem;
 namespace {
 
-// Absolute, links resolved as far as the path is there; empty for an empty one.
+// The absolute path with links resolved as far as it exists; empty for an empty path.
 fs::path resolve(const std::string& path) {
   if (path.empty()) return {};
   std::error_code error;
@@ -23,19 +23,19 @@ fs::path resolve(const std::string& path) {
   return found.has_filename() ? found : found.parent_path();
 }
 
-// Whether `inner` is `outer`, or lies in it.
+// Whether `inner` is `outer` or lies inside it.
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   if (inner.empty() || outer.empty()) return false;
   return std::ranges::mismatch(outer, inner).in1 == outer.end();
 }
 
-// A path of the configuration: its name in an error, and what it is.
+// A path of the configuration, and its name in an error.
 struct NamedPath {
   std::string name;
   fs::path path;
 };
 
-// Folders that a run keeps in its run folder; each has file names of its own.
+// Folders that a run keeps in its run folder. Their file names do not collide.
 constexpr const char* kRunFolders[] = {"checkpoints", "logs", "ranks", "samples", "tb", "trace"};
 
 class FolderCheck {
@@ -69,7 +69,7 @@ class FolderCheck {
                         "name a new folder");
   }
 
-  // The export replaces its folder as a whole.
+  // The export replaces its whole folder.
   void check_export() {
     const fs::path target = resolve(run_.checkpoint.save_hf);
     if (target.empty()) return;

@@ -1,4 +1,4 @@
-// Keys of planned features: known and checked, and refused where they ask for the feature.
+// Keys of planned features: known and checked, but refused if they ask for the feature.
 #pragma once
 #include "slimexx/config/config.h"
 

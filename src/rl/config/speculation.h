@@ -1,5 +1,4 @@
-// Speculative decoding: the keys of a run that guess tokens (rollout/engine.h), and what is wrong
-// with them.
+// Speculative decoding: the keys of a run for draft tokens (rollout/engine.h), and checks of them.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,18 +8,18 @@
 
 namespace slimexx::rl {
 
-bool asks_mtp(const RolloutOptions& options);  // drafts come from the model's own layer
+bool asks_mtp(const RolloutOptions& options);  // drafts come from the model's own MTP layer
 bool speculates(const RolloutOptions& options);
 
-// Adds what is wrong with the keys, whatever the model.
+// Adds faults of the keys that do not depend on the model.
 void check_speculation(const RolloutOptions& options,
                        const std::function<void(const char* key, const std::string& reason,
                                                 const std::string& hint)>& fault);
-// Throws Error(kUsage) if the layer that is to guess is not in the model.
+// Throws Error(kUsage) if the model lacks the MTP layer that is to draft.
 void check_speculation(const RolloutOptions& options, const model::ModelSpec& spec,
                        const std::string& directory);
 
-// Of checked options.
+// Sets the engine's options from checked options of the run.
 void set_speculation(const RolloutOptions& options, rollout::EngineOptions& engine);
 
 }  // namespace slimexx::rl

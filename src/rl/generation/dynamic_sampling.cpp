@@ -18,19 +18,19 @@ namespace {
 
 constexpr std::string_view kModuleOfSlime = "slime.rollout.filter_hub.dynamic_sampling_filters.";
 constexpr const char* kFilterKey = "rollout.dynamic_sampling_filter_path";
-constexpr double kLeastStd = 1e-6;  // slime's
+constexpr double kLeastStd = 1e-6;  // as in slime
 constexpr const char* kGraderFailed = "grader_failed";
 
-// What is taken so far.
+// The groups that are taken so far.
 class Selection {
  public:
   Selection(const DynamicFilter& filter, int64_t wanted, int64_t group_size)
       : filter_(filter), wanted_(wanted), group_size_(static_cast<size_t>(group_size)) {}
 
   int64_t missing() const { return wanted_ - num_taken_; }
-  // So many that at the share that was kept so far what is missing is among them, to two standard
-  // deviations of a binomial: a draw lasts as long as its longest response, however few are
-  // missing.
+  // Enough groups that, at the share kept so far, the missing ones are among them, with a margin of
+  // two standard deviations of a binomial. A draw takes as long as its longest response, no matter
+  // how few groups are missing.
   int64_t next_draw() const {
     if (num_kept_ == 0) return INT64_MAX;
     const auto want = static_cast<double>(missing());

@@ -20,8 +20,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Evaluation draws other random numbers than training, for each set its own, and the same ones
-// every time, whatever other sets there are.
+// Evaluation draws other random numbers than training. Each set has its own, the same every time,
+// no matter which other sets there are.
 uint64_t seed_of_set(int64_t seed, const std::string& name) {
   constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
   uint64_t hash = 0xCBF29CE484222325;                    // FNV-1a
@@ -71,7 +71,7 @@ EvalResult summarise(const EvalSet& set, const std::vector<Sample>& samples, int
   result.mean_reward /= static_cast<double>(result.num_samples - result.num_failed);
   result.mean_response_length /= total;
   result.truncated_ratio /= total;
-  // Over the prompts that have k samples with a grade.
+  // Average over the prompts that have at least k samples with a grade.
   for (int64_t k = 1; k <= n; k *= 2) {
     double sum = 0, counted = 0;
     for (const auto& [index, group] : groups) {

@@ -24,7 +24,7 @@ bool comes_before(const Sample& a, const Sample& b) {
   return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
 }
 
-// Behind the last group of this rank; `failure` is the rank's own.
+// Called after the last group of this rank; `failure` is the rank's own.
 void end_together(SharedQueue& queue, dist::Collective& world,
                   const std::optional<Error>& failure) {
   if (queue.ends_stopped())
@@ -53,7 +53,7 @@ void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
   } catch (const Error& error) {
     if (!group.has_told()) throw;  // the other ranks of the engine wait for this one
     failure = error;
-    queue.empty();  // the others need not go on
+    queue.empty();  // the other ranks can stop too
   }
   end_together(queue, world, failure);
 }
@@ -112,13 +112,13 @@ Sample Generator::make_sample(const GenerationRequest& request,
   return s;
 }
 
-// What this rank's engine makes: nothing without one.
+// The samples of this rank's engine; none without an engine.
 std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
   if (engine_ == nullptr) {
     wait_for_generation(std::ssize(request.groups), communicator_, request.should_stop);
     return {};
   }
-  std::vector<std::vector<text::TokenId>> prompts;  // which the requests borrow
+  std::vector<std::vector<text::TokenId>> prompts;  // borrowed by the requests
   for (const PromptGroup& group : request.groups) prompts.push_back(group.prompt->tokens.unpack());
   std::vector<rollout::GroupRequest> groups;
   for (size_t i = 0; i < prompts.size(); ++i)

@@ -1,5 +1,5 @@
-// The labels of a set of prompts, tried on their grader when a run starts: by a label that the
-// grader cannot read no response can be right.
+// Tries the labels of a set of prompts on their grader when a run starts. If the grader cannot read
+// a label, no response to that prompt can be right.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,20 +14,20 @@ struct LabelTrials {
   std::string grader;
   int64_t num_rows = 0;
   int64_t num_looked_at = 0;  // at most kMostTried, spread over the rows
-  int64_t num_tried = 0;      // of them; the others' grader reads no label
-  int64_t num_unread = 0;     // of those tried
+  int64_t num_tried = 0;      // of these; the other rows have a grader that reads no label
+  int64_t num_unread = 0;     // of those that were tried
   struct Fault {
     std::string where;  // "path:line"
     std::string why;
   };
-  std::vector<Fault> examples;  // the first of those that are unread
+  std::vector<Fault> examples;  // the first unreadable labels
 };
 inline constexpr int64_t kMostTried = 100'000;
 
 LabelTrials try_labels(const data::PromptSet& prompts, const reward::RewardOptions& options);
 
-// Throws Error(kInput) at the first label that is unread if no row can be graded, or if
-// on_failure is stop.
+// Throws Error(kInput) at the first unreadable label if no row can be graded, or if on_failure is
+// stop.
 void check_labels(const LabelTrials& trials, const reward::RewardOptions& options);
 
 // "8 labels read", "3 of 8 labels (37.5 %) cannot be read: p.jsonl:2: ...; ..."; empty if none was

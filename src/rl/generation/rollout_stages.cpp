@@ -17,8 +17,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Per-token fields are all there or all absent: a dump in which only some samples bring one is
-// refused.
+// Refuses a dump in which only some samples have a per-token field: all must have it, or none.
 void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*field,
                    const char* name) {
   for (const auto& s : samples) {
@@ -31,8 +30,8 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
   }
 }
 
-// The configuration knows it, but for a dump, which brings as many samples as it has: those are cut
-// into num_steps_per_rollout equal steps, or by global_batch_size.
+// The configuration has this number, except for dumps: a dump is split into num_steps_per_rollout
+// equal steps, or by global_batch_size.
 size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t num_samples) {
   const auto total = static_cast<int64_t>(num_samples);
   const int64_t steps = config.num_steps_per_rollout, batch = config.global_batch_size;
@@ -57,14 +56,14 @@ size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t nu
   return static_cast<size_t>(batch > 0 ? batch : total / steps);
 }
 
-// Whether only what has no grade is masked so far.
+// Whether only samples without a grade are masked so far.
 bool is_all_sampled(std::span<const Sample> samples) {
   return std::ranges::all_of(samples, [](const Sample& s) {
     return s.grader_failed || s.num_trained_tokens() == s.response_length;
   });
 }
 
-// Log-probs of another temperature are those of another policy: no ratio to them means anything.
+// Log-probs at another temperature belong to another policy: a ratio to them is meaningless.
 void check_temperature(const RunConfig& config, const Sample& s) {
   const auto temperature = static_cast<float>(config.training_temperature());
   if (config.is_sft() || !s.temperature || *s.temperature == temperature) return;
@@ -78,7 +77,7 @@ void check_temperature(const RunConfig& config, const Sample& s) {
               config.debug.load_rollout);
 }
 
-// What a dump may bring and no step can be made of.
+// Refuses samples of a dump that cannot be trained on.
 void check_samples(const RunConfig& config, const model::ModelSpec& policy, int64_t max_positions,
                    std::span<const Sample> samples) {
   const std::string& dump = config.debug.load_rollout;
@@ -197,13 +196,13 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
 
 void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progress,
               Rollout& rollout) {
-  // Before the evaluation, which generates and grades as the rollout did.
+  // Take these first: the evaluation generates and grades with the same counters.
   rollout.span_seconds = observe::take_span_seconds();
   if (rollout_side.engine) rollout.engine_stats = rollout_side.engine->stats();
   const int64_t interval = session.config.eval.eval_interval;
   if (interval == 0) return;
   if ((rollout.index + 1) % interval != 0 && !progress.is_done()) return;
-  progress.evaluation_is_due = true;  // and so it stays if it fails
+  progress.evaluation_is_due = true;  // stays true if the evaluation fails
   progress.evaluation_is_due =
       !run_evaluation(session, rollout_side, progress.optimizer_steps, rollout.index, rollout.row);
   rollout.span_seconds["eval"] = observe::take_span_seconds()["eval"];

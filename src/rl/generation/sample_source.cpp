@@ -43,7 +43,7 @@ data::Cursor cursor_from_json(const Json& state) {
   return c;
 }
 
-// Rollouts of a run of `num_epochs` passes, of which `num_done` rollouts took `done_rows` rows.
+// Rollouts of a run of `num_epochs` passes. `num_done` rollouts are done and took `done_rows` rows.
 int64_t count_rollouts(int64_t num_rows, int64_t num_epochs, int64_t batch_size, int64_t num_done,
                        int64_t done_rows) {
   const int64_t left = std::max<int64_t>(0, num_rows * num_epochs - done_rows);
@@ -122,19 +122,20 @@ class GeneratedSource : public SampleSource {
   bool is_generated() const override { return true; }
 
  private:
-  // Groups in a row, of which nothing is kept, that end the run: those of 16 rollouts, and so many
-  // that small rollouts do not end by chance. A pass over few rows says little: the next one's
-  // responses are others.
+  // Groups dropped in a row that end the run: those of 16 rollouts, but at least 64, so that small
+  // rollouts do not end it by chance. One pass over few rows proves little: the next pass has other
+  // responses.
   static int64_t most_dropped(int64_t batch_size) { return std::max<int64_t>(64, 16 * batch_size); }
 
-  // A filter that draws again does; one that fills up with the rest may need them.
+  // A filter that draws again drops them; one that fills up with the rest may need them.
   bool drops_failed_groups() const {
     const auto filter = find_dynamic_filter(config_.rollout.dynamic_sampling_filter_path);
     return filter && !filter->keeps_rest;
   }
   bool is_filtered() const { return !config_.rollout.dynamic_sampling_filter_path.empty(); }
-  // Rows of the rollouts before `rollout`, without those that a filter drew besides: it must not
-  // make a run of some epochs shorter. An older checkpoint of such a run does not know them.
+  // Rows of the rollouts before `rollout`, without the extra rows that a filter drew: these must
+  // not shorten a run of num_epoch epochs. Older checkpoints do not have this number; estimate it
+  // then.
   int64_t asked_rows(int64_t rollout) const {
     if (asked_rows_) return *asked_rows_;
     const int64_t num_drawn = source_.cursor().num_drawn();
@@ -169,7 +170,7 @@ class GeneratedSource : public SampleSource {
   std::optional<int64_t> asked_rows_;
 };
 
-// One file is one rollout; a folder is one rollout a file, in name order.
+// A file is one rollout; a folder has one file per rollout, in name order.
 class DumpSource : public SampleSource {
  public:
   explicit DumpSource(const RunConfig& config) {
@@ -201,14 +202,14 @@ class DumpSource : public SampleSource {
   int64_t num_rollouts_;
 };
 
-// The tokens that are learnt become the response: from the first learnt token on.
+// The response begins at the first trained token.
 Sample sample_of_example(const data::SftExample& example, int64_t group, int64_t rollout) {
   Sample s;
   s.group = group;
   s.rollout = rollout;
   s.tokens = example.tokens;
   const auto first = std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1});
-  // The very first token has no predecessor to predict it.
+  // The first token has no predecessor that could predict it.
   const int64_t begin = std::max<int64_t>(1, first - example.loss_mask.begin());
   s.response_length = static_cast<int64_t>(example.tokens.size()) - begin;
   s.loss_mask.assign(example.loss_mask.begin() + begin, example.loss_mask.end());
@@ -264,7 +265,7 @@ class SftSource : public SampleSource {
 
  private:
   int64_t batch_size_, num_epochs_;
-  std::optional<int64_t> num_rollouts_;  // that the configuration names
+  std::optional<int64_t> num_rollouts_;  // set by the configuration
   data::SftSet set_;
   data::EpochOrder order_;
 };

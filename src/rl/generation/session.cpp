@@ -12,7 +12,7 @@
 namespace slimexx::rl {
 namespace {
 
-// How the ranks were started, before what they were told.
+// The command that started the ranks, to put before the program's own command.
 std::string launcher(const dist::World& world) {
   const int num_ranks = world.size();
   return num_ranks > 1 && !world.are_threads() ? fmt::format("mpirun -np {} ", num_ranks) : "";

@@ -1,4 +1,4 @@
-// What every rank of a run has, whatever its role: the world, the configuration, the run folder and
+// State that every rank of a run has, in any role: the world, the configuration, the run folder and
 // its log.
 #pragma once
 #include <memory>
@@ -17,11 +17,11 @@ struct Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  bool is_root() const { return world.rank() == 0; }  // which trains
+  bool is_root() const { return world.rank() == 0; }  // the root trains
   bool trains() const { return roles.trains(world.rank()); }
   bool generates() const { return roles.generates(world.rank()); }
   std::string path(const std::string& name) const;  // in the run folder
-  std::string start_command() const;                // what to type, launcher included
+  std::string start_command() const;                // the command to type, launcher included
   std::string resume_command() const;
   RankInputs rank_inputs() const {
     return {config, model_ranks, roles, engine_shape, request.device, world.rank()};
@@ -33,13 +33,14 @@ struct Session {
   dist::Collective& communicator;  // of the world
   RankRoles roles;
   std::unique_ptr<dist::Collective> part_of_world;  // null: colocated
-  // The ranks that do what this one does, on host memory: all, or those that train, or generate.
+  // The ranks with this rank's role, on host memory: all, or those that train, or those that
+  // generate.
   dist::Collective& peers;
   ModelRanks model_ranks;
   EngineShape engine_shape;
   std::string checkpoint_root;
-  std::unique_ptr<dist::RankWatch> watch;  // none in a dry run
-  std::unique_ptr<observe::RunLog> log;    // from the end of the start on
+  std::unique_ptr<dist::RankWatch> watch;  // null in a dry run
+  std::unique_ptr<observe::RunLog> log;    // set at the end of the start
 };
 
 }  // namespace slimexx::rl

@@ -18,7 +18,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Every rank's engine runs the whole model, with the sums of a training run's grid.
+// Every rank's engine runs the whole model. Sums are split as in a training run's grid.
 LoadedModel load_evaluated(const EvaluatedWeights& weights, const RunConfig& config,
                            tensor::Device device, dist::World& world) {
   const ModelRanks ranks = make_model_ranks(world, {});
@@ -72,7 +72,7 @@ std::vector<EvalResult> run_evaluation(const RunConfig& config, const EvaluatedW
   observe::MetricRow row;
   const auto samples_file = [&](const std::string& set) {
     if (samples_folder.empty()) return std::string();
-    // In a run folder of its own an evaluation has the names that runs give theirs.
+    // In the samples folder of a run folder, use the file names that runs use.
     const bool is_of_run = samples_folder == join_path(config.observe.run_dir, "samples");
     return join_path(samples_folder, "eval_" + set + (is_of_run ? "_000000.jsonl" : ".jsonl"));
   };

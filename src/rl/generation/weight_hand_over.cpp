@@ -24,7 +24,7 @@ std::vector<std::vector<uint64_t>> gather_hashes(const model::ParameterStore& st
   for (const std::string& bytes : dist::all_gather_bytes(
            host, std::string(reinterpret_cast<const char*>(own.data()), own.size() * 8))) {
     by_rank.emplace_back(bytes.size() / 8);
-    std::ranges::copy(bytes, reinterpret_cast<char*>(by_rank.back().data()));  // may be none
+    std::ranges::copy(bytes, reinterpret_cast<char*>(by_rank.back().data()));  // may be empty
   }
   return by_rank;
 }
@@ -75,7 +75,7 @@ model::WeightTraffic WeightHandOver::move() {
   return traffic;
 }
 
-// The hashes of all ranks are compared, so all of them throw the same.
+// All ranks compare the hashes of all ranks, so they throw the same error.
 uint64_t WeightHandOver::check(dist::Collective& host) const {
   const auto trainer = gather_hashes(trainer_.store, host);
   const auto engine = gather_hashes(engine_.store, host);

@@ -1,5 +1,5 @@
-// Hands the trainer's weights over to the engine, by a plan between their layouts that is made
-// once. Where both read the same memory the plan has aliases only, and nothing moves. Main thread.
+// Hands the trainer's weights over to the engine by a plan between their layouts, made once. If
+// both use the same memory, the plan has aliases only and nothing moves. Main thread only.
 #pragma once
 #include <cstdint>
 
@@ -9,28 +9,28 @@
 
 namespace slimexx::rl {
 
-// A layout, and what this rank holds of it. The store is borrowed.
+// A layout, and the store with this rank's part of it. The store is borrowed.
 struct HeldWeights {
   model::Layout layout;
   model::ParameterStore& store;
 };
 
-// This rank's plan from `trainer` to `engine`. `host` has the ranks of both, on host memory;
+// This rank's plan from `trainer` to `engine`. `host` contains the ranks of both, on host memory;
 // collective.
 model::WeightPlan plan_hand_over(const model::Layout& trainer, const model::Layout& engine,
                                  dist::Collective& host);
 
 class WeightHandOver {
  public:
-  // Takes the staging memory of what moves between ranks by `plan`, which is of the two layouts and
-  // this rank. `ranks` are those of both layouts.
+  // Allocates the staging memory for weights that move between ranks. `plan` is this rank's plan
+  // between the two layouts; `ranks` are those of both layouts.
   WeightHandOver(HeldWeights trainer, HeldWeights engine, model::WeightPlan plan,
                  dist::Collective& ranks, tensor::Device device);
-  // Returns when what moves is there, so that its time is known. Collective.
+  // Returns when all moved weights have arrived, so that the time can be measured. Collective.
   model::WeightTraffic move();
-  // The hash of the engine's weights, read anew on both sides. Throws AgreedError(kCheck) naming
-  // the first tensor that differs from the trainer's, or between ranks that hold copies of it.
-  // Collective over `host`, which has the ranks of the layouts.
+  // Returns the hash of the engine's weights, computed anew for trainer and engine. Throws
+  // AgreedError(kCheck) naming the first tensor that differs from the trainer's, or between ranks
+  // that hold copies of it. Collective over `host`, the ranks of the layouts.
   uint64_t check(dist::Collective& host) const;
 
  private:

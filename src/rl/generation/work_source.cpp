@@ -15,12 +15,12 @@ namespace {
 constexpr int64_t kStop = int64_t{1} << 32;
 constexpr ShortName kEndOfQueue{"end_of_queue"};
 constexpr auto kInterval = std::chrono::milliseconds(20);
-// Between hosts an exchange may wait until the rank that has the number is in MPI: at most
-// one part in so many of an engine's time goes to it.
+// Between hosts an exchange may wait until the rank that holds the number calls MPI. At most 1 /
+// kExchangeShare of an engine's time goes to exchanges.
 constexpr int kExchangeShare = 50;
-// What a leader tells: the number of a group, 0 or 1, or one of these.
+// A leader's answer: the number of a group, 0 or 1, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
-// What each rank in lock step says before a step; the greatest counts.
+// Each rank in lock step reports one of these before a step; the largest counts.
 constexpr int64_t kNothingLeft = 0, kGoesOn = 1, kStepFailed = 2;
 
 }  // namespace
@@ -54,8 +54,8 @@ void SharedQueue::empty() { queue_->fetch_add(num_groups_); }
 
 int64_t SharedQueue::finish_sample() { return finished_->fetch_add(1) + 1; }
 
-// The signal may reach a rank that has nothing left to do and must tell the others; or come when
-// some have left the loop already, so they agree at the end.
+// Ranks agree at the end: a signal may reach a rank that has no work left, or may come after some
+// ranks have left the loop.
 bool SharedQueue::ends_stopped() {
   if (!state_) return false;
   {
@@ -94,7 +94,7 @@ void EngineGroup::run_group(const std::function<void()>& work) {
   } catch (const Error& error) {
     if (has_told_) throw;
     if (!leads) {
-      hear({});  // ranks that compute the same fail alike: throws what the leader says
+      hear({});  // ranks with the same batch fail the same way: throw the leader's error
       throw;
     }
     tell(kFailed);
@@ -103,15 +103,15 @@ void EngineGroup::run_group(const std::function<void()>& work) {
     throw dist::unpack_error(bytes, 0, ranks_.size());
   }
   if (leads) return tell(kDone);
-  hear({});  // that the leader has ended well
+  hear({});  // wait until the leader has ended without an error
 }
 
-// From the leader to the others.
+// Broadcast from the leader to the others.
 void EngineGroup::tell(int64_t answer) {
   ranks_.broadcast({}, tensor::Tensor(&answer, tensor::DType::kI64, {}, {1}), 0);
 }
 
-// The leader's answer on every rank; `ask` is called by the leader alone.
+// Returns the leader's answer on every rank; only the leader calls `ask`.
 int64_t EngineGroup::hear(const std::function<int64_t()>& ask) {
   if (ranks_.size() == 1) return ask();
   int64_t answer = 0;
@@ -150,7 +150,7 @@ int64_t EngineGroup::agree(int64_t own) {
   return static_cast<int64_t>(state[0]);
 }
 
-// Of the ranks in lock step those that failed say why.
+// Every rank in lock step throws the first error among them.
 void EngineGroup::throw_together(const std::string& packed_error) {
   has_told_ = has_thrown_together_ = true;
   const auto errors = dist::all_gather_bytes(*in_lock_step_, packed_error);

@@ -1,5 +1,5 @@
-// Where engines get their work and when they stop: the queue that the engines of all ranks share,
-// and the ranks of one engine, which hear it from their leader.
+// Where engines get their work and when they stop: a queue shared by the engines of all ranks, and
+// the ranks of one engine, which follow their leader.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -13,19 +13,18 @@
 
 namespace slimexx::rl {
 
-// One queue of groups for the engines of all ranks, and the stop that any rank may ask for. The
-// ranks tell each other by one number, to which a rank that is done adds 1 and one that is asked to
-// stop kStop.
+// One queue of groups for the engines of all ranks, and the stop that any rank may request. The
+// ranks share one number: a rank that is done adds 1, a rank that is asked to stop adds kStop.
 class SharedQueue : public rollout::WorkSource {
  public:
-  // `should_stop` is set on all ranks or none; asked now and then. Collective.
+  // `should_stop` is set on all ranks or on none; polled. Collective.
   SharedQueue(dist::Collective& world, int64_t num_groups, std::function<bool()> should_stop);
 
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;
-  void empty();             // nobody draws any more
-  int64_t finish_sample();  // how many all ranks have finished, with this one
-  // Waits until every rank is done or stops, and says whether one stopped. Collective.
+  void empty();             // no rank draws any more
+  int64_t finish_sample();  // the number finished by all ranks, including this one
+  // Waits until every rank is done or stops; returns whether one stopped. Collective.
   bool ends_stopped();
 
  private:
@@ -39,24 +38,25 @@ class SharedQueue : public rollout::WorkSource {
   bool is_stopped_ = false;
 };
 
-// The ranks that share one engine's attention. The first is the leader: it asks `leader` and tells
-// the others, who never ask their own. So no rank decides by its own clock or its own luck at the
-// queue. Groups of ranks whose engines step together (Engine::runs_in_lock_step) each have a
-// leader, and agree before every step whether any of them goes on.
+// The ranks that share one engine's attention. Rank 0 is the leader: it asks `leader` and
+// broadcasts the answers; the other ranks never ask their own source. So no rank decides by its own
+// clock or its own draws from the queue. Groups whose engines step together
+// (Engine::runs_in_lock_step) each have a leader, and agree before every step whether any of them
+// goes on.
 class EngineGroup : public rollout::WorkSource {
  public:
   // All are borrowed. `ranks` are those of the group, `in_lock_step` those of all groups that step
-  // together; null: each by itself.
+  // together; null: the group steps alone.
   EngineGroup(dist::Collective& ranks, rollout::WorkSource& leader,
               dist::Collective* in_lock_step = nullptr)
       : ranks_(ranks), leader_(leader), in_lock_step_(in_lock_step) {}
 
-  // Runs the engine: `work` asks this source. If the leader throws an Error, in `work` or in what
-  // it asks, the others throw it too when they next ask, or end; so do the groups in lock step.
+  // Runs `work`, which uses this source. If the leader throws an Error, in `work` or in `leader`,
+  // the others throw it too when they next ask, or at the end; so do the groups in lock step.
   // Collective over the engine's ranks.
   void run(const std::function<void()>& work);
-  // Whether the Error that run() threw is known to all ranks that wait for this one. That of a rank
-  // that is no leader may not be.
+  // Whether all ranks that wait for this one know the Error that run() threw. They may not if this
+  // rank is not a leader.
   bool has_told() const { return has_told_; }
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;

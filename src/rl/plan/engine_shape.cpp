@@ -22,7 +22,7 @@ constexpr const char* kRedundant = "rollout.ep_num_redundant_experts";
 
 struct EngineSizes {
   int64_t ranks = 1, dp = 1, ep = 1, redundant = 0;
-  int64_t tp() const { return std::max<int64_t>(ranks / dp, 1); }  // of attention
+  int64_t tp() const { return std::max<int64_t>(ranks / dp, 1); }  // TP of attention
   dist::GridSizes grid() const {
     return {.tp = static_cast<int>(tp()), .ep = static_cast<int>(ep)};
   }
@@ -32,7 +32,7 @@ struct EngineFault {
   std::string what, key, why = {};  // why: added to the hint
 };
 
-// What engines must fit.
+// Limits that the sizes of engines must respect.
 struct EngineBounds {
   int64_t world_size = 1, trainer_tp = 1;
   const model::ModelSpec* spec = nullptr;
@@ -97,8 +97,8 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
   return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
 }
 
-// Numbers of redundant experts that are tried with an ep_size: as wanted, none, and the most below
-// it that the ranks can place.
+// Numbers of redundant experts to try with an ep_size: the wanted number, none, and the largest
+// number up to it that the ranks can place.
 std::vector<int64_t> list_redundant(const EngineSizes& wanted, int64_t ep,
                                     const EngineBounds& bounds) {
   std::vector<int64_t> numbers{wanted.redundant};
@@ -114,15 +114,15 @@ std::vector<int64_t> list_redundant(const EngineSizes& wanted, int64_t ep,
   return numbers;
 }
 
-// Keys to change; attention groups of their own take a second one.
+// Number of keys to change; data-parallel attention needs a second key.
 int count_changes(const EngineSizes& from, const EngineSizes& to) {
   return (to.ranks != from.ranks ? 1 : 0) + (to.dp != from.dp ? 1 : 0) +
          (to.dp > 1 && from.dp == 1 ? 1 : 0) + (to.ep != from.ep ? 1 : 0) +
          (to.redundant != from.redundant ? 1 : 0);
 }
 
-// Sizes that fit by as few changes as can be, with attention's TP as near as can be. One rank an
-// engine always does.
+// Sizes that fit, with the fewest changes, then the nearest TP of attention. One rank per engine
+// always fits.
 EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) {
   std::vector<EngineSizes> all;
   for (int64_t ranks = 1; ranks <= bounds.world_size; ++ranks) {
@@ -148,7 +148,7 @@ EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) 
   return {};
 }
 
-// Redundant experts are named where there are some, and where some were wanted.
+// Mentions redundant experts if there are some, or if some were wanted.
 std::string describe_sizes(const EngineSizes& sizes, const EngineSizes& wanted) {
   std::string redundant;
   if (sizes.redundant > 0)

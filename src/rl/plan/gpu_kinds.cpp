@@ -1,5 +1,5 @@
-// GPUs that `slimexx plan` knows. A row of an H200 is measured: memory and driver by a run's own
-// banner, rates from docs/performance.md. The others are scaled by their data sheets.
+// GPUs that `slimexx plan` knows. The H200's values are measured: memory and driver from the banner
+// of a run, rates from docs/performance.md. The other GPUs are scaled by their data sheets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace slimexx::rl {
 namespace {
 
 constexpr int64_t kMib = int64_t{1} << 20;
-// By the banner of GLM-Z1-9B on two H100s, TP 2.
+// From the banner of GLM-Z1-9B on two H100s, TP 2.
 constexpr int64_t kNcclBytes = 1950 * kMib;
-// A host's GPUs over NVLink: what collectives of bf16 rows and f32 gradients move a second, where
-// the data sheet has 900 GB/s, as for H100, H200 and H20.
+// NVLink within a host, where the data sheet says 900 GB/s (H100, H200, H20): bytes per second that
+// collectives of bf16 rows and f32 gradients reach.
 constexpr double kNvlink = 350e9;
-// One 400 Gb/s adapter a GPU, nine tenths of it. Nothing was measured between hosts.
+// One 400 Gb/s adapter per GPU at 90 %. Nothing was measured between hosts.
 constexpr double kNetwork = 45e9;
 
 std::vector<GpuKind> make_gpu_kinds() {

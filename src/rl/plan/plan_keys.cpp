@@ -17,7 +17,8 @@ std::string size_text(int64_t bytes) { return format_bytes(static_cast<double>(b
 std::string advise_state(const RunConfig& config, int64_t state_bytes) {
   std::string text = fmt::format("set optimizer.optimizer_cpu_offload: true, which frees {}",
                                  size_text(state_bytes));
-  if (config.optimizer.state_dtype == "float32")  // two moments of three numbers: half of each
+  if (config.optimizer.state_dtype ==
+      "float32")  // the two moments are two of three arrays; bf16 halves each
     text += fmt::format(", or optimizer.state_dtype: bfloat16, which frees {}",
                         size_text(state_bytes / 3));
   text += config.parallel.actor_num_gpus ? ", or raise parallel.actor_num_gpus with the ranks"
@@ -25,7 +26,7 @@ std::string advise_state(const RunConfig& config, int64_t state_bytes) {
   return text + fmt::format(": twice as many free {}", size_text(state_bytes / 2));
 }
 
-// What can be turned alone, as a change of the request; every one leaves the run what it is.
+// Single changes to the request that may save memory. None changes the results of the run.
 class Changes {
  public:
   Changes(const PlanRequest& request, const PlannedLengths& lengths)
@@ -62,8 +63,8 @@ class Changes {
       add("optimizer.state_dtype: bfloat16").request.config.optimizer.state_dtype = "bfloat16";
   }
 
-  // Smaller microbatches. The longest sequence must have room on the ranks that share it: beyond
-  // that only more of these help, with fewer tokens on each, for a microbatch grows with them.
+  // Smaller microbatches. The longest sequence must fit on the ranks that share it. Below that size
+  // only more context-parallel ranks help, with fewer tokens on each.
   void list_tokens() {
     if (!config_.train.use_dynamic_batch_size) return;
     const dist::GridSizes sizes = grid_sizes(config_.parallel);
@@ -79,7 +80,7 @@ class Changes {
     }
   }
 
-  // More ranks for the weights.
+  // Shard the weights over more ranks.
   void list_sizes() {
     ParallelOptions twice = config_.parallel;
     for (const auto& [key, size] :

@@ -13,14 +13,14 @@
 namespace slimexx::rl {
 namespace {
 
-// Where the data cannot be read.
+// Used if the data cannot be read.
 constexpr int64_t kAssumedLongestPrompt = 2048, kAssumedMeanPrompt = 256;
 
 bool is_readable(const std::string& prompt_data) {
   return path_exists(prompt_data.substr(0, prompt_data.find("@[")));
 }
 
-// The nearest whole number.
+// Rounded to the nearest integer.
 int64_t mean_of(int64_t sum, int64_t count) { return (sum + count / 2) / count; }
 
 class LengthPlanner {
@@ -78,7 +78,7 @@ class LengthPlanner {
              "lower it");
   }
 
-  // Prompts, and responses up to their limit.
+  // Lengths of prompts, with responses up to their limit.
   void plan_prompts(const std::string& missing) {
     if (missing.empty()) {
       const auto set = data::PromptSet::load(prompt_options(config_), text_.tokenizer.get(),
@@ -100,8 +100,8 @@ class LengthPlanner {
       plan_.longest_generated = std::max(plan_.longest_generated, l_.longest_trained);
   }
 
-  // Examples of supervised fine-tuning, of which the tokens before the first that is learnt are the
-  // prompt. Where they are not read, they fill a microbatch at most, and all of it is learnt.
+  // Lengths of examples for supervised fine-tuning; the prompt is the part before the first trained
+  // token. If the examples are not read: they fill at most one microbatch and are trained in full.
   void plan_examples(const std::string& missing) {
     if (missing.empty()) {
       read_examples();
@@ -132,7 +132,7 @@ class LengthPlanner {
     l_.longest_trained = source->longest_sequence().value();
   }
 
-  // Of the configuration, or as much of what is assumed as the model knows positions for.
+  // The configured limit, or the assumed length clamped to the model's positions.
   int64_t assumed_longest_prompt() const {
     if (const int64_t limit = config_.rollout.rollout_max_prompt_len; limit > 0) return limit;
     const int64_t left = spec_.max_positions - std::max(response_, evaluated_response_);

@@ -6,7 +6,7 @@
 namespace slimexx::rl {
 namespace {
 
-// GPUs of a host, which reach each other over NVLink.
+// GPUs per host, connected by NVLink.
 constexpr int kHostRanks = 8;
 
 }  // namespace
@@ -34,8 +34,9 @@ std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool ha
   return exchanges;
 }
 
-// A group within a host sends over NVLink. Of a wider one the network is the bound: a ring sends
-// all its bytes over the slowest link, and of routed rows the share of ranks on other hosts goes.
+// A group within a host sends over NVLink. For a larger group the network is the bound: a ring
+// sends all its bytes over the slowest link, while of routed rows only the share for ranks on other
+// hosts uses the network.
 PlannedLink make_link(const dist::GridShape& grid, int rank, const GpuKind& gpu, std::string what,
                       GridAxis axis, double bytes) {
   PlannedLink link{.what = std::move(what), .num_ranks = grid.size(axis), .bytes = bytes};

@@ -1,4 +1,4 @@
-// What the ranks of a grid send to each other, for a plan.
+// Communication between the ranks of a grid, for a plan.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,15 +7,15 @@
 
 namespace slimexx::rl {
 
-// What a microbatch sends over an axis that has several ranks. Axes that cut the ranks alike have
-// one group, whose bytes are one number: they are listed once, as both.
+// The traffic of a microbatch over an axis with several ranks. Axes with the same groups of ranks
+// share one byte counter: they are listed once, under both names.
 struct PlannedExchange {
   dist::GridAxis axis;
   std::string what;
 };
 std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool has_experts);
 
-// Of `rank`, which sends so many bytes.
+// The link of `rank`, which sends `bytes` bytes.
 PlannedLink make_link(const dist::GridShape& grid, int rank, const GpuKind& gpu, std::string what,
                       dist::GridAxis axis, double bytes);
 

@@ -1,4 +1,4 @@
-// A plan: batch and stages. plan_lengths.cpp has the lengths, plan_stage.cpp one stage,
+// A plan: batch and stages. plan_lengths.cpp plans the lengths, plan_stage.cpp one stage,
 // plan_time.cpp the phases.
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@
 namespace slimexx::rl {
 namespace {
 
-// As a run reads it, but that the folder may hold config.json alone.
+// Reads the spec like a run, but the folder may hold only config.json.
 model::ModelSpec read_spec(const std::string& directory, const train::TrainOptions* training) {
   const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
   model::ModelSpec spec =
@@ -71,7 +71,7 @@ class Planner {
     for (const std::string& text : lengths.notes) note(text);
   }
 
-  // Every sample of the mean length.
+  // Assumes that every sample has the mean length.
   void plan_batch() {
     plan_.num_steps = std::max<int64_t>(config_.num_steps_per_rollout, 1);
     plan_.samples_per_step = std::max<int64_t>(config_.global_batch_size, 1);
@@ -114,8 +114,8 @@ class Planner {
     if (!plan_.fits()) try_changes(inputs);
   }
 
-  // Finds changes with which the run fits, by planning its stages with each: up to two, of one key
-  // before those of several. More ranks take too long to plan many times.
+  // Finds up to two changes with which the run fits, by planning its stages with each. Changes of
+  // one key come before pairs. Above kMostRanks ranks this would take too long.
   void try_changes(const StagePlanInputs& inputs) {
     constexpr int kMostRanks = 64;
     constexpr size_t kMostNamed = 2;

@@ -33,7 +33,7 @@ std::vector<model::ParameterInfo> held_parameters(const model::ModelSpec& spec,
   return infos;
 }
 
-// Of mean length, with every field there is.
+// Samples of the mean length, with all optional fields set.
 std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, int cp) {
   int64_t length = std::max<int64_t>(lengths.mean(), 2);
   if (cp > 1) length = (length + 2 * cp - 1) / (2 * cp) * (2 * cp);
@@ -49,7 +49,7 @@ std::vector<Sample> mean_samples(const PlannedLengths& lengths, int64_t count, i
                  .rollout_log_probs = std::vector<float>(n)}};
 }
 
-// Forward operations of a stage for one sequence, MTP layers left out; see model::forward_flops.
+// Forward FLOPs of a stage for one sequence, without MTP layers; see model::forward_flops.
 double stage_forward_flops(const model::ModelSpec& spec,
                            const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
   double flops = 0;
@@ -64,7 +64,7 @@ double stage_forward_flops(const model::ModelSpec& spec,
   return flops;
 }
 
-// Of a step; as train::Trainer counts them.
+// FLOPs of a training step, counted as in train::Trainer.
 double stage_training_flops(const model::ModelSpec& spec,
                             const std::vector<model::StageRange>& chunks, int64_t num_tokens) {
   double flops = 3 * stage_forward_flops(spec, chunks, num_tokens);
@@ -75,7 +75,7 @@ double stage_training_flops(const model::ModelSpec& spec,
   return flops;
 }
 
-// The rank of a stage that holds most: the first of an engine's EP group may have a copy more.
+// The rank of a stage that holds most: the first of an engine's EP group may have one expert more.
 int fullest_rank(const StagePlanInputs& in, int stage) {
   const int num_ranks = in.grid.world_size() / in.grid.sizes().pp;
   int fullest = stage * num_ranks;
@@ -114,7 +114,7 @@ class StagePlanner {
     for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
   }
 
-  // In the order of a run, which its table of memory shows.
+  // Allocates in the order of a run, so that the table of memory is the same.
   PlannedStage plan() {
     if (trains_) plan_trainer();
     make_engine();
@@ -189,7 +189,7 @@ class StagePlanner {
     count_decode_bytes(store);
   }
 
-  // Of a multi-token prediction layer that guesses nothing.
+  // Whether the parameter belongs to an MTP layer that makes no drafts.
   bool is_idle(const model::ParameterInfo& info) const {
     for (int64_t i = options().drafts_by_mtp ? 1 : 0; i < std::ssize(in_.spec.mtp); ++i)
       if (info.name.starts_with(fmt::format("layers.{}.", in_.spec.num_layers() + i))) return true;
@@ -232,7 +232,7 @@ class StagePlanner {
         model::make_weight_plan(trainer, engine_model_.layout, world_->rank()), *world_, device_);
   }
 
-  // A run takes its staging behind the pool, beside the share that it may take.
+  // A run allocates the staging memory after the pool, on top of mem_fraction_static.
   void check_hand_over() {
     const GpuKind& gpu = in_.request.gpu;
     if (gpu.is_cpu()) return;
@@ -305,7 +305,7 @@ class StagePlanner {
     out_.used_bytes += plan.pool_bytes;
   }
 
-  // What a microbatch of the mean lengths sends, and computes.
+  // Communication and FLOPs of a microbatch with samples of the mean length.
   void plan_microbatch() {
     const int cp = in_.grid.sizes().cp, tp = in_.grid.sizes().tp;
     const auto samples = mean_samples(in_.lengths, in_.samples_per_microbatch, cp);
@@ -313,7 +313,7 @@ class StagePlanner {
     out_.flops = share * stage_training_flops(in_.spec, out_.chunks, in_.lengths.mean());
     out_.forward_flops = share * stage_forward_flops(in_.spec, out_.chunks, in_.lengths.mean());
     const bool keeps_all = out_.kept > 0.5;
-    grid_.clear_sent_bytes();  // of the largest microbatches
+    grid_.clear_sent_bytes();  // bytes of the largest microbatches
     trainer_->plan_microbatch(
         samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
     const auto microbatches = static_cast<double>(in_.microbatches);

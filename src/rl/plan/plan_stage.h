@@ -1,5 +1,4 @@
-// One pipeline stage of a plan, built as the rank that holds most would be; and a rank that
-// only generates.
+// Plans one pipeline stage by building its fullest rank, or a rank that only generates.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,40 +11,41 @@
 
 namespace slimexx::rl {
 
-// What all stages of a plan share.
+// Inputs that all stages of a plan share.
 struct StagePlanInputs {
   const PlanRequest& request;
   const model::ModelSpec& spec;
   const std::vector<model::ModelSpec>& frozen;  // as RunConfig::frozen_models
   RankRoles roles;
-  const dist::GridShape& grid;  // of the ranks that train
+  const dist::GridShape& grid;  // the ranks that train
   EngineShape engines;
   PlannedLengths lengths;
   int64_t longest_generated = 0;
-  int64_t num_sampled_tokens = 0;      // of the tokenizer
-  int64_t samples_per_microbatch = 0;  // of the mean length
-  int64_t microbatches = 0;            // of a rank in an optimizer step
+  int64_t num_sampled_tokens = 0;      // size of the tokenizer's vocabulary
+  int64_t samples_per_microbatch = 0;  // samples have the mean length
+  int64_t microbatches = 0;            // per rank and optimizer step
 };
 
 tensor::Device plan_device(const GpuKind& gpu);
 // Takes no memory except lists on the host: tensor::PlanningScope.
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
-// Where ranks are apart.
+// Disaggregated only.
 PlannedStage plan_generator(const StagePlanInputs& inputs);
 
 // ---- plan_keys.cpp ----
-// What to turn where `missing_bytes` are missing: the share of the device, where a little more of
-// it would do; else what is largest, until that is more than what is missing.
+// Advice on which keys to change if `missing_bytes` are missing. If a slightly larger share of the
+// device is enough, that; otherwise the largest users of memory, until their sum exceeds what is
+// missing.
 std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int64_t engine_bytes,
                         int64_t missing_bytes);
 
-// A change that may take less memory on a rank that trains.
+// A change that may save memory on a rank that trains.
 struct PlanChange {
   std::string text;  // "optimizer.optimizer_cpu_offload: true"
   PlanRequest request;
-  bool is_pair = false;  // of two such changes
+  bool is_pair = false;  // combines two changes
 };
-// One key each, or two that belong together; then pairs of them.
+// Changes of one key, or of two that belong together; then pairs of such changes.
 std::vector<PlanChange> list_changes(const PlanRequest& request, const PlannedLengths& lengths);
 
 }  // namespace slimexx::rl

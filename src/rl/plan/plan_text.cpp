@@ -1,4 +1,4 @@
-// A plan on a screen or two.
+// Formats a plan for a screen or two.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : format_duration(seconds);
 }
 
-constexpr int64_t kUncut = 1 << 20;  // of a column that says how a number came to be
+constexpr int64_t kUncut = 1 << 20;  // for a column that explains a number: never cut
 
 // "1 rank", "2 ranks"
 std::string count_of(int64_t count, const std::string& what) {
@@ -41,8 +41,8 @@ std::string layers_of(const PlannedStage& stage) {
   return text;
 }
 
-// The ranks of the first stage, a row of coordinates for every axis that has more than one, until
-// every axis of the stage has shown all it does, or a screen's width is full.
+// The ranks of the first stage, with one row of coordinates per axis that has several ranks; at
+// most kMostColumns ranks.
 std::string draw_grid(const RunPlan& plan) {
   const dist::GridShape& grid = plan.grid;
   const dist::GridSizes& s = grid.sizes();
@@ -97,7 +97,7 @@ std::string stages_table(const RunPlan& plan) {
                                rows);
 }
 
-// Stages side by side, one column for neighbours that take the same.
+// One column per stage; neighbours with the same memory share a column.
 std::string memory_table(const RunPlan& plan) {
   std::vector<const PlannedStage*> columns;
   std::vector<observe::TableColumn> headers{{.header = "memory of a rank"}};
@@ -126,7 +126,7 @@ std::string memory_table(const RunPlan& plan) {
     }
     if (is_there) rows.push_back(std::move(row));
   };
-  std::vector<std::string> names;  // in the order of the stage that has most
+  std::vector<std::string> names;  // in the order of the first stage that has them
   for (const PlannedStage* stage : columns)
     for (const auto& named : stage->memory)
       if (std::ranges::find(names, named.what_for) == names.end()) names.push_back(named.what_for);

@@ -1,7 +1,7 @@
-// Times are operations over rates and bytes over rates, the rates as docs/performance.md has them
-// for an H200. Products of tensor-parallel shards are smaller than those measured, and what may
-// overlap counts in full but for gradients: an estimate, checked against whole steps of one to four
-// GPUs.
+// Times are operations over rates and bytes over rates, with the H200's rates from
+// docs/performance.md. It is an estimate, checked against whole steps on one to four GPUs: products
+// of tensor-parallel shards are smaller than the measured ones, and all communication but that of
+// gradients counts as not overlapped.
 #include "rl/plan/plan_time.h"
 
 #include <fmt/format.h>
@@ -17,44 +17,43 @@
 namespace slimexx::rl {
 namespace {
 
-// Of a model family's layers on an H200.
+// Rates of a model family's layers on an H200.
 struct FamilyRates {
   const char* name;
-  double train;    // model operations a second, 3 x forward, every layer keeps everything
-  double prefill;  // operations of the forward a second
+  double train;    // FLOP/s of training (3 x forward), without recompute
+  double prefill;  // FLOP/s of the forward
 };
 constexpr FamilyRates kDense{"dense layers", 556e12, 700e12};
 constexpr FamilyRates kExperts{"experts over grouped-query attention", 472e12, 480e12};
 constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12};
-// Of copy bandwidth, what a decode step reads weights and keys with, besides the waits of its
-// layers.
+// Share of the copy bandwidth at which a decode step reads weights and keys, apart from the waits
+// of its layers.
 constexpr double kShareOfCopy = 0.93;
-// Operations a second of a decode step's products, once they are what it waits for: those of 256
-// rows run at 530 to 680.
+// FLOP/s of a compute-bound decode step: with 256 rows 530 to 680 TFLOP/s.
 constexpr double kDecodeProducts = 600e12;
-// Layers that keep their inputs alone: 492 of 556 TFLOP/s (Qwen3-4B). Of experts not measured.
+// Speed with full recompute: 492 of 556 TFLOP/s (Qwen3-4B). Not measured for experts.
 constexpr double kFullRecompute = 492.0 / 556;
-// Of a gradient exchange this much stays behind backward (four H200s).
+// Share of the gradients' reduce-scatter that backward does not hide (four H200s).
 constexpr double kExposedGradients = 0.3;
-// AdamW of an element: gradient read, weight written, master and moments read and written.
+// Bytes of AdamW per element: gradient read, weight written, master and moments read and written.
 double update_bytes(const train::OptimizerOptions& options) {
   const int moment = options.state_dtype == "bfloat16" ? 2 : 4;
   return 4 + 2 + 2 * 4 + 2 * 2 * moment;
 }
 constexpr int kRanksOfHost = 8;
-// Updates in host memory, which all ranks of a host share, bytes of update_bytes a second: of one
-// rank 117e9 (H200, 16 cores), of two 103e9 (H100s, 32 cores), of four 231e9 (H200s, 64 cores). Of
-// more not measured, and taken to be little faster.
+// Optimizer updates in host memory, as bytes of update_bytes per second for all ranks of a host:
+// one rank 117e9 (H200, 16 cores), two 103e9 (H100s, 32 cores), four 231e9 (H200s, 64 cores). More
+// ranks are not measured; they are assumed to be little faster.
 double host_bytes_per_s(int ranks) { return std::clamp(57e9 * ranks, 110e9, 240e9); }
 
-// A sum or a gather of rows in a recorded step, besides the time of its bytes, by kernels that
-// reach the other ranks' memory (two H100s). What is up to kMailBytes for each rank goes with a
-// number in every word, which doubles it, and nobody waits for anything else.
+// Latency of an all-reduce or all-gather of rows in a recorded step, by kernels that access the
+// other ranks' memory (two H100s). Up to kMailBytes per rank use the low-latency protocol: a
+// sequence number in every word, which doubles the bytes but needs no other synchronization.
 constexpr double kMailSeconds = 2.3e-6, kMailBytes = 512 << 10;
 constexpr double kExchangeSeconds = 9.5e-6;
 
-// Rows that go to experts, and what comes back, never go as mail. Of the steps of Qwen3-30B-A3B on
-// H200s 23 us a layer were left besides the bytes that a rank reads with EP 2, and 49 with EP 4.
+// Dispatch and combine never use the low-latency protocol. In steps of Qwen3-30B-A3B on H200s they
+// took 23 us per layer with EP 2 and 49 us with EP 4, beyond the time for a rank's bytes.
 double expert_exchange_seconds(double bytes, int ranks, double bytes_per_s) {
   return 2 * (kExchangeSeconds + 12e-6 * std::log2(ranks / 2.0) + bytes / bytes_per_s);
 }
@@ -81,8 +80,8 @@ double choices_of_token(const model::ModelSpec& spec) {
   return router == nullptr ? 0 : count(router->top_k);
 }
 
-// Blocks whose rows the tensor-parallel ranks of an engine gather and sum: attention, and dense
-// MLPs and shared experts unless every rank has all of them.
+// Blocks whose rows the tensor-parallel ranks of an engine gather and reduce: attention, and dense
+// MLPs and shared experts unless every rank has them whole.
 int64_t count_split_blocks(const model::ModelSpec& spec, const EngineShape& engines) {
   int64_t blocks = spec.num_layers();
   if (engines.dense_tp == 1) return blocks;
@@ -99,7 +98,7 @@ int64_t count_expert_layers(const model::ModelSpec& spec) {
   });
 }
 
-// Seconds, or as much of one as there is.
+// Formats seconds as milliseconds.
 std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", 1e3 * seconds); }
 
 class PhasePlanner {
@@ -124,11 +123,11 @@ class PhasePlanner {
     plan_.phases.push_back({name, seconds, how});
   }
 
-  // Every attention group generates its share; as many sequences at once as there is room for.
+  // Every attention group generates its share, in as large a batch as memory allows.
   void generate() {
     const PlannedLengths& l = plan_.lengths;
     const EngineShape& engines = plan_.engines;
-    // Of the first draw of dynamic sampling, which may be all that it takes.
+    // Samples of the first draw of dynamic sampling; it may be the only one.
     const RolloutOptions& o = config_.rollout;
     const int64_t samples = plan_.samples_per_step * plan_.num_steps *
                             o.over_sampling_batch_size.value_or(o.rollout_batch_size) /
@@ -150,7 +149,7 @@ class PhasePlanner {
       all.exchange += stretch.steps * step.exchange;
       all.seconds += stretch.steps * step.seconds;
     }
-    // A group of samples shares its prompt, which is computed once.
+    // The samples of a group share their prompt, which is computed once.
     const int64_t prompts = std::max<int64_t>(own / o.n_samples_per_prompt, 1);
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
                            (engines.sizes.tp * rates_.prefill * gpu_.compute);
@@ -165,13 +164,13 @@ class PhasePlanner {
   struct StepTime {
     double bytes = 0, exchange = 0, seconds = 0;
   };
-  // A decode step of an attention group with so many samples, of which each has `age` new tokens.
+  // A decode step of an attention group with `running` samples that have `age` new tokens each.
   StepTime step_of(double running, double age) const {
     const EngineShape& engines = plan_.engines;
     const PlannedStage& stage = plan_.engine_stage();
-    // Of a group's keys and values each of its ranks has its heads.
+    // Each rank of a group holds the keys and values of its own heads.
     const double keys = running * (count(plan_.lengths.mean_prompt) + age);
-    // Each rank routes its share of its group's rows, to the experts of ep ranks.
+    // Each rank routes its share of its group's rows to the experts of ep ranks.
     const double routed = running * engines.sizes.ep / engines.sizes.tp;
     const double weights =
         stage.decode_dense_bytes +
@@ -182,7 +181,7 @@ class PhasePlanner {
     step.bytes = weights + keys * stage.bytes_per_cached_token +
                  running * rollout::bytes_of_logits(plan_.spec);
     step.exchange = exchange_of_step(std::llround(std::ceil(running)));
-    // Many rows make products wait for the tensor cores, not for the weights.
+    // With many rows, products are bound by compute instead of reading weights.
     step.seconds = std::max(weights / rate, products / (kDecodeProducts * gpu_.compute)) +
                    (step.bytes - weights) / rate + layer_waits_ + step.exchange;
     return step;
@@ -193,7 +192,7 @@ class PhasePlanner {
     return exchange_of_rows(running) + exchange_with_experts(running);
   }
 
-  // A rank's share of its group's rows, to as many ranks of the experts as there are choices.
+  // Each rank sends its share of its group's rows to at most top_k other ranks.
   double exchange_with_experts(int64_t running) const {
     const dist::GridSizes& sizes = plan_.engines.sizes;
     const int64_t layers = count_expert_layers(plan_.spec);
@@ -203,8 +202,8 @@ class PhasePlanner {
     return count(layers) * expert_exchange_seconds(bytes, sizes.ep, gpu_.nvlink_bytes_per_s);
   }
 
-  // Of the tensor-parallel ranks of an attention group: rows of the residual stream in bf16, which
-  // a sum brings to all, or a sum to their owners and a gather; and logits.
+  // Communication of the tensor-parallel ranks of an attention group: bf16 rows of the residual
+  // stream, by an all-reduce or by a reduce-scatter and an all-gather; and logits.
   double exchange_of_rows(int64_t running) const {
     const EngineShape& engines = plan_.engines;
     const int ranks = engines.sizes.tp;
@@ -234,12 +233,12 @@ class PhasePlanner {
             : "all weights of a rank's engine, from the ranks that train them");
   }
 
-  // Of a stage, for training.
+  // FLOP/s of training for a stage.
   double rate_of(const PlannedStage& stage) const {
     return rates_.train * gpu_.compute * (kFullRecompute + (1 - kFullRecompute) * stage.kept);
   }
 
-  // Exchange of a microbatch.
+  // Communication time of one microbatch.
   double link_seconds(const PlannedStage& stage) const {
     double seconds = 0;
     for (const PlannedLink& link : stage.links)
@@ -247,7 +246,7 @@ class PhasePlanner {
     return seconds / count(plan_.microbatches);
   }
 
-  // The slowest stage's microbatches, and as many more as the schedule waits for.
+  // The microbatches of the slowest stage, plus the slots in which the pipeline waits.
   void train() {
     double slowest = 0, sent = 0, used_rate = 0;
     for (const PlannedStage& stage : plan_.stages) {
@@ -269,8 +268,8 @@ class PhasePlanner {
                     used_rate < 0.99 * rates_.train * gpu_.compute ? "; layers recompute" : ""));
   }
 
-  // Forward of the same rows, a third of the exchange of training. A reference of other sizes is
-  // taken for one like the policy.
+  // Forward of the same rows, with a third of the communication of training. The reference is
+  // assumed to have the policy's sizes.
   void score_by_reference() {
     if (!needs_reference(config_)) return;
     double slowest = 0;
@@ -322,7 +321,7 @@ class PhasePlanner {
   RunPlan& plan_;
   const GpuKind& gpu_;
   FamilyRates rates_;
-  double layer_waits_ = 0;  // of a decode step, in seconds
+  double layer_waits_ = 0;  // per decode step, in seconds
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// How long the phases of a rollout take, by rates that were measured.
+// Duration of the phases of a rollout, from measured rates.
 #pragma once
 #include "slimexx/rl/plan.h"
 
 namespace slimexx::rl {
 
-// Fills plan.phases; needs the stages.
+// Fills plan.phases; plan.stages must be filled.
 void plan_phases(const PlanRequest& request, RunPlan& plan);
 
 }  // namespace slimexx::rl

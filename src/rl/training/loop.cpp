@@ -16,7 +16,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Larger than what malloc keeps for itself: the system has it back at once.
+// Too large for malloc to cache: freeing it returns it to the system at once.
 constexpr size_t kReserveBytes = size_t{4} << 20;
 
 void run_loop(TrainingRun& run) {
@@ -43,7 +43,7 @@ void run_loop(TrainingRun& run) {
     hand_over_weights(session, rollout_side);
     try {
       evaluate(session, rollout_side, progress, rollout);
-    } catch (const dist::AgreedError&) {  // the state is whole, and is saved with its row
+    } catch (const dist::AgreedError&) {  // the state is whole: save it and its row
       report(session, rollout_side, progress, rollout);
       throw;
     }
@@ -60,7 +60,7 @@ void run_training(TrainRequest request, dist::World& world) {
   install_stop_signals();
   TrainingRun run(std::move(request), world);
   if (run.session.request.dry_run) return;
-  // Given back when the run has failed, so that a machine without memory lets it say so.
+  // Freed when the run has failed, so that the error can be reported even if memory is short.
   auto reserve = std::make_unique<char[]>(kReserveBytes);
   const auto note_failure = [&](const char* what, bool is_agreed) {
     reserve.reset();

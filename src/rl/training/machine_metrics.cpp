@@ -1,4 +1,4 @@
-// What of the machine this process takes.
+// Memory and disk that this process uses.
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ double page_gib(int64_t pages) {
 }  // namespace
 
 void set_machine_metrics(const std::string& run_dir, int num_ranks, observe::MetricRow& row) {
-  double peak = peak_memory_gib();  // which the kernel may bring up to date later than statm
+  double peak = peak_memory_gib();  // the kernel may update it later than statm
   std::ifstream statm("/proc/self/statm");
   if (int64_t total = 0, resident = 0; statm >> total >> resident) {
     row.set("sys/mem_used_gib", page_gib(resident));

@@ -26,7 +26,7 @@ dist::GridRule rule_of(const model::ModelSpec& spec, const model::PipelineSplit&
     } catch (const Error&) {
       return false;
     }
-    if (sizes.pp == split.num_ranks) return true;  // a fault of its own
+    if (sizes.pp == split.num_ranks) return true;  // reported as a fault of its own
     model::PipelineSplit other = split;
     other.num_ranks = sizes.pp;
     return model::can_split(spec, other) || model::can_split(spec, {.num_ranks = sizes.pp});
@@ -38,7 +38,7 @@ void check_model_grid(const model::ModelSpec& spec, const dist::GridShape& grid,
   try {
     check_sizes(spec, grid.sizes());
   } catch (const Error& error) {
-    // Blocks know no number of ranks: what they propose may not divide it.
+    // The blocks do not know the number of ranks: a size that they propose may not divide it.
     const dist::GridAdvice advice =
         dist::advise_grid(grid.world_size(), grid.sizes(), rule_of(spec, split));
     if (advice.hint.empty()) throw;

@@ -1,7 +1,7 @@
-// The two roles of a run, and where it stands. Colocated ranks have both roles: where a rank trains
-// what its engine holds, the engine reads the trainer's weights in place, and the hand-over's plan
-// has aliases only; elsewhere the engine has weights of its own. Apart a rank has one role, and
-// holds nothing of the other: its policy, or its engine's model, is without parameters.
+// The two roles of a run, and its progress. Colocated ranks have both roles. If such a rank trains
+// exactly what its engine holds, the engine reads the trainer's weights in place and the
+// hand-over's plan has aliases only; otherwise the engine has its own weights. A disaggregated rank
+// has one role, and its policy, or its engine's model, has no parameters.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,11 +30,11 @@ struct TrainerSide {
   Decoders decoders;
   std::vector<FrozenModel> frozen;                // as RunConfig::frozen_models
   std::unique_ptr<train::Trainer> trainer;        // null: this rank only generates
-  std::unique_ptr<CheckpointWriter> checkpoints;  // there if the trainer is
+  std::unique_ptr<CheckpointWriter> checkpoints;  // null if the trainer is
 };
 
-// The grid of all engines; null: each is one rank. Its groups compute on the device; the host's
-// tell what is to be done.
+// The grid of all engines; null: each engine is one rank. Groups on the device compute; groups on
+// the host exchange commands.
 struct EngineGrid {
   std::unique_ptr<dist::ProcessGrid> on_device, on_host;
   const dist::Groups& groups() const {
@@ -50,27 +50,27 @@ struct RolloutSide {
   std::shared_ptr<const data::PromptSet> prompts;
   std::vector<EvalSet> eval_sets;
   std::unique_ptr<reward::Grader> grader, eval_grader;
-  int64_t max_positions = 0;  // tokens of the longest sequence that models are made for
-  EngineModel model;          // where the run has engines, as the following
-  std::unique_ptr<rollout::Engine> engine;  // null also where this rank only trains
+  int64_t max_positions = 0;  // tokens of the longest sequence that the decoders support
+  EngineModel model;          // this and the next members are set if the run has engines
+  std::unique_ptr<rollout::Engine> engine;  // also null if this rank only trains
   std::unique_ptr<WeightHandOver> hand_over;
   std::unique_ptr<Generator> generator;
   std::unique_ptr<SampleSource> source;
-  std::vector<LabelTrials> label_trials;  // of the prompts, then of the evaluation's sets
+  std::vector<LabelTrials> label_trials;  // for the prompts, then for the evaluation sets
   LearningWatch learning;
-  std::vector<double> reward_history;  // mean reward by rollout, of this process
+  std::vector<double> reward_history;  // mean reward by rollout, for this process
   std::vector<EvalResult> last_eval;
 };
 
-// Where the run stands.
+// Progress of the run.
 struct Progress {
   int64_t next_rollout = 0, num_rollouts = 0, optimizer_steps = 0, skipped_steps = 0;
-  int64_t skipped_in_a_row = 0;  // the last updates, all of them skipped
-  int64_t decay_steps = 0;       // the optimizer step at which the learning rate has decayed
-  // The checkpoint's state as of the last moment between two rollouts; empty once an update was
-  // made on top of it.
+  int64_t skipped_in_a_row = 0;  // number of skipped updates at the end
+  int64_t decay_steps = 0;       // optimizer step at which the learning rate's decay ends
+  // The checkpoint's state at the last point between two rollouts; empty once an update has changed
+  // the weights.
   std::optional<Json> whole_state;
-  bool evaluation_is_due = false;  // of the last rollout: it failed, or a signal cut it off
+  bool evaluation_is_due = false;  // for the last rollout: it failed, or a signal cut it off
   bool is_done() const { return next_rollout >= num_rollouts; }
 };
 

@@ -10,7 +10,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Mean over the rollout's trained tokens of a per-token field.
+// Mean of a per-token field over the rollout's trained tokens.
 double token_mean(const std::vector<Sample>& samples, std::vector<float> Sample::*field) {
   double sum = 0, n = 0;
   for (const Sample& s : samples) {
@@ -33,7 +33,7 @@ double mean_reference_kl(const std::vector<Sample>& samples, const RlOptions& op
   return n > 0 ? sum / n : 0;
 }
 
-// Over the tokens of one sample that are trained; 0 if there are none.
+// Mean over the trained tokens of one sample; 0 if there are none.
 double masked_mean(const std::vector<float>& values, const std::vector<uint8_t>& mask) {
   double sum = 0, n = 0;
   for (size_t t = 0; t < values.size(); ++t) {
@@ -44,8 +44,8 @@ double masked_mean(const std::vector<float>& values, const std::vector<uint8_t>&
   return n > 0 ? sum / n : 0;
 }
 
-// Mean over the samples that have a grade of their advantage: over their trained tokens, or over
-// all where none is trained, as the estimator's baseline knows such a sample too.
+// Mean advantage over the samples with a grade: over their trained tokens, or over all tokens if
+// none is trained, because such a sample counts in the estimator's baseline too.
 double mean_advantage(const std::vector<Sample>& samples) {
   double sum = 0, n = 0;
   for (const Sample& s : samples) {
@@ -58,7 +58,7 @@ double mean_advantage(const std::vector<Sample>& samples) {
   return n > 0 ? sum / n : 0;
 }
 
-// Of the samples with reward 1, if there are any; a percentile is the nearest rank's length.
+// Lengths of the samples with reward 1, if any; percentiles by nearest rank.
 void set_correct_lengths(const std::vector<Sample>& samples, observe::MetricRow& row) {
   std::vector<double> lengths;
   double sum = 0;
@@ -104,7 +104,7 @@ void set_rollout_metrics(const Rollout& rollout, const RunConfig& config, observ
   for (const Sample& s : samples) {
     if (!s.grader_failed) {
       rewards.push_back(s.reward);
-      // A response that was cut off is long, also where it trains nothing.
+      // A truncated response counts with its full length, even if it is masked.
       lengths.push_back(static_cast<double>(config.rl.overlong_filtering ? s.response_length
                                                                          : s.num_trained_tokens()));
     }

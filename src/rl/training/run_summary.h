@@ -1,4 +1,4 @@
-// What a run says about its configuration before it starts.
+// What a run reports about its configuration before it starts.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,16 +11,16 @@ namespace slimexx::rl {
 // global_batch_size 256 * num_steps_per_rollout 1".
 std::string describe_batch(const RunConfig& config);
 
-// When the run saves, and where to; "" for `root` leaves that out.
+// When the run saves, and where; an empty `root` leaves out the place.
 std::string describe_saves(const RunConfig& config, const std::string& root);
 
-// The key that makes a run longer.
+// The key that makes the run longer.
 const char* name_length_key(const RunConfig& config);
 
-// One line for each reason why keys of the configuration have no effect.
+// One line for each reason why keys have no effect.
 std::vector<std::string> describe_taken_keys(const RunConfig& config);
 
-// Sampling that the log-probs of training do not follow, as one sentence; empty where they do.
+// Sampling options that the training log-probs do not reflect, as one sentence; empty if none.
 std::string describe_truncated_sampling(const RunConfig& config);
 
 }  // namespace slimexx::rl

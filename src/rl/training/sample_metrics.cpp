@@ -60,7 +60,7 @@ void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
   const auto groups = group_samples(samples);
   if (groups.empty()) return;
   double num_flat = 0;
-  std::map<std::string, double> counts;  // by reward
+  std::map<std::string, double> counts;  // groups by reward
   for (const auto& group : groups) {
     const double first = shaped_reward(samples[group[0]]);
     if (!std::ranges::all_of(group, [&](size_t i) { return shaped_reward(samples[i]) == first; }))

@@ -10,26 +10,26 @@ namespace slimexx::rl {
 
 using sample::Sample;
 
-// <prefix>grader_failed, the samples that have no grade.
+// <prefix>grader_failed: the number of samples without a grade.
 void set_grader_failed(std::span<const Sample> samples, const std::string& prefix,
                        observe::MetricRow& row);
 
-// <prefix><name>: the mean of each of the grader's values over the samples that have it. What a
-// remote service named is brought into the form of a metric's name, and at most 64 names count.
+// <prefix><name>: the mean of each of the grader's values over the samples that have it. Names from
+// a remote service are made valid metric names; at most 64 are kept.
 void set_grader_values(std::span<const Sample> samples, const std::string& prefix,
                        observe::MetricRow& row);
 
-// <prefix>zero_std/frac: the groups whose samples all got the same reward, length penalty included;
-// <prefix>zero_std/count_R: how many of them got R, to one decimal place. Nothing if no sample has
-// a grade.
+// <prefix>zero_std/frac: share of the groups whose samples all got the same reward, length penalty
+// included. <prefix>zero_std/count_R: number of these with reward R, rounded to one decimal place.
+// Nothing if no sample has a grade.
 void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
                   observe::MetricRow& row);
 
 // A reward to one decimal place, as the metrics of flat groups are named; never "-0.0".
 std::string name_reward(double reward);
 
-// <prefix>repetition_frac: the responses whose last 10,000 bytes compress more than tenfold. slime
-// counts characters and asks zlib, so borderline cases may differ.
+// <prefix>repetition_frac: share of the responses whose last 10,000 bytes compress more than
+// tenfold. slime counts characters and uses zlib, so borderline cases may differ.
 void set_repetition(std::span<const Sample> samples, const std::string& prefix,
                     observe::MetricRow& row);
 

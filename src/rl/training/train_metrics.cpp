@@ -14,9 +14,9 @@
 namespace slimexx::rl {
 namespace {
 
-// By its name behind "train/". Parts of the loss are what was minimised; of all else the mean over
-// tokens is told, whose weights need not sum up to 1 (rl.loss_token_divisor, samples that are
-// masked).
+// A metric named "train/<name>". Loss terms are reported as they were minimised. All other metrics
+// are means over tokens, because the loss weights need not sum to 1 (rl.loss_token_divisor, masked
+// samples).
 struct NamedMetric {
   const char* name;
   ops::LossMetric metric;
@@ -26,7 +26,7 @@ struct NamedMetric {
   }
 };
 
-// The losses and ratios that the run's options give a meaning.
+// The losses and ratios that are meaningful with the run's options.
 std::vector<NamedMetric> list_loss_metrics(const Rollout& rollout, const RunConfig& config) {
   using enum ops::LossMetric;
   std::vector<NamedMetric> list = {{"loss", kLoss, true}};
@@ -50,7 +50,7 @@ std::vector<NamedMetric> list_loss_metrics(const Rollout& rollout, const RunConf
   return list;
 }
 
-// The loss of each trained MTP layer, from 1, and their sum.
+// The loss of each trained MTP layer, numbered from 1, and their sum.
 void set_mtp_losses(const std::string& prefix, const std::vector<double>& losses,
                     observe::MetricRow& row) {
   if (losses.empty()) return;
@@ -59,7 +59,7 @@ void set_mtp_losses(const std::string& prefix, const std::vector<double>& losses
     row.set(fmt::format("{}mtp_{}_loss", prefix, i + 1), losses[i]);
 }
 
-// The routers of one optimizer step, `share` of a row.
+// Adds the router statistics of one optimizer step, weighted by `share`.
 void add_router_loads(const train::StepResult& step, double share,
                       std::map<std::string, double>& values) {
   if (step.routers.empty()) return;
@@ -90,8 +90,8 @@ void set_router_loads(const std::string& prefix, std::span<const train::StepResu
   for (const auto& [name, value] : values) row.set(prefix + name, value);
 }
 
-// Of the first step, whose weights are those that generated; of all steps where those were
-// compared.
+// Differences of log-probs in the first step, which has the weights that generated; over all steps
+// if a comparison was made.
 void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
   using enum ops::LossMetric;
   const auto& first = rollout.steps.front();

@@ -19,7 +19,7 @@
 namespace slimexx::rl {
 namespace {
 
-// All response tokens, masked or not: what was generated can be computed again.
+// Compares all response tokens, masked or not: every generated token can be recomputed.
 LogProbComparison compare_log_probs(std::span<const Sample> samples) {
   LogProbComparison found;
   for (const auto& s : samples) {
@@ -35,8 +35,8 @@ LogProbComparison compare_log_probs(std::span<const Sample> samples) {
   return found;
 }
 
-// Training and generation disagree: by numerics.on_logprob_mismatch an error, a warning, or
-// nothing.
+// Reports that training and generation disagree: an error, a warning or nothing, by
+// numerics.on_logprob_mismatch.
 void report_mismatch(const Session& session, int64_t rollout, const LogProbComparison& found) {
   if (found.mismatches == 0 || session.config.numerics.on_logprob_mismatch == "ignore") return;
   const std::string what = fmt::format(
@@ -94,7 +94,7 @@ train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
   return loss;
 }
 
-// Rewards beyond any use are named where gradients overflow.
+// Added to errors about overflow: mentions rewards that are far too large.
 std::string describe_large_rewards(std::span<const Sample> samples) {
   constexpr double kLarge = 1e6;
   if (samples.empty()) return "";
@@ -104,7 +104,7 @@ std::string describe_large_rewards(std::span<const Sample> samples) {
   return fmt::format("; rewards are as large as {:.3g}", largest->reward);
 }
 
-// An advantage is a float32.
+// Advantages are stored as float32.
 void check_advantages(const Rollout& rollout) {
   for (const Sample& s : rollout.samples) {
     if (std::ranges::all_of(s.advantages, [](float a) { return std::isfinite(a); })) continue;
@@ -127,7 +127,7 @@ train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Pr
     if (dumps && !session.config.debug.dump_gradients.empty())
       dump_gradients(session, trainer_side);
   };
-  // A skipped step leaves the schedule where it is, as Megatron's does.
+  // As in Megatron, a skipped step does not advance the schedule.
   const double learning_rate =
       train::learning_rate(session.config.optimizer,
                            progress.optimizer_steps - progress.skipped_steps, progress.decay_steps);
@@ -165,7 +165,7 @@ void run_on_trainers(const Session& session, Progress& progress,
   } catch (const dist::AgreedError& error) {
     failure = error;
   }
-  constexpr int kRoot = 0;  // which trains
+  constexpr int kRoot = 0;  // rank 0 trains
   const std::string packed =
       dist::broadcast_bytes(session.communicator, failure ? dist::pack_error(*failure) : "", kRoot);
   if (!packed.empty())
@@ -212,15 +212,15 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
 void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout) {
   if (session.config.is_sft() || !rollout.samples[0].old_log_probs.empty()) return;
   const bool several_steps = rollout.samples.size() > rollout.samples_per_step;
-  // In the first step the old log-probs are the current ones; in later steps those of the rollout,
-  // by exactness, if it was made here. The first step compares its tokens as it goes; now and then
-  // those of the later steps are compared too.
+  // In the first step the old log-probs are the current ones. In later steps they are those of the
+  // rollout, if it was generated here and must match exactly. The first step compares its own
+  // tokens; every check_interval rollouts, the tokens of the later steps are compared too.
   const bool exact = rollout.is_generated && session.config.numerics.on_logprob_mismatch == "fail";
   const int64_t interval = session.config.numerics.check_interval;
   const bool is_due =
       rollout.is_generated && several_steps && interval > 0 && rollout.index % interval == 0;
   const bool check = session.config.numerics.recompute_old_log_probs || is_due;
-  // A KL in the reward wants them before training, from whoever has them.
+  // A KL in the reward needs log-probs before training, from the trainer if the rollout has none.
   const bool reward_wants =
       session.config.rl.kl_coef != 0 && rollout.samples[0].rollout_log_probs.empty();
   if (!check && !reward_wants && (!several_steps || exact)) {

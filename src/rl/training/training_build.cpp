@@ -33,13 +33,13 @@ void require(bool condition, const std::string& what, const std::string& hint,
   if (!condition) throw Error(ErrorCode::kUsage, what, hint, where);
 }
 
-// Tokens of the longest prompt of training and a full response; 0 without prompts.
+// Tokens of the longest training prompt plus a full response; 0 without prompts.
 int64_t longest_rollout(const RunConfig& config, const RolloutSide& rollout_side) {
   if (!rollout_side.prompts) return 0;
   return rollout_side.prompts->longest() + config.rollout.rollout_max_response_len;
 }
 
-// Of the tokens that the policy may see.
+// Tokens of the longest sequence that the policy may get.
 int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_side,
                          const model::ModelSpec& policy) {
   if (!needs_engine(config)) return policy.max_positions;
@@ -53,7 +53,7 @@ int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_sid
   return rollout_side.prompts ? longest_generated(config, rollout_side) : policy.max_positions;
 }
 
-// Settings of routers mean nothing to a model that has none, or none with a bias.
+// Settings of routers have no effect on a model without routers, or without router biases.
 void check_routers(const train::TrainOptions& options, const LoadedModel& policy) {
   bool has_router = false, has_bias = false;
   for (const model::LayerSpec& layer : policy.spec.layers) {
@@ -75,7 +75,7 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
     refuse("moe_z_loss_coeff", options.moe_z_loss_coeff, "experts");
 }
 
-// A resume under which the decay ends elsewhere than the checkpoint says.
+// The decay now ends at another step than the checkpoint says.
 void report_moved_decay(const train::OptimizerOptions& o, const Progress& progress,
                         int64_t end_now) {
   const int64_t step = progress.optimizer_steps - progress.skipped_steps;
@@ -87,8 +87,8 @@ void report_moved_decay(const train::OptimizerOptions& o, const Progress& progre
       train::learning_rate(o, step, progress.decay_steps));
 }
 
-// Where the schedule ends: at lr_decay_iters, or with the last step that is left to do now. 0 under
-// a constant rate, for dumps of which nobody knows the steps.
+// Sets the end of the schedule: lr_decay_iters, or the last step that is left. 0 with a constant
+// rate for dumps, whose number of steps is unknown.
 void settle_decay(const Session& session, Progress& progress) {
   const train::OptimizerOptions& o = session.config.optimizer;
   const int64_t steps = session.config.num_steps_per_rollout;
@@ -98,7 +98,7 @@ void settle_decay(const Session& session, Progress& progress) {
   require(o.lr_decay_style != "WSD" || o.lr_decay_iters || decay <= end,
           fmt::format("the rate decays over {} optimizer steps, and the run has {}", decay, end),
           "lower it, or set optimizer.lr_decay_iters", "optimizer.lr_wsd_decay_iters");
-  // Checkpoints of before do not say where it was to end.
+  // Older checkpoints do not say where the decay was to end.
   const bool is_known = progress.decay_steps > 0;
   const bool matters = o.lr_decay_style != "constant" || o.lr_warmup_fraction;
   if (is_known && matters && left > 0 && end != progress.decay_steps && session.is_root())
@@ -109,7 +109,7 @@ void settle_decay(const Session& session, Progress& progress) {
 void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side) {
   const RolloutOptions& rollout = session.config.rollout;
   const std::string& folder = session.config.model.hf_checkpoint;
-  // Refused before the weights are read.
+  // Refuse bad sizes before the weights are read.
   if (session.engine_shape.num_ranks > 1 || speculates(rollout)) {
     const LoadedModel described = describe_start(session, folder);
     make_engine_shape(rollout, session.model_ranks.grid.sizes(), session.roles.num_generators,
@@ -127,7 +127,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
                                                       eval_stop_tokens_key(session.config));
 }
 
-// Where graders are made.
+// Called on ranks that have graders.
 void try_labels_of(const RunConfig& config, RolloutSide& rollout_side) {
   const auto try_on = [&](const data::PromptSet& prompts, const reward::RewardOptions& options) {
     rollout_side.label_trials.push_back(try_labels(prompts, options));
@@ -192,7 +192,7 @@ void build_generator(const Session& session, const EngineGrid& engine_grid,
                                   session.communicator, session.roles.first_generator());
 }
 
-// Takes what is left of the device's memory, for the engine and the trainer. `world` has all ranks.
+// Takes the rest of the device's memory for engine and trainer. `world` has all ranks.
 void build_engine(const Session& session, const dist::ProcessGrid& world,
                   const EngineGrid& engine_grid, TrainerSide& trainer_side, SharedMemory& memory,
                   RolloutSide& rollout_side) {
@@ -241,7 +241,7 @@ void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Pr
   progress.next_rollout = io::read_counter(state, "next_rollout", where);
   progress.optimizer_steps = io::read_counter(state, "optimizer_steps", where);
   progress.skipped_steps = io::read_counter(state, "skipped_steps", where);
-  if (state.contains("skipped_in_a_row"))  // not in older checkpoints
+  if (state.contains("skipped_in_a_row"))  // older checkpoints lack it
     progress.skipped_in_a_row = io::read_counter(state, "skipped_in_a_row", where);
   if (state.contains("decay_steps"))
     progress.decay_steps = io::read_counter(state, "decay_steps", where);
@@ -270,7 +270,7 @@ void restore_training(const Session& session, const io::Checkpoint& checkpoint,
                                            checkpoint.directory() + "/manifest.json"));
 }
 
-// The newest checkpoint before this one whose files are as they were written; empty: none.
+// The newest earlier checkpoint whose files have the right hashes; empty: none.
 std::string find_whole_before(const std::string& checkpoint) {
   const std::filesystem::path path = std::filesystem::absolute(checkpoint).lexically_normal();
   std::vector<std::string> earlier;
@@ -278,7 +278,7 @@ std::string find_whole_before(const std::string& checkpoint) {
   for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), error)) {
     const std::string name = entry.path().filename().string();
     const std::string own = path.filename().string();
-    // Of numbers of one width, or a wider one.
+    // Compares step numbers: longer names have larger numbers.
     const bool is_before = std::pair(name.size(), name) < std::pair(own.size(), own);
     if (name.starts_with("step_") && is_before) earlier.push_back(entry.path().string());
   }
@@ -288,7 +288,7 @@ std::string find_whole_before(const std::string& checkpoint) {
     try {
       io::Checkpoint::open(folder).verify_hashes();
       return folder;
-    } catch (const Error&) {  // an earlier one, then
+    } catch (const Error&) {  // try an earlier one
     }
   }
   return "";
@@ -305,7 +305,7 @@ void verify_files(const io::Checkpoint& checkpoint, const std::string& path) {
   }
 }
 
-// The training state of a checkpoint, or its weights, as the start says.
+// Loads the training state of a checkpoint, or only its weights, as the start says.
 void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
             Progress& progress) {
   const std::string& path = session.request.start.checkpoint;
@@ -389,7 +389,7 @@ TrainingRun::TrainingRun(TrainRequest request, dist::World& all_ranks)
     resume(session, trainer_side, rollout_side, progress);
   progress.num_rollouts = rollout_side.source->num_rollouts(progress.next_rollout);
   settle_decay(session, progress);
-  session.communicator.barrier();  // nobody's inputs are at fault: the run folder may fill
+  session.communicator.barrier();  // all ranks have valid inputs: the run folder may be filled
   open_run_folder(*this);
 }
 

@@ -1,4 +1,4 @@
-// What `train --dry-run` prints behind the banner, when everything is built.
+// What `train --dry-run` prints after the banner, when everything is built.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kIndent = "    ";
 
-// The beginning and the end of a long text, each line indented.
+// The start and the end of a long text, each line indented.
 std::string show_text(const std::string& text) {
   constexpr size_t kHalf = 1000;
   std::string shown = text;
@@ -34,7 +34,7 @@ std::string show_prompt(const data::Prompt& prompt) {
                      show_text(prompt.text));
 }
 
-// The text of the tokens, what is learnt between marks.
+// The text of the tokens; trained parts are between marks.
 std::string show_example(const data::SftExample& example, const text::Tokenizer& tokenizer) {
   constexpr const char* kMarks[] = {"\u27E7", "\u27E6"};  // ends, begins
   std::string text;
@@ -53,7 +53,7 @@ std::string show_example(const data::SftExample& example, const text::Tokenizer&
       show_text(text));
 }
 
-// A service may start after the run; the run waits for it.
+// The service may start after the run; the run waits for it.
 std::string describe_service(const reward::RewardOptions& reward) {
   std::string text = reward.rm_type + "; no response was graded";
   if (reward.rm_url.empty()) return text;

@@ -12,19 +12,19 @@ std::string line(int64_t bytes, const std::string& what) {
   return fmt::format("{:>14}  {}\n", format_bytes(static_cast<double>(bytes)), what);
 }
 
-// The same on all of these ranks: the least that any of them has.
+// The minimum over the ranks of `communicator`.
 int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
   double negated[1] = {-static_cast<double>(bytes)};
   dist::all_reduce_max(communicator, negated);
   return static_cast<int64_t>(-negated[0]);
 }
 
-// What this rank has of its device: a share like the others' where threads share one, which the
-// driver does not know apart.
+// This rank's share of its device. Ranks that are threads share a device, which the driver counts
+// as one process: each gets an equal part.
 MemoryBudget measure_device(const Session& session) {
   tensor::synchronize(tensor::compute_stream(session.request.device));
   const int64_t sharers = session.world.are_threads() ? session.world.size() : 1;
-  if (sharers > 1) session.communicator.barrier();  // all have taken what they take before
+  if (sharers > 1) session.communicator.barrier();  // all ranks have made their earlier allocations
   const tensor::DeviceMemory now = tensor::device_memory(session.request.device);
   const int64_t used = now.total_bytes - least_of_ranks(session.peers, now.free_bytes);
   MemoryBudget budget{.device_bytes = now.total_bytes / sharers,
@@ -32,7 +32,7 @@ MemoryBudget measure_device(const Session& session) {
                       .used_bytes = used / sharers,
                       .live = tensor::list_allocations(session.request.device)};
   for (tensor::NamedBytes& live : budget.live) live.bytes /= sharers;
-  if (sharers > 1) session.communicator.barrier();  // before anybody takes more
+  if (sharers > 1) session.communicator.barrier();  // before any rank allocates more
   return budget;
 }
 

@@ -1,5 +1,5 @@
-// What a run reports of a rollout: metrics, the step line, the table of samples, the first step's
-// checks.
+// What a run reports about a rollout: metrics, the step line, the table of samples, checks of the
+// first step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace {
 
 constexpr size_t kLeastPlotted = 8;  // values
 
-// The beginning and the end of what is too long for TensorBoard's page of texts; a character that
-// is cut in two is replaced where the text is written.
+// The start and the end of a text that is too long for TensorBoard's text page. A character cut in
+// two is replaced when the text is written.
 std::string shorten_text(const std::string& text) {
   constexpr size_t kHalf = 4000;
   if (text.size() <= 2 * kHalf) return text;
@@ -62,7 +62,7 @@ void set_engine_metrics(const rollout::EngineStats& stats, observe::MetricRow& r
   }
 }
 
-// Of the first rank that generates, on every rank; apart also its times, which no trainer has.
+// Metrics of the first rank that generates, on every rank; if disaggregated, also its times.
 void add_engine_metrics(const Session& session, const RolloutSide& rollout_side, Rollout& rollout) {
   observe::MetricRow found;
   if (rollout_side.engine) {
@@ -83,7 +83,7 @@ void add_engine_metrics(const Session& session, const RolloutSide& rollout_side,
   rollout.row.merge(found);
 }
 
-// Of what this rank trained, and its machine.
+// Metrics of this rank's training and of its process.
 void set_rank_metrics(const Session& session, const RolloutSide& rollout_side,
                       const Progress& progress, const Rollout& rollout, observe::MetricRow& row) {
   set_rollout_metrics(rollout, session.config, row);
@@ -107,7 +107,7 @@ void write_train_steps(const Session& session, const Progress& progress, const R
                                   make_train_step_row(rollout, k, session.config));
 }
 
-// A file to look at is not worth the run.
+// The samples file is only for inspection: a failure to write it does not end the run.
 void write_samples(const Session& session, const Rollout& rollout) {
   try {
     make_directories(session.path("samples"));
@@ -126,7 +126,7 @@ void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
   struct Check {
     const char* name;
     double value;
-    bool applies;  // there is something to look at
+    bool applies;  // the check makes sense for this run
     const char* cause;
   };
   const bool same_reference = config.model.ref_load == config.model.hf_checkpoint &&
@@ -188,7 +188,7 @@ void log_samples(const Session& session, const Rollout& rollout) {
                                  rows));
 }
 
-// Whether anything is learnt: on the console now and then, in status.json always.
+// Checks whether the run learns: reported on the console at intervals, in status.json always.
 void watch_learning(const Session& session, RolloutSide& rollout_side, const Rollout& rollout) {
   if (session.config.is_sft()) return;
   const double* entropy = rollout.row.find("train/entropy");
@@ -220,7 +220,7 @@ void log_rollout(const Session& session, RolloutSide& rollout_side, const Progre
   if (is_due(session.config.observe.log_samples_interval)) log_samples(session, rollout);
 }
 
-// The values of a metric over the run, of this process and of those before.
+// The values of a metric over the run, from earlier processes too.
 std::vector<double> read_series(const std::string& metrics_path, const std::string& name) {
   std::vector<double> values;
   io::LineReader reader(metrics_path);
@@ -230,7 +230,7 @@ std::vector<double> read_series(const std::string& metrics_path, const std::stri
   return values;
 }
 
-// The way of supervised training's loss.
+// Plots the loss of supervised training.
 void log_losses(const RunConfig& config) {
   const auto losses = read_series(join_path(config.observe.run_dir, "metrics.jsonl"), "train/loss");
   if (losses.empty()) return;
@@ -246,7 +246,7 @@ void log_losses(const RunConfig& config) {
            mean(losses.size() - tenth), tenth, losses.size());
 }
 
-// The run's first evaluation of each set, "eval/SET/..." by name: of this process or of one before.
+// The run's first evaluation of each set, "eval/SET/..." by name, from earlier processes too.
 std::map<std::string, double> read_first_evaluations(const std::string& metrics_path) {
   std::map<std::string, double> first;
   io::LineReader reader(metrics_path);
@@ -300,7 +300,7 @@ bool has_evaluation(const std::string& metrics_path, int64_t rollout) {
   return false;
 }
 
-// The run at a glance: evaluations before and after, the reward's way or the loss's.
+// The run at a glance: evaluations before and after, and the plot of the reward or the loss.
 void log_summary(const RunConfig& config, const RolloutSide& rollout_side) {
   if (!config.is_sft() && rollout_side.reward_history.size() >= kLeastPlotted) {
     log_info("\n{}",
@@ -309,7 +309,7 @@ void log_summary(const RunConfig& config, const RolloutSide& rollout_side) {
   try {
     if (config.is_sft()) log_losses(config);
     if (!rollout_side.last_eval.empty()) log_evaluations(config, rollout_side.last_eval);
-  } catch (const Error& error) {  // the run is whole without it
+  } catch (const Error& error) {  // the run is complete without a summary
     log_warn("the summary is not whole: {}", error.located_message());
   }
 }

@@ -1,4 +1,4 @@
-// A training run, built: session, roles and progress. Its constructor loads models and data, makes
+// A training run, built: session, roles and progress. The constructor loads models and data, makes
 // engine and trainer, resumes, and opens the run folder last.
 #pragma once
 #include <cstdint>
@@ -23,11 +23,11 @@ struct TrainingRun {
   SharedMemory memory;
   TrainerSide trainer_side;
   RolloutSide rollout_side;
-  // Last, so that they go first: after a failure, memory that a collective uses may be freed only
-  // once nothing waits in it.
-  std::unique_ptr<dist::ProcessGrid> grid;   // of the ranks that train
-  std::unique_ptr<dist::ProcessGrid> world;  // of all; null: colocated, where `grid` has them
-  EngineGrid engine_grid;                    // of the ranks that generate; made with the engine
+  // Last, so that these are destroyed first: after a failure, memory that a collective uses may be
+  // freed only when nothing waits in it.
+  std::unique_ptr<dist::ProcessGrid> grid;   // the ranks that train
+  std::unique_ptr<dist::ProcessGrid> world;  // all ranks; null: colocated, `grid` has them
+  EngineGrid engine_grid;                    // the ranks that generate; made with the engine
 };
 
 // Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
@@ -52,7 +52,7 @@ void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
 EngineGrid make_engine_grid(const Session& session);  // collective
 
 // ---- run_folder.cpp ----
-// The banner, and from here on the run leaves traces on disk. Collective.
+// Prints the banner; from here on the run writes to disk. Collective.
 void open_run_folder(TrainingRun& run);
 
 // ---- training_memory.cpp ----
@@ -62,6 +62,6 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
                          SharedMemory& memory);
 std::string memory_table(const TrainingRun& run);  // lines of the banner
 
-std::string describe_checks(const TrainingRun& run);  // of a dry run: what is known to be in order
+std::string describe_checks(const TrainingRun& run);  // for a dry run: what was checked
 
 }  // namespace slimexx::rl

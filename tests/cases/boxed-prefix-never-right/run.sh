@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The prefix boxed_ is refused where the grader looks for marks outside of the box: as a key, as a flag, in a row.
+# The prefix boxed_ is refused for graders that look for marks outside the box: as a key, as a flag, in a row.
 source "$(dirname "$0")/../lib.sh"
 for name in deepscaler dapo; do
   "$B" grade --rm-type boxed_$name --input "$CASE/cases.jsonl" --output rewards 2>log && wrong "boxed_$name is taken"

@@ -1,4 +1,4 @@
-# Data that is no lines of JSON is named, with a command that converts it.
+# Data that is not JSON lines is refused with its format and a command that converts it.
 source "$(dirname "$0")/../lib.sh"
 named() {
   train --dry-run --set data.prompt_data="$T/$1" && wrong "$1 is taken"
@@ -14,7 +14,7 @@ printf '\xfd7zXZ\x00\x00' >p.jsonl.xz; named p.jsonl.xz 'xz' 'xz -dc'
 printf 'BZh91AY&SY' >p.jsonl.bz2; named p.jsonl.bz2 'bzip2' 'bzip2 -dc'
 printf 'PK\x03\x04' >p.zip; named p.zip 'zip' 'unzip'
 printf '<!doctype html>\n<html>' >p.html; named p.html 'HTML page' 'hf download'
-# The command of the list, as it is printed, makes rows that are taken.
+# The printed command for the list makes rows that are accepted.
 if command -v python3 >/dev/null; then
   named list.json 'one JSON list' 'json.load'
   eval "$(grep '^ *python3 -c' out)"

@@ -1,4 +1,5 @@
-# What people look at in a run: the dry run's first prompt, supervised training's loss on the console, its summary, and the run that is done.
+# Output for people: the first prompt in a dry run; the loss of supervised training on the console, and its summary; a
+# run that is already done.
 source "$(dirname "$0")/../lib.sh"
 train --dry-run || wrong "$(cat out)"
 grep -A1 'the first prompt, 7 tokens, label "2"' out | grep -q '^    1 + 1 =$' || wrong "no prompt is shown: $(cat out)"
@@ -10,7 +11,7 @@ grep -qE '^ +step.*(reward|ref_kl|gen s)' out && wrong "columns that are empty: 
 grep -q 'loss by step' out && grep -qE 'loss [0-9.]+ at the start, [0-9.]+ at the end' out || wrong "no summary: $(cat out)"
 train --set $sft --resume || wrong "$(cat out)"
 grep -q '8 of 8 rollouts are done' out || wrong "a run that is done says nothing: $(cat out)"
-# A byte that flipped in the newest checkpoint: the older one that is whole is named.
+# One byte of the newest checkpoint is flipped: the error names the older checkpoint that is intact.
 file=$(ls run/checkpoints/step_000008/*.safetensors | head -1)
 at=$(($(stat -c %s "$file") - 9))
 byte=$(dd if="$file" bs=1 skip=$at count=1 2>/dev/null | od -An -tu1)

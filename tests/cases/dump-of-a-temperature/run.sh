@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A rollout dump says at which temperature it was sampled: training at another is refused, as its log-probs would be those of another policy.
+# A rollout dump records its sampling temperature. Training at another is refused, because the log-probs would be those
+# of another policy.
 source "$(dirname "$0")/../lib.sh"
 train --set rollout.num_rollout=1 rollout.rollout_temperature=0.7 debug.save_rollout="$T/dump" || wrong "$(tail -3 out)"
 [[ $(values dump/rollout_000000.jsonl temperature | sort -u) == 0.7 ]] || wrong "the dump does not say its temperature"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# debug.save_rollout, dump_weights and dump_gradients replace no file of another run; a run that goes on dumps on.
+# debug.save_rollout, dump_weights and dump_gradients replace no file of another run; a resumed run continues its dumps.
 source "$(dirname "$0")/../lib.sh"
 D=(--set debug.save_rollout="$T/dumps" checkpoint.save_interval=2)
 train "${D[@]}" rollout.num_rollout=2 || wrong "$(tail -n 1 out)"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# num_sft_epochs and num_epoch are passes over the data: a resume with another batch size still makes all of them.
+# num_sft_epochs and num_epoch count passes over the data: a resume with another batch size still completes them.
 source "$(dirname "$0")/../lib.sh"
 for i in 1 2 3 4 5 6 7 8; do printf '{"prompt": "p%d", "response": "r%d"}\n' $i $i; done >sft.jsonl
 S=(rollout.num_rollout=null checkpoint.save_interval=1 checkpoint.keep_last=0 rollout.rollout_max_response_len=3)
-# resumed NAME STEP WANT SETTINGS: goes on after step STEP with SETTINGS, and makes WANT rollouts.
+# resumed NAME STEP WANT SETTINGS: resumes after step STEP with SETTINGS; expects WANT more rollouts.
 resumed() {
   local name=$1 step=$2 want=$3; shift 3
   rm -rf b

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# eval evaluates the checkpoint that it is told, says which, gives the samples of its export, and leaves the run's samples alone.
+# eval evaluates the named checkpoint, prints which, gives the same samples as its export, and does not change the run's
+# samples.
 source "$(dirname "$0")/../lib.sh"
 train --set checkpoint.save_interval=1 checkpoint.save_hf=exported rollout.num_rollout=2 observe.samples_interval=1 || wrong "train fails: $(tail -3 out)"
 before=$(cat run/samples/* | cksum)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An evaluation set has the same samples whatever other sets stand beside it, and two sets of one file have different ones.
+# The samples of an evaluation set do not depend on other sets; two sets with the same file have different samples.
 source "$(dirname "$0")/../lib.sh"
 P=$T/prompts.jsonl
 evaluate() { # NAME SETS

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A folder of the export that holds, is, or lies in another folder of the run is refused when the configuration is read.
+# An export folder that contains, equals or lies in another folder of the run is refused when the configuration is read.
 source "$(dirname "$0")/../lib.sh"
 mkdir shop; ln -s "$T/run" link
 refused() {

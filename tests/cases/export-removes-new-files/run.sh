@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Files that come into the folder of the export while the run goes on stay, and the export goes beside it.
+# Files that appear in the export folder during the run stay, and the export goes beside it.
 source "$(dirname "$0")/../lib.sh"
 arrives() {  # name of what comes
   rm -rf target target-2 run; mkdir target
@@ -14,7 +14,7 @@ arrives() {  # name of what comes
 }
 arrives sub/thesis.txt empty
 arrives model-lora.safetensors earlier
-# In the last moments: the start saw an empty folder.
+# A file appears just before the end: the start saw an empty folder.
 rm -rf target run; mkdir target
 (for _ in $(seq 400); do [[ -s run/metrics.jsonl ]] && break; sleep 0.02; done; echo precious >target/thesis.txt) &
 train --set rollout.num_rollout=60 checkpoint.save_hf="$T/target"; rc=$?; wait

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# An earlier export is replaced. A folder that holds anything else, or another model, is refused at the start and stays as it is.
+# An earlier export is replaced. A folder with anything else, or with another model, is refused at the start and stays
+# unchanged.
 source "$(dirname "$0")/../lib.sh"
 train --set rollout.num_rollout=1 checkpoint.save_hf="$T/good" || wrong "$(tail -n 3 out)"
 cp -r good first; rm -rf run

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Where checkpoint.save_hf is a link to a folder (of a larger disk), the export goes into that folder and the link stays.
+# If checkpoint.save_hf is a link to a folder (for example on a larger disk), the export goes into that folder and the
+# link stays.
 source "$(dirname "$0")/../lib.sh"
 mkdir -p disk/big; ln -s "$T/disk/big" target; ln -s target again
 train --set checkpoint.save_hf="$T/target" || wrong "$(tail -n 3 out)"

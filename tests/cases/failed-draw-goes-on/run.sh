@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Under a dynamic filter, a draw of a few groups none of which has a grade is dropped like others; only many dropped groups in a row end the run.
+# With a dynamic filter, a small draw without any grade is dropped like other groups; only many dropped groups in a row
+# end the run.
 source "$(dirname "$0")/../lib.sh"
 awk 'NR == 3 || NR == 4 { sub(/"label": "[0-9]*"/, "\"label\": \"\", \"rm_type\": \"math\"") } { print }' prompts.jsonl >some.jsonl
 S=(data.rollout_shuffle=false rollout.num_rollout=2 rollout.rollout_max_response_len=4 rollout.dynamic_sampling_filter_path=check_reward_nonzero_std)
@@ -11,7 +12,7 @@ for seed in 1 2 3 4 5 6; do
 done
 [[ $drops -gt 0 ]] || wrong "no draw had no grade: nothing was tried"
 for i in 1 2 3 4 5 6 7 8 9; do sed 's/"label": "[0-9]*"/"label": ""/' prompts.jsonl; done >none.jsonl
-head -1 prompts.jsonl >>none.jsonl  # a start refuses labels of which it can read none
+head -1 prompts.jsonl >>none.jsonl  # one readable label: a start refuses data without any
 rm -rf run
 train --set data.prompt_data="$T/none.jsonl" reward.rm_type=math "${S[@]}" && wrong "the run goes on though no prompt that is drawn has a grade"
 grep -q 'the last 64 groups were dropped (64 grader_failed' out || wrong "$(tail -3 out)"

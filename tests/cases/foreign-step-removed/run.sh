@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# step_* folders that no save wrote stay. A new run does not begin among them, one that goes on leaves them alone.
+# step_* folders that no save wrote stay. A new run does not start among them, and a resumed run leaves them alone.
 source "$(dirname "$0")/../lib.sh"
 S=(--set checkpoint.save="$T/ck" checkpoint.save_interval=1 checkpoint.keep_last=2)
 check() { [[ $(cat "ck/$1" 2>/dev/null) == precious ]] || wrong "ck/$1 is gone: $(tail -n 3 out)"; }
@@ -9,7 +9,7 @@ for file in model.pt sub/x notes.txt config.json model.safetensors shard-0.safet
   check "step_000001/$file"
   [[ $rc == 2 ]] || wrong "step_000001/$file: status $rc, not refused"
 done
-# They come while the run goes on, or a file comes into a checkpoint: it is left out of the pruning.
+# Such folders appear during the run, or a file appears in a checkpoint: they are not pruned.
 rm -rf ck run
 train "${S[@]}" rollout.num_rollout=2 || wrong "$(tail -n 3 out)"
 mkdir -p ck/step_000000 ck/step_000000.old; echo precious | tee ck/step_000000/x ck/step_000000.old/x.bin >ck/step_000001/notes.txt
@@ -17,7 +17,7 @@ train "${S[@]}" rollout.num_rollout=6 --resume || wrong "$(tail -n 3 out)"
 check step_000000/x; check step_000000.old/x.bin; check step_000001/notes.txt
 grep -q 'step_000001 is not removed: it holds "notes.txt"' out || wrong "nothing is said of notes.txt: $(cat out)"
 [[ $(ls ck | tr '\n' ' ') == "latest step_000000 step_000000.old step_000001 step_000005 step_000006 " ]] || wrong "$(ls ck)"
-# In the way of a save to come.
+# A folder with the name of a future save.
 mkdir ck/step_000008; echo precious >ck/step_000008/x
 train "${S[@]}" rollout.num_rollout=8 --resume && wrong "a step in the way is not refused"
 check step_000008/x

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A pattern that would backtrack for ever is refused by its key.
+# A pattern that would backtrack forever is refused with its key.
 source "$(dirname "$0")/../lib.sh"
 for pattern in '(.*)*x!' '(.|.)*$1' '(\w+\.?)+!' '.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*!'; do
   train --set "train.freeze_params_name_list=['$pattern']"; rc=$?

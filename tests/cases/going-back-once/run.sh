@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A run that goes back to an earlier checkpoint has done so from its start: killed before its next save, it goes on from there by --resume auto.
-# model.ckpt_step in a folder of the run's own goes back once: a requeued job goes on from its newest checkpoint.
+# A run that goes back to an earlier checkpoint does so when it starts: if killed before its next save, --resume auto
+# continues from that checkpoint. model.ckpt_step in the run's own folder goes back only once: a requeued job continues
+# from its newest checkpoint.
 source "$(dirname "$0")/../lib.sh"
 S=(checkpoint.save="$T/ck" checkpoint.save_interval=1 checkpoint.keep_last=0)
 goes_on_from() { grep -q "continuing from .*step_00000$1 " out || wrong "$2: $(grep -E 'continuing|error' out)"; }

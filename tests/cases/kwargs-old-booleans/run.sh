@@ -1,4 +1,4 @@
-# no, off, 0x10 and .nan within a value of type JSON are refused by key; quoted they are texts.
+# no, off, 0x10 and .nan inside a JSON value are refused with the key; in quotes they are texts.
 source "$(dirname "$0")/../lib.sh"
 printf '{{ messages[0].content }}[{%% if enable_thinking is string %%}{{ enable_thinking }}{%% else %%}{{ enable_thinking is false }}{%% endif %%}]' >model/chat_template.jinja
 dry() { train --dry-run --set data.apply_chat_template=true "data.apply_chat_template_kwargs={enable_thinking: $1}"; }

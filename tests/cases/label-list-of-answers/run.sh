@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A label that is a list holds the answers that are accepted: the best grade counts.
+# A label that is a list holds all accepted answers: the best grade counts.
 source "$(dirname "$0")/../lib.sh"
 timeout 60 "$B" grade --rm-type f1 --input "$CASE/cases.jsonl" --output rewards || wrong "grade fails"
 [ "$(grep -c '"reward":1,' rewards)" = 4 ] || wrong "f1: $(cat rewards)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Labels are tried on their grader at the start of a run, an evaluation and a dry run.
+# A run, an evaluation and a dry run try the labels on their grader when they start.
 source "$(dirname "$0")/../lib.sh"
 printf '{"prompt": "%s", "label": "%s"}\n' 1 "#### 72" 2 "is 7" 3 "12" 4 "" >some.jsonl
 printf '{"prompt": "%s", "label": "%s"}\n' 1 "so 72" 2 "is 7" >none.jsonl

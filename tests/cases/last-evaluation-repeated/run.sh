@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An evaluation that a signal cut off after the last rollout is made by the next --resume, once.
+# If a signal cuts off the evaluation after the last rollout, the next --resume makes it, once.
 source "$(dirname "$0")/../lib.sh"
 cat >>run.yaml <<END
 eval: {eval_interval: 100, eval_prompt_data: {h: $T/prompts.jsonl}, n_samples_per_eval_prompt: 3, skip_eval_before_train: true}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A sample that alone of its group has a grade has nothing to be compared with: its advantage is 0, whatever the estimator.
+# If only one sample of a group has a grade, it cannot be compared: its advantage is 0 with every estimator.
 source "$(dirname "$0")/../lib.sh"
 for g in 0 1; do
   for i in 0 1 2 3; do

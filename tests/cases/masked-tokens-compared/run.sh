@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every token that the engine sampled is compared with training, also those of responses that train nothing: cut off, or without a grade.
+# Every token that the engine sampled is compared with training, also in masked responses: truncated, or without a
+# grade.
 source "$(dirname "$0")/../lib.sh"
 compared() { paste <(values run/metrics.jsonl train/compared_tokens) <(values run/metrics.jsonl rollout/num_tokens); }
 check() { # NAME SETTINGS

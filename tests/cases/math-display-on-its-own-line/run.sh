@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# A formula that is open at the end of a line goes on to its end.
+# A formula may span several lines.
 source "$(dirname "$0")/../lib.sh"
 grade_all math

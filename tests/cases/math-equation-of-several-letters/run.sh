@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# An equation gives the value after its last sign of equality.
+# The answer of an equation is the value after its last equals sign.
 source "$(dirname "$0")/../lib.sh"
 grade_all math

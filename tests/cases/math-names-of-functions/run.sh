@@ -1,4 +1,4 @@
 #!/usr/bin/env bash
-# A definition of a function, whatever its name, gives the right side.
+# The answer of a function definition, with any name, is its right side.
 source "$(dirname "$0")/../lib.sh"
 grade_all math

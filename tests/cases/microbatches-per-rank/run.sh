@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# train/num_microbatches is what each rank runs, train/pack_fill a share of at most 1: neither depends on how a replica is split over ranks.
+# train/num_microbatches counts per rank, and train/pack_fill is at most 1: neither depends on how a replica is split
+# over ranks.
 source "$(dirname "$0")/../lib.sh"
 train --set rollout.num_rollout=1 rollout.n_samples_per_prompt=4 debug.save_rollout="$T/dump" || wrong "$(tail -3 out)"
 # run NAME SETTINGS: prints microbatches and fill.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All groups flat and all responses cut off: said after the first rollout and at the tenth after it, not in between.
+# All groups are flat and all responses truncated: reported after the first rollout and again ten rollouts later, not in
+# between.
 source "$(dirname "$0")/../lib.sh"
 train --set reward.rm_type=dapo rollout.num_rollout=12 checkpoint.save_interval=0 optimizer.lr=0 || wrong "the run ends: $(tail -5 out)"
 for text in "rollout \(0\|10\): nothing is learnt from the rewards" "rollout \(0\|10\): all 4 responses were cut off"; do

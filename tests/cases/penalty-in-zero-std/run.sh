@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# rollout/zero_std/frac counts the groups that have no advantage: a length penalty counts, as it does in advantages. A dynamic filter sees grades alone.
+# rollout/zero_std/frac counts the groups without an advantage, so a length penalty matters, as in advantages. A dynamic
+# filter uses only grades.
 source "$(dirname "$0")/../lib.sh"
-# group REWARD... LENGTH...: a group's samples, two rewards and two lengths.
+# sample GROUP SAMPLE REWARD LENGTH: prints one sample of a dump.
 sample() { printf '{"group": %d, "sample": %d, "tokens": [1%s], "response_length": %d, "reward": %s, "rollout_log_probs": [-1%s]}\n' $1 $2 "$(yes ', 5' | head -$4 | tr -d '\n')" $4 $3 "$(yes ', -1' | head -$(($4 - 1)) | tr -d '\n')"; }
 { sample 0 0 0 2; sample 0 1 0 8    # the same grade, and one is long
-  sample 1 0 1 8; sample 1 1 1 8    # both are long alike
+  sample 1 0 1 8; sample 1 1 1 8    # both are long
   sample 2 0 1 2; sample 2 1 1 3    # neither is long
-  sample 3 0 1 8; sample 3 1 0 2    # what a penalty of 1 makes equal
+  sample 3 0 1 8; sample 3 1 0 2    # equal after a penalty of 1
 } >dump.jsonl
 train --set debug.load_rollout="$T/dump.jsonl" rl.overlong_buffer_len=4 || wrong "$(tail -3 out)"
 [[ $(values run/metrics.jsonl rollout/zero_std/frac) == 0.75 ]] || wrong "zero_std/frac is $(values run/metrics.jsonl rollout/zero_std/frac), and 3 of 4 groups have no advantage"

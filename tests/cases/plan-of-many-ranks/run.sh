@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A plan of 4,096 ranks takes seconds, and memory by the rank, not by the pair of ranks.
+# A plan for 4,096 ranks takes seconds, and its memory grows with the ranks, not with pairs of ranks.
 source "$(dirname "$0")/../lib.sh"
 cat >config.json <<'END'
 {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "dtype": "bfloat16", "vocab_size": 151936, "hidden_size": 2048,

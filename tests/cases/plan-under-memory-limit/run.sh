@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A plan counts memory and takes none: a limit of the process changes nothing in it.
+# A plan counts memory without allocating it: a memory limit of the process does not change the plan.
 source "$(dirname "$0")/../lib.sh"
 cat >config.json <<'END'
 {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "dtype": "bfloat16", "vocab_size": 151936, "hidden_size": 5120,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run of several ranks removes records of ranks from RUN/ranks, and nothing else.
+# A run of several ranks removes only records of ranks from RUN/ranks.
 source "$(dirname "$0")/../lib.sh"
 mkdir -p run/ranks/sub run/ranks/rank_005; for f in sub/data table.csv rank_x rank_01 rank_0010.txt; do echo precious >run/ranks/$f; done
 echo stale >run/ranks/rank_007

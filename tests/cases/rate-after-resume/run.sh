@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Without lr_decay_iters the decay of the learning rate ends with the run's last step: after a resume, that of the steps done and those left then.
-# A resume that moves the end names the rate with either end.
+# Without lr_decay_iters the learning rate decays until the run's last step: after a resume, the steps done plus the
+# steps left. A resume that moves this end logs the rate with the old and the new end.
 source "$(dirname "$0")/../lib.sh"
 rates() { values "$1/train_steps.jsonl" train_step/lr; }
-# resumed NAME END STYLE SETTINGS: a run of 4 rollouts of 2 steps, resumed after 2 rollouts with SETTINGS; step n of its rest has the rate of n of END.
+# resumed NAME END STYLE SETTINGS: a run of 4 rollouts with 2 steps each, resumed after 2 rollouts with SETTINGS. Step n
+# after the resume must have the rate of step n in a schedule of END steps.
 resumed() {
   local name=$1 end=$2 style=$3; shift 3
   rm -rf b

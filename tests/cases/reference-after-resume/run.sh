@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A checkpoint with a reference that follows the policy: another model.ref_load is refused with both folders, and the same one under another name is not.
+# If a checkpoint has a reference that follows the policy, another model.ref_load is refused with both folders; the same
+# folder under another name is accepted.
 source "$(dirname "$0")/../lib.sh"
 make_model r1 7
 make_model r2 9
@@ -11,7 +12,7 @@ grep -q "$T/r1" out && grep -q "$T/r2" out && grep -q 'model.finetune' out || wr
 on model.ref_load="$T/r2" && wrong "another reference is taken where it no longer moves"
 ln -s r1 link
 on rl.ref_update_interval=5 model.ref_load="$T/link/" || wrong "the same folder: $(tail -4 out)"
-# Without one in the checkpoint the folder's is used.
+# If the checkpoint has no reference, the folder's is used.
 train --set observe.run_dir="$T/c" "${S[@]}" model.ref_load="$T/r1" rollout.num_rollout=1 || wrong "$(tail -3 out)"
 for r in r1 r2; do
   train --set observe.run_dir="$T/$r.run" "${S[@]}" model.ref_load="$T/$r" rollout.num_rollout=2 --resume "$T/c/checkpoints/step_000001" || wrong "$(tail -3 out)"

@@ -1,4 +1,4 @@
-# A reward service that is not there: grade fails at once and names its flag, a dry run asks once and goes on.
+# With an unreachable reward service, grade fails at once and names its flag; a dry run asks once and goes on.
 source "$(dirname "$0")/../lib.sh"
 url=http://127.0.0.1:1/reward
 printf '{"response": "a", "label": "b"}\n' >rows.jsonl

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# User, password and query of reward.rm_url stand in no log, no file of the run and not on the terminal; ${env:...} stays in the resolved configuration.
+# User, password and query of reward.rm_url appear in no log, no file of the run and not on the terminal; ${env:...}
+# stays in the resolved configuration.
 source "$(dirname "$0")/../lib.sh"
 secret() { # what must not be found, then settings
   rm -rf run; train --set reward.rm_type=remote reward.rm_retries=1 observe.tensorboard=true "${@:2}"; local rc=$?

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Folders of a run that are removed while it goes on: checkpoints/ is made again, or status 3 or 4; logs/ and tb/ are said.
+# Folders of a run are removed while it runs: checkpoints/ is made again, or the status is 3 or 4; missing logs/ and tb/
+# are reported.
 source "$(dirname "$0")/../lib.sh"
 "$B" train --config run.yaml --set rollout.num_rollout=1000000 observe.tensorboard=true checkpoint.save_interval=1 >out 2>&1 & pid=$!
 for _ in $(seq 400); do [[ -e run/checkpoints/latest ]] && break; sleep 0.05; done

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A run that ends has saved its last state, unless checkpoint.save_interval is 0: then banner and dry run say so.
+# A run saves its last state when it ends, unless checkpoint.save_interval is 0: then banner and dry run say so.
 source "$(dirname "$0")/../lib.sh"
 train --set rollout.num_rollout=3 || wrong "$(tail -n 1 out)"
 [[ $(ls run/checkpoints | tr '\n' ' ') == "latest step_000003 " ]] || wrong "nothing is saved: $(ls run/checkpoints)"
 grep -q 'saves     the last state, to ' out || wrong "the banner does not say what is saved"
-# The folder of the run serves as the folder of its checkpoints does.
+# The run folder is accepted in place of its folder of checkpoints.
 train --resume "$T/run" || wrong "--resume RUN: $(tail -n 3 out)"
 grep -q 'at rollout 3' out || wrong "--resume RUN began elsewhere"
 timeout 60 "$B" convert-hf --to hf --load run --save hf >out 2>&1 || wrong "--load RUN: $(cat out)"

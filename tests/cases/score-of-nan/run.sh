@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Weights whose activations overflow: score ends with the status of generate and writes no null, for one broken row among whole ones too.
+# With weights whose activations overflow, score exits with the same status as generate and writes no null, even if only
+# one row is affected.
 source "$(dirname "$0")/../lib.sh"
-# All matrices of the first MLP become 3e38: the file's header says where they lie.
+# Fill all matrices of the first MLP with 3e38; the file's header has their offsets.
 header=$(od -An -tu8 -N8 model/model.safetensors | tr -d ' ')
 for name in gate_proj up_proj; do
   range=$(dd if=model/model.safetensors bs=1 skip=8 count="$header" 2>/dev/null | grep -o "\"model.layers.0.mlp.$name.weight\":{[^}]*}" | grep -o '"data_offsets":\[[0-9,]*' | grep -o '[0-9]*,[0-9]*')

@@ -1,4 +1,5 @@
-# A supervised row that teaches to end at once is refused by its line: an empty response, turn, or one turn of several.
+# A supervised row that teaches to end at once is refused with its line: an empty response, an empty turn, or one empty
+# turn of several.
 source "$(dirname "$0")/../lib.sh"
 refused() {
   printf '%s\n%s\n' "$2" "$3" >data.jsonl

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What launchers announce an end by finishes the rollout, saves, and is status 130: USR2 (submitit, LSF) as USR1 and TERM are; XCPU; HUP.
+# Signals that launchers send before an end finish the update in progress, save, and give status 130: USR2 (submitit,
+# LSF), USR1, TERM, XCPU, HUP, PWR.
 source "$(dirname "$0")/../lib.sh"
 for signal in USR2 USR1 TERM XCPU HUP PWR; do
   rm -rf run

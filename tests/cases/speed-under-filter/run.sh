@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# perf/tokens_per_gpu_per_sec counts all tokens that the engine made in the rollout's time, those of groups that a filter drops too.
+# perf/tokens_per_gpu_per_sec counts all tokens that the engine generated during the rollout, also in groups that a
+# filter drops.
 source "$(dirname "$0")/../lib.sh"
 last() { values run/metrics.jsonl "$1"; }
 for S in rollout.over_sampling_batch_size=8 rollout.num_rollout=1; do

@@ -1,4 +1,4 @@
-# Processes that a launcher started and MPI does not know of are refused; where one process is right it starts.
+# Several processes that a launcher started, but that MPI sees as one, are refused; a launch that is meant to have one process starts.
 source "$(dirname "$0")/../lib.sh"
 unset OMPI_COMM_WORLD_SIZE PMIX_RANK PMI_SIZE PMI_RANK SLURM_STEP_NUM_TASKS WORLD_SIZE RANK
 with() { env "$@" timeout 60 "$B" train --config run.yaml --dry-run >out 2>&1; }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Of two starts at one moment with one new run folder one trains, and the refused one removes nothing. slow.c makes the moments long.
+# Two runs start at the same time with one new run folder: one trains, and the refused one removes nothing. slow.c makes
+# the race windows long.
 source "$(dirname "$0")/../lib.sh"
 command -v cc >/dev/null || { echo "no cc: not tried"; exit 0; }
 cc -shared -fPIC -o slow.so "$CASE/slow.c" -ldl || exit 2

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A signal cuts generation off: a run that is at a rollout of minutes ends within seconds with its state saved, and goes on to the same bytes.
+# A signal cuts off generation: a run in a rollout of minutes ends within seconds with its state saved, and resumes to
+# the same bytes.
 source "$(dirname "$0")/../lib.sh"
 S=(checkpoint.save_interval=1 checkpoint.keep_last=0 rollout.num_rollout=3)
 train --set observe.run_dir="$T/whole" "${S[@]}" || wrong "$(tail -3 out)"

@@ -1,4 +1,5 @@
-# Rows with tools are rendered by the template named tool_use, an empty list too, others by the default, from both kinds of files.
+# Rows with tools, even an empty list, use the template named tool_use; other rows use the default. Both kinds of
+# template files work.
 source "$(dirname "$0")/../lib.sh"
 render() {
   printf '{"messages": [{"role": "user", "content": "hi"}]%s}\n' "$1" >row.jsonl

@@ -1,4 +1,5 @@
-# bos_token comes from special_tokens_map.json, which goes before tokenizer_config.json, in both forms of a token, and without that file.
+# bos_token comes from special_tokens_map.json, which overrides tokenizer_config.json, for both forms of a token; it
+# also works without that file.
 source "$(dirname "$0")/../lib.sh"
 printf '{{ bos_token }}{{ messages[0].content }}' >model/chat_template.jinja
 printf '{"messages": [{"role": "user", "content": "hi"}]}\n' >row.jsonl

@@ -1,4 +1,5 @@
-# A byte-level vocabulary that lacks a byte loads and is named once; only a text that needs the byte is refused, by its line.
+# A byte-level vocabulary that lacks a byte loads with one warning; only a text that needs the byte is refused, with its
+# line.
 source "$(dirname "$0")/../lib.sh"
 grep -q '"q": *113' model/tokenizer.json || wrong "no token to take out"
 sed -i -E 's/"q": *113/"<|no q|>": 113/' model/tokenizer.json

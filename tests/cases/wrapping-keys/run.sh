@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every integer key has an upper bound: what does not fit ends the start with status 2 and the key's name, not a run with wrapped values.
+# Every integer key has an upper bound: a larger value ends the start with status 2 and the key's name, instead of a run
+# with wrapped values.
 source "$(dirname "$0")/../lib.sh"
 refused() { rm -rf run; train --set "$@"; local rc=$?; [[ $rc == 2 ]] || wrong "$*: status $rc"; local key=${!#}; grep -q "${key%%=*}" out || wrong "$*: the key is not named"; }
 refused rollout.num_rollout=null rollout.num_epoch=4611686018427387904
@@ -11,7 +12,7 @@ refused "${sets[@]}" eval.n_samples_per_eval_prompt=4294967296
 refused "${sets[@]}" eval.n_samples_per_eval_prompt=16777216
 refused "${sets[@]}" eval.eval_max_response_len=9223372036854775807
 refused data.seed=9223372036854775807
-# The largest values that are taken work, or name what stands in the way.
+# The largest accepted values work, or the error names the obstacle.
 train --set rollout.num_rollout=1 train.max_tokens_per_gpu=2147483647 checkpoint.keep_last=9007199254740991 train.max_skipped_steps=2147483647 || wrong "largest values: $(tail -3 out)"
 rm -rf run; train --set rollout.num_rollout=1 train.use_dynamic_batch_size=false train.micro_batch_size=16777216 || wrong "largest microbatch: $(tail -3 out)"
 rm -rf run; train --set rollout.max_total_tokens=2147483647; rc=$?

@@ -1,4 +1,4 @@
-// What goes wrong ends the whole run, soon, with the reason, and leaves the last checkpoint whole.
+// A fault ends the whole run soon, with the reason, and leaves the last checkpoint complete.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -15,7 +15,7 @@
 namespace slimexx::e2e {
 namespace {
 
-constexpr double kSoon = 30;  // seconds for a run that lasts one: the machine may be busy
+constexpr double kSoon = 30;  // seconds; normally takes one, but the machine may be busy
 
 class Failures : public testing::Test {
  protected:
@@ -46,7 +46,7 @@ class FailuresOfRanks : public Failures {
 
 TEST_F(FailuresOfRanks, OneThatCannotReadItsFileEndsAll) {
   std::filesystem::create_directories(folder_ / "elsewhere");
-  // The prompts are named relative to the working folder, and rank 1 works in another one.
+  // The path of the prompts is relative to the working folder, and rank 1 works in another one.
   const std::string script = "cd \"" + folder_.path() +
                              "\"; [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && cd elsewhere; exec \"$@\"";
   const Finished f =
@@ -74,7 +74,7 @@ TEST_F(FailuresOfRanks, OneThatIsKilledEndsAll) {
   EXPECT_EQ(f.err.find("stopping: "), std::string::npos) << f.text();
 }
 
-// The others wait in the exchange of samples then: the failing rank must not wait for them.
+// The other ranks wait in the exchange of samples: the failing rank must not wait for them.
 TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
   const HttpServer server([](const std::string&) { return HttpAnswer{200, "1"}; });
   const std::string script =
@@ -92,8 +92,8 @@ TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
   EXPECT_EQ(f.err.find("stopping: "), std::string::npos) << f.text();
 }
 
-// On one rank or two: the samples of the rollouts before are not lost, and the run goes on to the
-// very end that it would have had.
+// On one rank or two: the samples of earlier rollouts are not lost, and the continued run ends like
+// one without a fault.
 TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
   for (const int ranks : {0, 2}) {
     SCOPED_TRACE(ranks);
@@ -113,7 +113,7 @@ TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
     const std::string whole = "whole_" + std::to_string(ranks);
     const std::string cut = "cut_" + std::to_string(ranks);
     ASSERT_EQ(run_slimexx(ranks, settings(whole)).status, 0);
-    is_gone = true;  // in the third rollout of sixteen samples
+    is_gone = true;  // fails in the third rollout of sixteen samples
     Finished f = run_slimexx(ranks, settings(cut));
     EXPECT_EQ(f.status, 4) << f.text();
     EXPECT_LT(f.seconds, kSoon);
@@ -131,7 +131,7 @@ TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
   }
 }
 
-// A stopped process answers nothing, and MPI waits for it for ever.
+// A stopped process answers nothing, and MPI would wait for it forever.
 TEST_F(FailuresOfRanks, OneThatIsStoppedIsNamed) {
   for (const int stopped : {0, 1}) {
     SCOPED_TRACE(stopped);
@@ -159,7 +159,7 @@ TEST_F(FailuresOfRanks, OneThatIsStoppedIsNamed) {
   }
 }
 
-// What mpirun ends dies rank by rank: none of them is a cause.
+// If mpirun is ended, ranks die one by one: none of them is the cause.
 TEST_F(FailuresOfRanks, LauncherThatIsEndedNamesNobody) {
   std::atomic<bool> is_asked = false, is_over = false;
   const HttpServer server([&](const std::string&) {
@@ -175,7 +175,7 @@ TEST_F(FailuresOfRanks, LauncherThatIsEndedNamesNobody) {
   const Finished f = program.wait();
   is_over = true;
   EXPECT_GT(f.status, 0) << f.text();
-  // Open MPI 5's mpirun passes the signal on and ends before it has passed on the answer.
+  // mpirun of Open MPI 5 passes the signal on, but ends before it has passed on the output.
   if (open_mpi_version() < 5)
     expect_mentions(f, {"ended by mpirun, as a rank failed or mpirun was stopped"});
   EXPECT_EQ(f.err.find("died"), std::string::npos) << f.text();
@@ -192,7 +192,7 @@ TEST_F(FailuresOfRanks, OneThatIsStoppedForAWhileIsWaitedFor) {
   program.signal_rank(1, SIGCONT);
   const size_t before = read_bytes(rows).size();
   ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > before + 2000; }));
-  // Ranks look at each other's signs several times a second, and rows come faster.
+  // Ranks check each other's heartbeats several times a second, and rows come faster.
   std::this_thread::sleep_for(std::chrono::seconds(3));
   program.signal_launcher(SIGUSR1);
   const Finished f = program.wait();
@@ -212,7 +212,7 @@ TEST_F(Failures, RunFolderThatIsRemovedEndsTheRun) {
   EXPECT_EQ(f.err.find("  hint: report"), std::string::npos) << f.text();
 }
 
-// The trace is written when the run ends, whatever ends it.
+// The trace is written when the run ends, for any reason.
 TEST_F(Failures, SignalWithATraceStopsCleanly) {
   const std::string rows = folder_ / "run/metrics.jsonl";
   Program program(0, arguments({"rollout.num_rollout=100000", "observe.trace=true"}));
@@ -224,7 +224,7 @@ TEST_F(Failures, SignalWithATraceStopsCleanly) {
   EXPECT_GT(read_bytes(folder_ / "run/trace/rank_000.json").size(), 100u);
 }
 
-// Between two rollouts anything may go wrong: here the place of a dump is taken by a file.
+// An error between two rollouts: here a file stands where a dump must be written.
 TEST_F(Failures, ErrorBetweenRolloutsLeavesACheckpoint) {
   const std::string dumps = folder_ / "dumps";
   Program program(0, arguments({"rollout.num_rollout=100000", "debug.save_rollout=" + dumps}));
@@ -258,7 +258,7 @@ TEST_F(Failures, ContradictionsAreNamedTogether) {
       f, {"global_batch_size", "tensor_model_parallel_size", "eval_prompt_data", "ref_load"});
 }
 
-// Known when the run starts, not when its first checkpoint is due.
+// The fault is found when the run starts, not when its first checkpoint is due.
 TEST_F(Failures, CheckpointsThatCannotBeWrittenStopTheStart) {
   folder_.put("file", "");
   const std::string save = folder_ / "file/below/checkpoints";
@@ -292,7 +292,8 @@ TEST_F(Failures, ModelThatDivergedStopsTheRun) {
   EXPECT_EQ(status().at("state"), "failed");
 }
 
-// Dumps of rollouts; in a poisoned one a sample's ratio is infinite, and so is its gradient.
+// Dumps of rollouts. In a poisoned dump the ratio of one sample is infinite, and so is its
+// gradient.
 class SkippedSteps : public Failures, public testing::WithParamInterface<int> {
  protected:
   void SetUp() override {
@@ -362,7 +363,7 @@ TEST_P(SkippedSteps, StopTheRunAfterTheSetNumber) {
   EXPECT_EQ(status().at("state"), "failed");
 }
 
-// Five of nine are skipped, never three in a row, and the learning rate waits for each.
+// Five of nine steps are skipped, never three in a row; the schedule does not advance for these.
 TEST_P(SkippedSteps, CountInARowAndLeaveTheScheduleAlone) {
   const bool poisoned[] = {false, true, false, true, true, false, true, true, false};
   for (int i = 0; i < 9; ++i)
@@ -385,7 +386,7 @@ TEST_P(SkippedSteps, CountInARowAndLeaveTheScheduleAlone) {
   }
 }
 
-// A run too short to exceed max_skipped_steps does not end well for that.
+// A run too short to exceed max_skipped_steps must still fail.
 TEST_P(SkippedSteps, OfAWholeRunOrItsEndFailIt) {
   put_dump("whole/0", 2, true);
   put_dump("ending/0", 0, false);
@@ -409,7 +410,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SkippedSteps, testing::Values(0, 2));
 
 class FullDisk : public Failures, public testing::WithParamInterface<bool> {};
 
-// Files beyond 64 KiB cannot be written: a checkpoint is larger, everything else is not.
+// Files above 64 KiB cannot be written: a checkpoint is larger, all other files are smaller.
 TEST_P(FullDisk, LeavesThePreviousCheckpointWhole) {
   const std::string async =
       GetParam() ? "checkpoint.async_save=true" : "checkpoint.async_save=false";
@@ -440,7 +441,7 @@ TEST_P(FullDisk, LeavesThePreviousCheckpointWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Async, FullDisk, testing::Bool());
 
-// Counters that no run can have reached overflow where they are added up.
+// Counters that are too large for any run would overflow in sums.
 TEST_F(Failures, CountersOfACheckpointAreCounts) {
   const Finished first =
       run_slimexx(0, arguments({"rollout.num_rollout=1", "checkpoint.save_interval=1"}));
@@ -456,7 +457,7 @@ TEST_F(Failures, CountersOfACheckpointAreCounts) {
       ASSERT_GT(at, member.size()) << key;
       std::string text = whole;
       text.replace(at, text.find_first_of(",}", at) - at, value);
-      // Not damage by chance: the manifest's hash is that of its text.
+      // The manifest's hash matches its text: this does not look like accidental damage.
       const size_t covered = text.find("\"content_hash\": \"") + 17;
       text.replace(covered, io::kHashDigits, io::hash_text(text.substr(0, covered)));
       folder_.put("run/checkpoints/step_000001/manifest.json", text);

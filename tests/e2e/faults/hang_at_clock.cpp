@@ -1,6 +1,6 @@
-// To be preloaded into a rank: once the file $SLX_HANG_AT is there, the main thread goes to sleep
-// for ever where the program next asks C++ for the time. It lives, computes nothing and is in no
-// collective call: MPI asks C.
+// Preloaded into a rank. Once the file $SLX_HANG_AT exists, the main thread sleeps forever in its
+// next C++ call for the time. The process lives, but computes nothing and is in no collective call,
+// because MPI uses the C call.
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-// A rank that lives and goes on no more ends the whole run, soon, and is named.
+// A rank that lives but makes no progress ends the whole run soon, and is named.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,8 @@ class HangOfRanks : public testing::TestWithParam<int> {
   const Folder folder_;
 };
 
-// In no collective call, and the others wait for it: as behind a lock that is never freed.
+// The rank is in no collective call, and the others wait for it, like a rank that waits for a lock
+// that is never released.
 TEST_P(HangOfRanks, OneIsNamed) {
   const std::string hung = std::to_string(GetParam()), other = GetParam() == 0 ? "1" : "0";
   const std::string run_dir = folder_ / "run", hang = folder_ / "hang";

@@ -1,5 +1,5 @@
-// Whole GRPO runs whose ranks either train or generate: the same samples and weights, to the bit,
-// as runs of the same grid whose ranks do both.
+// Whole GRPO runs with disaggregated ranks: the same samples and weights, to the bit, as colocated
+// runs of the same grid.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -40,8 +40,8 @@ class ApartTrain : public testing::TestWithParam<Apart> {
     return join(join(apart_settings(apart.trainers, apart.generators), apart.grid), apart.engines);
   }
   int num_ranks() const { return GetParam().trainers + GetParam().generators; }
-  // Fails where a log-prob of training is not that of generation, or an engine's weights are not
-  // the trainer's. As threads, or as processes under mpirun.
+  // Fails if a log-prob in training differs from generation, or an engine's weights from the
+  // trainer's. Ranks are threads, or processes under mpirun.
   Finished train(const std::string& name, const Settings& settings, int ranks,
                  bool as_processes = false, const Settings& flags = {}) const {
     Settings all = train_arguments(
@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
                            "rollout.enable_dp_attention=true", "rollout.ep_size=2"}}),
     [](const auto& instance) { return instance.param.name; });
 
-// Evaluated, saved and taken up again between two rollouts; then by ranks that do both.
+// A run is evaluated, saved and resumed between two rollouts; then resumed by colocated ranks.
 class ApartCheckpoints : public ApartTrain {};
 
 TEST_P(ApartCheckpoints, GoOn) {
@@ -148,7 +148,7 @@ TEST_P(ApartProcesses, MakeTheWeightsOfThreads) {
   expect_same_run("processes", "threads");
 }
 
-// What all trainers find ends the ranks that generate, too.
+// An error of all trainers ends the ranks that generate too.
 TEST_P(ApartProcesses, EndTogether) {
   if (const std::string why = why_no_ranks(); !why.empty()) GTEST_SKIP() << why;
   const Finished run =

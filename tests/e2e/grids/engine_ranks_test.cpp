@@ -1,5 +1,5 @@
-// Whole GRPO runs whose engines are of several ranks: generation and training agree to the bit on
-// any two layouts, and what cannot be laid out is refused by name.
+// Whole GRPO runs with engines of several ranks: generation and training agree to the bit for any
+// two layouts, and an impossible layout is refused by name.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,10 +14,10 @@ struct Layouts {
   std::string name;
   std::string model;
   int ranks = 1;
-  int tp = 1, cp = 1, pp = 1, ep = 1;                         // of training
-  int engine_ranks = 1, attention_groups = 1, engine_ep = 1;  // of generation
-  int dense_tp = 0;                                           // 0: attention's
-  int redundant = 0;                                          // experts
+  int tp = 1, cp = 1, pp = 1, ep = 1;                         // training
+  int engine_ranks = 1, attention_groups = 1, engine_ep = 1;  // generation
+  int dense_tp = 0;                                           // 0: the TP of attention
+  int redundant = 0;                                          // redundant experts
 };
 void PrintTo(const Layouts& layouts, std::ostream* out) { *out << layouts.name; }
 
@@ -41,8 +41,8 @@ class EngineRanksTrain : public testing::TestWithParam<Layouts> {
     make_checkpoint(folder_, GetParam().model);
     make_prompts(folder_);
   }
-  // Fails where a log-prob of training is not that of generation, or an engine's weights are not
-  // the trainer's. As processes under mpirun, or as threads.
+  // Fails if a log-prob in training differs from generation, or an engine's weights from the
+  // trainer's. Ranks are processes under mpirun, or threads.
   Finished train(const std::string& name, const std::vector<std::string>& engine,
                  bool as_processes = false) const {
     std::vector<std::string> settings = training_settings(GetParam());
@@ -83,8 +83,8 @@ class EngineRanksTrain : public testing::TestWithParam<Layouts> {
 TEST_P(EngineRanksTrain, IsExact) {
   expect_exact("run", train("run", engine()));
   const Layouts& layouts = GetParam();
-  // Engines of one rank compute the leaves of a trainer of several: the same samples, in the same
-  // order, make the same weights.
+  // Engines of one rank use the leaves of a trainer with several: the same samples in the same
+  // order give the same weights.
   if (layouts.tp != layouts.engine_ranks / layouts.attention_groups) return;
   expect_exact("alone", train("alone", {}));
   EXPECT_TRUE(exported("run") == exported("alone"));
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                 1}),
     [](const auto& instance) { return instance.param.name; });
 
-// Engines in lock step, and two of two ranks, as processes.
+// Engines in lock step, and two engines of two ranks, as processes.
 class EngineProcesses : public EngineRanksTrain {};
 
 TEST_P(EngineProcesses, MakeTheWeightsOfThreads) {
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, EngineProcesses,
                                                  1, 2, 1, 2, 1, 1}),
                          [](const auto& instance) { return instance.param.name; });
 
-// As a recipe is timed before its checkpoint is there.
+// A recipe can be timed like this before its checkpoint is available.
 TEST(EngineRanksSettings, RandomWeightsNeedNoWeightFiles) {
   const Folder folder;
   const std::string model = make_checkpoint(folder, "oracle/glm4_moe");

@@ -1,5 +1,5 @@
 // Whole GRPO runs on grids, with ranks as threads: generation and training agree to the bit, a run
-// goes on on another grid, and what does not divide is refused by name.
+// continues on another grid, and sizes that do not divide are refused by name.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -50,8 +50,8 @@ class GridTrain : public testing::TestWithParam<Grid> {
   const Folder folder_;
 };
 
-// A run fails where a log-prob of training is not that of generation, or an engine's weights are
-// not the trainer's.
+// A run fails if a log-prob in training differs from generation, or an engine's weights from the
+// trainer's.
 TEST_P(GridTrain, IsExactAndGoesOnOnAnotherGrid) {
   const Grid& grid = GetParam();
   const Finished first = train("grid", grid.ranks, grid.sizes);
@@ -60,7 +60,7 @@ TEST_P(GridTrain, IsExactAndGoesOnOnAnotherGrid) {
   EXPECT_EQ(number(row, "train/mismatch_tokens"), 0);
   EXPECT_GT(number(row, "train/grad_norm"), 0);
   const std::string saved = exported("grid");
-  // Nothing is left to do but the export, which is then that of the state which was loaded.
+  // No rollout is left: the export is the loaded state.
   const Finished second = train("grid", 1, {}, {"--resume"});
   ASSERT_EQ(second.status, 0) << second.text();
   EXPECT_TRUE(exported("grid") == saved);
@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Grid{"glm_moe_dsa_cp2_etp2", "oracle/glm_moe_dsa", 4, sizes_of(1, 2, 1, 2, 2)}),
     [](const auto& instance) { return instance.param.name; });
 
-// MTP layers read the embedding, of which their stage has a copy.
+// MTP layers read the embedding; their stage has a copy of it.
 TEST(GridResume, OfMtpLayersOnTheirOwnStageGoesOnToTheByte) {
   const Folder folder;
   make_checkpoint(folder, "oracle/glm4_moe");
@@ -104,8 +104,8 @@ TEST(GridResume, OfMtpLayersOnTheirOwnStageGoesOnToTheByte) {
   EXPECT_TRUE(read_bytes(folder / "halted/hf/model.safetensors") == whole);
 }
 
-// A run of one rank goes on with parts of experts, and that one on another grid of whole ones;
-// where no rollout is left, the export is that of the state which was loaded.
+// A run of one rank continues with column shards of experts, and that run on another grid with
+// whole experts. When no rollout is left, the export is the loaded state.
 TEST(GridResume, GoesToColumnsOfExpertsAndBack) {
   const Folder folder;
   make_checkpoint(folder, "oracle/glm4_moe");
@@ -132,7 +132,7 @@ TEST(GridResume, GoesToColumnsOfExpertsAndBack) {
   EXPECT_TRUE(run(2, whole, 2, true) == second);
 }
 
-// Backends send alike.
+// All backends send the same bytes.
 TEST(GridProcesses, TrainColumnsOfExpertsAsThreadsDo) {
   if (!why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();
   const Folder folder;
@@ -150,7 +150,7 @@ TEST(GridProcesses, TrainColumnsOfExpertsAsThreadsDo) {
   EXPECT_TRUE(run("processes", 4, "") == run("threads", 0, "--thread-ranks=4"));
 }
 
-// As threads, and as processes where there is MPI.
+// As threads, and as processes if there is MPI.
 TEST(GridScore, HasTheLinesOfOneRank) {
   const Folder folder;
   make_checkpoint(folder, "oracle/glm4_moe");

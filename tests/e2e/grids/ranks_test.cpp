@@ -1,6 +1,6 @@
-// Data-parallel ranks: from equal weights the same bits come out of generation on any number of
-// them; weights after updates differ by the rounding of sums over ranks alone. Ranks that are
-// threads of one process give the bits of ranks that are processes.
+// Data-parallel ranks: from equal weights, generation gives the same bits on any number of ranks;
+// weights after updates differ only by the rounding of sums over ranks. Ranks that are threads give
+// the same bits as ranks that are processes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -13,9 +13,9 @@
 namespace slimexx::e2e {
 namespace {
 
-// Absolute, on weights of up to about 1 that move by lr 1e-2 a step: a few units in the last place.
-// Gradients of ranks differ by the order of their sums alone, and adam_eps keeps those that are all
-// rounding from being blown up to full steps. Seen: up to 2.4e-7.
+// Absolute, for weights up to about 1 that move by lr 1e-2 per step: a few units in the last place.
+// Gradients differ only by the order of sums over ranks; adam_eps keeps gradients that are pure
+// rounding from becoming full steps. Measured: up to 2.4e-7.
 constexpr double kFirstStepBound = 5e-7;
 constexpr double kFinalBound = 2e-6;
 
@@ -40,7 +40,7 @@ std::vector<std::string> settings_of(const std::string& run_dir) {
           "checkpoint.save_hf=" + run_dir + "/hf"};
 }
 
-// Of the weights at start and after each rollout, as the log has them.
+// Hashes in the log: of the weights at the start and after each rollout.
 std::vector<std::string> weight_hashes(const std::string& log) {
   const std::regex line("weights handed over in .*; hash ([0-9a-f]{16}) on both sides");
   std::vector<std::string> hashes;
@@ -91,7 +91,7 @@ TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
   }
 }
 
-// The folder that one process writes, as ranks write it together: processes, and threads of one.
+// The ranks together write the folder that one process writes, both as processes and as threads.
 TEST_P(Ranks, WriteTheFolderThatOneRankWrites) {
   const Folder folder;
   make_checkpoint(folder, GetParam().model);
@@ -117,7 +117,7 @@ TEST_P(Ranks, WriteTheFolderThatOneRankWrites) {
     expect_same("sharded" + ranks, "sharded0");
     expect_same("back" + ranks, "model");
   }
-  // A run without a step: what its ranks loaded is what they export.
+  // Without a step, ranks export what they loaded.
   for (const bool are_threads : {false, true}) {
     for (const int n : {1, 2, 3}) {
       const std::string name = (are_threads ? "threads" : "processes") + std::to_string(n);
@@ -167,7 +167,7 @@ TEST(ThreadRanks, KeepLogsAndTracesApart) {
       EXPECT_EQ(event.at("pid"), rank);
       num_steps += event.at("name") == "step" ? 1 : 0;
     }
-    EXPECT_EQ(num_steps, 1);  // of the resumed run
+    EXPECT_EQ(num_steps, 1);  // the resumed run's
     const std::string log = read_bytes(folder / ("run/logs/rank_00" + number + ".log"));
     EXPECT_EQ(log.find("slimexx grpo") != std::string::npos, rank == 0) << log;
   }
@@ -193,7 +193,7 @@ TEST(ThreadRanks, TrainToTheBitsOfProcesses) {
   }
 }
 
-// Three samples a step on eight ranks: five run an empty microbatch and add zeros, so that the
+// Three samples per step on eight ranks: five ranks run an empty microbatch and add zeros, so the
 // weights are those of three ranks.
 TEST(ThreadRanks, TrainOnFewerSamplesThanRanks) {
   const Folder folder;
@@ -217,7 +217,7 @@ TEST(ThreadRanks, TrainOnFewerSamplesThanRanks) {
   }
 }
 
-// A fault of one rank ends the process, which names it.
+// A fault on one rank ends the process, and the message names the rank.
 TEST(ThreadRanks, FailureNamesTheRank) {
   const Folder folder;
   make_checkpoint(folder, families()[3].model);

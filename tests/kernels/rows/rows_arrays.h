@@ -1,4 +1,4 @@
-// Arrays with guards, random values and comparisons for the checks of row and optimizer kernels.
+// Guarded arrays, random values and comparisons for the checks of row and optimizer kernels.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@
 namespace slimexx::kernels::testing {
 
 inline int comparisons = 0, failures = 0;
-inline std::string current_case;  // what a mismatch is printed with
+inline std::string current_case;  // printed with each mismatch
 inline uint64_t current_seed = 0;
 
 inline float to_float(uint16_t bits) {
@@ -35,8 +35,8 @@ inline uint16_t round_to_bf16(float f) {
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// n elements on the device between two guards that must stay as they are. `shift` elements off the
-// alignment that a buffer has otherwise.
+// n elements on the device between two guards that must not change, `shift` elements after an
+// aligned address.
 template <class T>
 class Array {
  public:
@@ -93,14 +93,14 @@ inline std::vector<uint16_t> random_bf16(int64_t n, float scale = 1.0f, float me
   return values;
 }
 
-// Counts a failure; true for the first few of a kind, which are printed.
+// Counts a failure; returns true for the first three of a kind, which are printed.
 inline bool report_failure(const char* what) {
   static std::map<std::string, int> printed;
   ++failures;
   return ++printed[current_case.substr(0, current_case.find(' ')) + what] <= 3;
 }
 
-// Bit for bit; `width` gives the coordinates that are printed.
+// Compares bits; `width` converts indices to the printed coordinates.
 template <class T>
 void expect_bits(const char* what, const std::vector<T>& got, const std::vector<T>& expected,
                  int64_t width) {
@@ -123,8 +123,8 @@ void expect_bits(const char* what, const std::vector<T>& got, const std::vector<
   }
 }
 
-// What a value may differ by from the exact one: half a unit in the last place of its type, with a
-// share of `slack` times the sum of its terms' magnitudes for the arithmetic in fp32.
+// The allowed difference from the exact value: half a unit in the last place of the type, plus
+// `slack` times the sum of the terms' magnitudes for fp32 arithmetic.
 struct Exact {
   double value = 0, magnitude = 0;
 };
@@ -164,7 +164,8 @@ std::vector<T> take_rows(const std::vector<T>& m, int64_t row, int64_t count, in
   return {m.begin() + row * width, m.begin() + (row + count) * width};
 }
 
-// The rows of a matrix with a stride, contiguous; and the other way, padding zero.
+// Copies the rows of a strided matrix to a contiguous one. spread_rows does the reverse, with zero
+// padding.
 template <class T>
 std::vector<T> pack_rows(const std::vector<T>& m, int64_t rows, int64_t width, int64_t stride) {
   std::vector<T> packed(static_cast<size_t>(rows * width));

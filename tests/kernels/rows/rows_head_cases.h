@@ -1,4 +1,4 @@
-// Head norms and rotation, forward to rows and to pages, and backward, against double.
+// Checks head norms and RoPE against double: forward to rows and to pages, and backward.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace slimexx::kernels::testing {
 
-// `without_values`: of the heads in a row of the result.
+// `without_values`: rows of the result have no value heads.
 inline Bits run_heads(const HeadProblem& p, bool in_place = false, int64_t shift = 0,
                       bool without_values = false) {
   const HeadDevice d(p, shift);
@@ -22,8 +22,8 @@ inline Bits run_heads(const HeadProblem& p, bool in_place = false, int64_t shift
   return target.get();
 }
 
-// Keys and values through the pages, put back where run_heads leaves them: the two must agree.
-// Tokens without a slot, and all of `out` beyond the queries, must keep what they had. Not in
+// Runs with pages and puts keys and values back where run_heads leaves them: the results must
+// agree. Slots without a token, and all of `out` after the queries, must not change. If not in
 // place, rows of `out` have no values.
 inline void check_pages(const HeadProblem& p, const Bits& expected, bool in_place) {
   const HeadDevice d(p, 0);
@@ -52,7 +52,7 @@ inline void check_pages(const HeadProblem& p, const Bits& expected, bool in_plac
   expect_bits("value pages", values.get(), v, kv);
 }
 
-// (a, b) of every pair -> (a c - b s, b c + a s), s times `sign`; magnitudes alike.
+// (a, b) of every pair -> (a c - b s, b c + a s), with s times `sign`; the same for magnitudes.
 inline void rotate_exactly(std::vector<Exact>& head, const HeadProblem& p, int64_t token,
                            double sign) {
   const int64_t half = p.c.rotary_dim / 2, row = p.positions[static_cast<size_t>(token)] * half;

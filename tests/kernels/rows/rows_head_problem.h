@@ -1,4 +1,4 @@
-// Inputs of the checks of head norms and rotation, on the host and on the device.
+// Inputs for the checks of head norms and RoPE, on the host and on the device.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,7 +13,7 @@ struct HeadCase {
   bool interleaved, q_norm, k_norm;
 };
 
-// Inputs of one case. Positions repeat and do not ascend.
+// Inputs for one case. Positions repeat and are not in ascending order.
 struct HeadProblem {
   explicit HeadProblem(const HeadCase& c_)
       : c(c_),

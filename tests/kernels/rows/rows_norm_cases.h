@@ -1,4 +1,4 @@
-// RMSNorm forward, with a branch added, and backward, against double.
+// Checks RMSNorm against double: forward, forward with a branch added, and backward.
 #pragma once
 #include <cstdint>
 #include <vector>

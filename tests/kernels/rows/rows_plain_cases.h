@@ -23,7 +23,7 @@ inline Bits run_swiglu_backward(const Bits& dh, const Bits& gate_up, int64_t row
 struct SwigluGradient {
   Bits dgate_up, h;
 };
-// With h beside the gradient; in place of dh and gate_up, or not.
+// Also computes h. In place: overwrites dh and gate_up.
 inline SwigluGradient run_swiglu_both(const Bits& dh, const Bits& gate_up, int64_t rows,
                                       int64_t width, int64_t shift, bool in_place) {
   const Bf16Array in(gate_up, shift), d(dh, shift);
@@ -48,10 +48,10 @@ inline void check_swiglu(int64_t rows, int64_t width, float scale) {
     d[gate] = {dy * u * s * (1 + g * rest), std::abs(dy * u) * s * (1 + std::abs(g) * rest)};
     d[up] = {dy * g * s, std::abs(dy * g * s)};
   }
-  // e^-|g| below the smallest normal float is flushed to zero.
+  // e^-|g| below the smallest normal float flushes to zero.
   for (std::vector<Exact>* v : {&h, &d})
     for (Exact& e : *v) e.magnitude += 0x1p-90;
-  constexpr double kExpSlack = 0x1p-16;  // of the hardware's exponential, whose argument is rounded
+  constexpr double kExpSlack = 0x1p-16;  // for the hardware's exponential with its rounded argument
   const Bits forward = run_swiglu(in, rows, width),
              backward = run_swiglu_backward(dh, in, rows, width);
   expect_close("h", forward, h, width, kExpSlack);
@@ -118,7 +118,7 @@ inline void check_gather(int64_t count, int64_t table_rows, int64_t width, int64
   expect_bits("scattered", x.get(), expected, stride);
 }
 
-// Bit for bit the chain over ascending i. `range`: how many different tokens occur.
+// Must equal the chain of additions over ascending i, bit for bit.
 inline void expect_embedding_backward(const std::vector<int32_t>& tokens, int64_t width,
                                       int64_t vocabulary, int64_t shift) {
   const auto count = static_cast<int64_t>(tokens.size());
@@ -147,13 +147,13 @@ inline void check_embedding_backward(int64_t count, int64_t width, int64_t vocab
                  "] vocabulary " + std::to_string(vocabulary) + " tokens " + std::to_string(range);
   std::vector<int32_t> tokens;
   std::mt19937_64 engine(++current_seed);
-  for (int64_t i = 0; i < count; ++i)  // the first token half of the time, from the end down
+  for (int64_t i = 0; i < count; ++i)  // half of the draws give the largest id
     tokens.push_back(static_cast<int32_t>(
         vocabulary - 1 - (engine() % 2 == 0 ? 0 : engine() % static_cast<uint64_t>(range))));
   expect_embedding_backward(tokens, width, vocabulary, shift);
 }
 
-// Token t so often as lengths[t] says, mixed.
+// Token t occurs lengths[t] times, shuffled.
 inline void check_embedding_runs(const std::vector<int>& lengths, int64_t width) {
   current_case = "embedding_backward, runs of given lengths, width " + std::to_string(width);
   std::vector<int32_t> tokens;

@@ -1,5 +1,5 @@
-// Small folders of real families' names in the forms that folders have: plain, FP8 with scales,
-// experts stacked.
+// Small folders with the tensor names of real families, in the forms that exist: plain, FP8 with
+// scales, stacked experts.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -36,8 +36,8 @@ inline StoredBytes store_floats(const std::vector<int64_t>& shape, const std::ve
   return {dtype, shape, bytes};
 }
 
-// The configuration of a golden model with sizes that blocks of 128 do not divide: weights end
-// inside a block, and ranks' shards begin inside one.
+// A golden model's configuration with sizes that are not multiples of 128: weights end inside a
+// block, and shards begin inside one.
 inline Json small_config(const std::string& family) {
   Json config = parse_json_file(test_data_path("golden/oracle/" + family + "/config.json"));
   for (const char* key : {"mlp_layer_types", "layer_types", "num_nextn_predict_layers"})
@@ -52,7 +52,7 @@ inline Json small_config(const std::string& family) {
 
 inline ModelSpec spec_of(const Json& config) { return read_model_spec(config, "config.json"); }
 
-// Every tensor of the model as per-expert F32.
+// Every tensor of the model in F32, with one tensor per expert.
 inline StoredMap make_plain(const ModelSpec& spec, uint64_t seed) {
   PhiloxStream random(seed, 1);
   std::vector<ParameterInfo> infos = list_parameters(spec);
@@ -71,7 +71,7 @@ inline bool is_projection(const std::string& name) {
   return name.ends_with("_proj.weight") && !name.ends_with("eh_proj.weight");
 }
 
-// The value of e4m3 bits by their definition.
+// The value of an e4m3 number, by the definition of the format.
 inline float e4m3_value(uint8_t bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;
   const double magnitude = exponent == 0 ? mantissa / 8.0 * std::pow(2, -6)
@@ -80,13 +80,13 @@ inline float e4m3_value(uint8_t bits) {
 }
 
 struct Fp8Form {
-  int64_t block_rows = 128, block_columns = 128;  // 0: as many as there are
+  int64_t block_rows = 128, block_columns = 128;  // 0: the whole dimension
   std::string suffix = "_scale_inv";
   tensor::DType scale_dtype = tensor::DType::kF32;
 };
 
-// Replaces every projection of `plain` by random FP8 values: `fp8` gets them with their scales, and
-// `plain` the products.
+// Replaces every projection by random FP8 values. Returns them with their scales; `plain` gets the
+// products.
 inline StoredMap quantise_projections(StoredMap& plain, const Fp8Form& form, uint64_t seed) {
   PhiloxStream random(seed, 2);
   StoredMap fp8;
@@ -100,7 +100,7 @@ inline StoredMap quantise_projections(StoredMap& plain, const Fp8Form& form, uin
     const int64_t wide = form.block_columns > 0 ? form.block_columns : columns;
     const int64_t grid_rows = (rows + high - 1) / high, grid_columns = (columns + wide - 1) / wide;
     std::vector<float> scales(static_cast<size_t>(grid_rows * grid_columns));
-    // A value that bf16 holds too.
+    // Scales are exact in bf16.
     for (float& scale : scales)
       scale = std::ldexp(static_cast<float>(128 + random.next_below(128)), -14);
     std::string bits(static_cast<size_t>(rows * columns), '\0');
@@ -122,7 +122,7 @@ inline StoredMap quantise_projections(StoredMap& plain, const Fp8Form& form, uin
   return fp8;
 }
 
-// The experts of every layer as transformers 5 holds them: gate_up_proj and down_proj.
+// Stacks the experts of every layer as transformers 5 does: gate_up_proj and down_proj.
 inline StoredMap stack_experts(const StoredMap& per_expert) {
   StoredMap stacked;
   for (const auto& [name, tensor] : per_expert) {
@@ -172,7 +172,7 @@ inline std::string write_stored(const io::TempDir& dir, const std::string& name,
   return dir.file(name);
 }
 
-// Every element of a rank's parameters, as loaded from a folder.
+// All values of a rank's parameters, loaded from a folder.
 inline std::vector<float> load_values(const std::string& directory, const ModelSpec& spec,
                                       const std::vector<ParameterInfo>& infos,
                                       const Layout* layout = nullptr) {
@@ -198,7 +198,7 @@ inline Json fp8_config() {
           "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "no.such"]})");
 }
 
-// As GLM-4.5-FP8 has it.
+// The quantization config of GLM-4.5-FP8.
 inline Json compressed_config(const std::string& strategy) {
   Json config = Json::parse(
       R"({"config_groups": {"group_0": {

@@ -1,4 +1,4 @@
-// Random queries, keys and values of several sequences, packed and in pages.
+// Random queries, keys and values of several sequences, packed and paged.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Problem {
   Array row_statistics() const { return Array({cu.back(), shape.query_heads}); }
 };
 
-// Keys and values of a problem in shuffled pages of `page_tokens`; unused slots hold NaN.
+// Keys and values of a problem in shuffled pages of `page_tokens` tokens; unused slots hold NaN.
 struct Pages {
   int64_t page_tokens;
   Array k, v, table;
@@ -59,7 +59,7 @@ struct Pages {
   }
 };
 
-// The rows of a problem's sequences from `begin[b]` to `end[b]`, as one batch.
+// Rows `begin[b]` to `end[b]` of each sequence of a problem, as one batch.
 struct Chunk {
   std::vector<int32_t> cu{0}, context, slots, rows;
   Chunk(const Problem& p, const Pages& pages, const std::vector<int32_t>& begin,

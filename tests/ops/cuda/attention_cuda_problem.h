@@ -1,5 +1,5 @@
-// Problems for attention on the device: the CPU tests' cases and sizes of its own, from bf16
-// values.
+// Problems for attention on the device, with bf16 values: the CPU tests' cases, and sizes for the
+// device.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -51,7 +51,7 @@ struct AttentionProblem {
   Array statistics() const { return Array({cu.back(), shape.query_heads}); }
 };
 
-// A packed layout whose lengths stand on the device too.
+// A packed layout with its lengths also on the device.
 struct PackedLayout {
   std::vector<int32_t> cu;
   OnDevice device_cu;

@@ -1,5 +1,5 @@
-// What the device tests of the ops share: host arrays copied to the device and back, an op run on
-// the compute stream with the scratch that it planned, and comparisons with the CPU's results.
+// Helpers for device tests of ops: copy host arrays to the device and back, run an op on the
+// compute stream with the scratch that it planned, and compare with the CPU's results.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -27,7 +27,7 @@ class DeviceTest : public ::testing::Test {
   }
 };
 
-// The nearest bf16 values, which the CPU and the device then both start from.
+// The nearest bf16 values: CPU and device start from the same numbers.
 inline Array rounded(const Array& a) {
   Array out = a.clone();
   for (int64_t i = 0; i < out.size(); ++i)
@@ -41,12 +41,12 @@ inline Array random_bf16(std::initializer_list<int64_t> shape, uint64_t seed, do
 
 enum class Kept : uint8_t { kCompute, kAsIs };
 
-// A copy of a host array on the device: f32 in the compute type, or everything as it is. Made from
-// no array it is undefined.
+// A device copy of a host array: f32 in the compute type, or everything as it is. Undefined if made
+// from no array.
 class OnDevice {
  public:
   OnDevice() = default;
-  OnDevice(const Array& a, Kept kept = Kept::kCompute)  // NOLINT: reads as the array it holds
+  OnDevice(const Array& a, Kept kept = Kept::kCompute)  // NOLINT: used as the array it holds
       : like_(a) {
     if (!a.view().defined()) return;
     const bool as_is = kept == Kept::kAsIs || a.view().dtype() != DType::kF32;
@@ -65,7 +65,7 @@ class OnDevice {
     }
     tensor::upload(tensor::compute_stream(test_device()), view(), bytes.data());
   }
-  // Of the shape it was made with; the compute type as f32.
+  // Copies back in the original shape; the compute type becomes f32.
   Array back() const {
     Array out = like_.clone();
     if (dtype_ == out.view().dtype()) {
@@ -91,7 +91,7 @@ class OnDevice {
         return buffer_->view(dtype_, {v.dim(0), v.dim(1), v.dim(2), v.dim(3)});
     }
   }
-  operator tensor::Tensor() const { return view(); }  // NOLINT: reads as the tensor it is
+  operator tensor::Tensor() const { return view(); }  // NOLINT: used as a tensor
 
  private:
   Array like_;
@@ -103,8 +103,8 @@ inline OnDevice integers_on_device(const std::vector<int32_t>& values) {
   return as_is(Array::integers(values));
 }
 
-// Calls `op(ctx)` twice: in a planning context, then on the device with no more scratch than that
-// asked for, full of NaNs. Returns when the device is done.
+// Calls `op(ctx)` twice: in a planning context, then on the device with exactly the planned
+// scratch, filled with NaN. Waits for the device.
 template <class Op>
 void run_op(Op&& op) {
   tensor::Arena plan = tensor::Arena::for_planning(test_device(), "test");
@@ -122,7 +122,7 @@ void run_op(Op&& op) {
   tensor::synchronize(ctx.stream);
 }
 
-// `op` must end with an error of this code whose text holds `text`.
+// Expects `op` to fail with this code and with `text` in its message.
 template <class Op>
 void expect_error(Op&& op, ErrorCode code, const std::string& text, const std::string& what) {
   try {
@@ -133,12 +133,12 @@ void expect_error(Op&& op, ErrorCode code, const std::string& text, const std::s
     EXPECT_NE(error.message().find(text), std::string::npos) << what << ": " << error.message();
   }
 }
-// A shape or alignment that no kernel serves (kernels' headers: cudaErrorInvalidValue).
+// Expects a shape or alignment that no kernel supports (kernels' headers: cudaErrorInvalidValue).
 template <class Op>
 void expect_unserved(Op&& op, const std::string& what) {
   expect_error(op, ErrorCode::kRun, "cudaErrorInvalidValue", what);
 }
-// An op that the device has only inside a fused one.
+// Expects an op that exists on the device only inside a fused op.
 template <class Op>
 void expect_missing(Op&& op, const std::string& what) {
   expect_error(op, ErrorCode::kEnvironment, "has no kernel of its own on CUDA", what);
@@ -149,8 +149,8 @@ inline double bf16_ulp(double x) {
   return x == 0.0 ? 0.0 : std::ldexp(1.0, std::ilogb(std::abs(x)) - 7);
 }
 
-// Values that are computed in f32 and rounded once: within one bf16 ulp of the CPU's, element by
-// element, plus `absolute` where terms cancel.
+// For values computed in f32 and rounded once: each within one bf16 ulp of the CPU's value, plus
+// `absolute` for cancellation.
 inline ::testing::AssertionResult within_ulp(const Array& got, const Array& expected,
                                              double absolute = 1e-6) {
   if (got.size() != expected.size()) return ::testing::AssertionFailure() << "sizes differ";

@@ -1,4 +1,4 @@
-// What the tests of the router and of experts on the device share.
+// Helpers for device tests of the router and of experts.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -39,7 +39,7 @@ inline Routed route(const Array& logits, const Array& bias, const RouterRule& ru
   return {values_of(ids), weights.back()};
 }
 
-// The routed rows of Choices on the device, sorted there.
+// The routed rows of Choices, sorted on the device.
 struct DeviceRows {
   Choices host;
   OnDevice ids, offsets, choices, tokens, rows;

@@ -1,5 +1,5 @@
-// Problems of latent attention on the device: packed, and through pages in chunks; with or without
-// lists of the keys that queries see.
+// Problems of latent attention on the device: packed, and paged in chunks; with or without lists of
+// selected keys.
 #pragma once
 #include <cstdint>
 #include <numeric>
@@ -30,7 +30,7 @@ inline std::string name_of(const LatentCase& c) {
 struct LatentProblem {
   LatentCase shape;
   std::vector<int32_t> cu{0};
-  Array q, keys, selected;  // of the keys that queries see; none: all up to their own
+  Array q, keys, selected;  // selected keys per query; undefined: all keys up to the query's own
   float scale;
 
   explicit LatentProblem(const LatentCase& c) : shape(c) {
@@ -55,7 +55,7 @@ inline Array forward_packed(const LatentProblem& p) {
   return out.back();
 }
 
-// Key rows in shuffled pages; what no sequence has reached holds NaN.
+// Key rows in shuffled pages; slots that no sequence uses hold NaN.
 struct LatentPages {
   int64_t page_tokens, per_sequence;
   Array keys;
@@ -78,7 +78,8 @@ struct LatentPages {
   }
 };
 
-// Every sequence through pages, `step` tokens at a time: rows go to their slots, then are attended.
+// Runs every sequence through pages, `step` tokens at a time: stores the rows in their slots, then
+// attends.
 inline Array run_in_chunks(const LatentProblem& p, int64_t page_tokens, int32_t step,
                            int64_t max_split_tokens) {
   const LatentPages pages(p, page_tokens);

@@ -1,5 +1,4 @@
-// Queries, weights and keys of an index for the device's tests, packed and in pages, from bf16
-// values.
+// Queries, weights and keys of the indexer for device tests, packed and paged, with bf16 values.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +22,7 @@ struct IndexCase {
   int64_t heads, dim;
 };
 
-// Tiles have 256 / heads queries, heads padded to 16, 32 or 64; blocks are of 64 keys.
+// Tiles have 256 / heads queries, with heads padded to 16, 32 or 64; blocks have 64 keys.
 inline std::vector<IndexCase> index_cases() {
   return {{{1}, 1, 8},          {{5, 0, 3}, 16, 16},  {{64, 65, 1, 129}, 32, 128},
           {{300, 17}, 64, 128}, {{130, 33}, 5, 40},   {{70, 200}, 64, 64},
@@ -50,7 +49,7 @@ struct IndexProblem {
   }
   int64_t num_tokens() const { return cu.back(); }
   int32_t longest() const { return *std::max_element(shape.lengths.begin(), shape.lengths.end()); }
-  // Odd, so that rows are aligned to nothing.
+  // Odd, so that rows are not aligned.
   int64_t columns() const { return longest() + 3 + longest() % 2; }
   Array blank(int64_t rows) const {
     Array scores({rows, columns()});
@@ -59,7 +58,7 @@ struct IndexProblem {
   }
 };
 
-// Key rows in shuffled pages; what no sequence has reached holds NaN.
+// Key rows in shuffled pages; slots that no sequence uses hold NaN.
 struct IndexPages {
   int64_t page_tokens;
   Array keys, table;
@@ -88,7 +87,7 @@ struct PagedBatch {
   const IndexProblem& p;
   const IndexPages& pages;
   std::vector<int32_t> cu{0}, context, slots;
-  std::vector<int64_t> rows;  // of the packed problem
+  std::vector<int64_t> rows;  // rows of the packed problem
 
   PagedBatch(const IndexProblem& problem, const IndexPages& own_pages,
              const std::vector<int32_t>& begin, const std::vector<int32_t>& end)
@@ -120,7 +119,7 @@ struct PagedBatch {
   AttentionLayout on_cpu() const { return {cu, context, pages.table, pages.page_tokens}; }
 };
 
-// The lengths of a paged batch on the device.
+// Lengths of a paged batch on the device.
 struct DeviceLengths {
   OnDevice cu, context, table;
   explicit DeviceLengths(const PagedBatch& batch)

@@ -11,7 +11,7 @@
 
 namespace slimexx::ops::testing {
 
-// One microbatch in doubles, every number of it exact in f32. Empty vectors are absent tensors.
+// One microbatch in doubles that are exact in f32. Empty vectors are absent tensors.
 struct LossProblem {
   std::vector<int32_t> cu_rows;
   std::vector<double> log_probs, entropies, old_log_probs, ref_log_probs, rollout_log_probs,

@@ -59,7 +59,7 @@ TEST(Grpo, ByHand) {
   expect_advantages(group_of({1, 0, 0, 0}), o, {{0.75}, {-0.25}, {-0.25}, {-0.25}});
   o.rewards_normalization = false;
   expect_advantages(group_of({1, 0, 0.5}), o, {{1}, {0}, {0.5}});
-  o.grpo_std_normalization = true;  // has no say without the mean
+  o.grpo_std_normalization = true;  // no effect without the mean
   expect_advantages(group_of({1, 0, 0.5}), o, {{1}, {0}, {0.5}});
   // Groups of different size, interleaved; every response token gets the sample's value.
   std::vector<Sample> samples = {sample_of(7, 3, 2), sample_of(2, 5, 1), sample_of(7, 1, 3),
@@ -88,26 +88,26 @@ TEST(Grpo, SharedVectors) {
   }
 }
 
-// A sample without a grade: 0 for itself, and its group as if it had never been drawn.
+// A sample without a grade gets 0, and its group is treated as if the sample had never been drawn.
 TEST(GraderFailed, LeavesTheGroupsStatistics) {
   std::vector<Sample> samples = group_of({1, 99, 0, 0, 0});
   samples[1].grader_failed = true;
   samples[1].loss_mask = {0};
-  // Of 1, 0, 0, 0 as in Grpo.ByHand.
+  // As for 1, 0, 0, 0 in Grpo.ByHand.
   expect_advantages(samples, options_of("grpo"),
                     {{1.499997}, {0}, {-0.499999}, {-0.499999}, {-0.499999}});
-  // Others' means: 0 and 1/3 three times.
+  // Means of the other rewards: 0 for the first, 1/3 for the other three.
   expect_advantages(samples, options_of("rloo"), {{1}, {0}, {-1.0 / 3}, {-1.0 / 3}, {-1.0 / 3}});
   RlOptions baseline = options_of("reinforce_plus_plus_baseline");
   expect_advantages(samples, baseline, {{0.75}, {0}, {-0.25}, {-0.25}, {-0.25}});
   expect_advantages(samples, options_of("reinforce_plus_plus"), {{1}, {0}, {0}, {0}, {0}});
-  // Whitening looks at the tokens that count: mean 0.25, unbiased deviation 0.5.
+  // Whitening uses only unmasked tokens: mean 0.25, unbiased deviation 0.5.
   RlOptions whitened = options_of("reinforce_plus_plus");
   whitened.normalize_advantages = true;
   const Advantages a = compute_advantages(samples, whitened);
   EXPECT_NEAR(a[0][0], 1.5, 1e-6);
   EXPECT_NEAR(a[2][0], -0.5, 1e-6);
-  // A group of which one has a grade compares with nothing.
+  // If only one sample of a group has a grade, there is nothing to compare it with.
   for (size_t i = 2; i < 5; ++i) samples[i].grader_failed = true;
   for (const char* name : {"grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline"})
     expect_advantages(samples, options_of(name), {{0}, {0}, {0}, {0}, {0}});
@@ -117,7 +117,7 @@ TEST(Rloo, ByHand) {
   // Others' means: (2+6)/2 = 4, (1+6)/2 = 3.5, (1+2)/2 = 1.5.
   expect_advantages(group_of({1, 2, 6}), options_of("rloo"), {{-3}, {-1.5}, {4.5}});
   expect_advantages(group_of({5}), options_of("rloo"), {{0}});
-  // KL 0.1 * (0.5 + 1) comes off the first reward: 1 - 0.15 = 0.85 against 2.
+  // KL 0.1 * (0.5 + 1) is subtracted from the first reward: 1 - 0.15 = 0.85 against 2.
   std::vector<Sample> samples = {sample_of(0, 1, 2), sample_of(0, 2, 2)};
   samples[0].rollout_log_probs = {-1, -1};
   samples[0].ref_log_probs = {-1.5, -2};
@@ -138,7 +138,7 @@ std::vector<Sample> kl_sample() {
 
 TEST(ReinforcePlusPlus, ByHand) {
   RlOptions o = options_of("reinforce_plus_plus");
-  // Without KL the reward is discounted back from the last token that counts.
+  // Without KL the reward is discounted backwards from the last unmasked token.
   o.gamma = 0.5;
   expect_advantages(kl_sample(), o, {{0.5, 1, 2, 0}});
   // r = (-0.05, +0.1, 2, 0): A_2 = 2, A_1 = 0.1 + 0.5 * 2 = 1.1, A_0 = -0.05 + 0.5 * 1.1 = 0.5.
@@ -149,12 +149,12 @@ TEST(ReinforcePlusPlus, ByHand) {
   // k2: 0.1 * (0.125, 0.5, 0).
   o.kl_loss_type = "k2";
   expect_advantages(kl_sample(), o, {{1.9375, 1.95, 2, 0}});
-  // Old log-probs, where there are, go before those of the rollout: K = (0, 0, 1).
+  // Old log-probs, if present, are used instead of those of the rollout: K = (0, 0, 1).
   std::vector<Sample> samples = kl_sample();
   samples[0].old_log_probs = {-1.5, -1, -2, 0};
   o.kl_loss_type = "k1";
   expect_advantages(samples, o, {{1.9, 1.9, 1.9, 0}});
-  // A sample without any token that counts gets nothing.
+  // A sample without unmasked tokens gets 0.
   samples = kl_sample();
   samples[0].loss_mask = {0, 0, 0, 0};
   expect_advantages(samples, o, {{0, 0, 0, 0}});
@@ -166,14 +166,14 @@ TEST(ReinforcePlusPlusBaseline, ByHand) {
   std::vector<Sample> samples = kl_sample();
   samples.push_back(sample_of(0, 4, 1));
   samples[1].rollout_log_probs = samples[1].ref_log_probs = {-1};
-  // Mean 3: -1 - 0.1 * (0.5, -1, 0), the masked token without penalty; 4 - 3 = 1.
+  // Mean 3: -1 - 0.1 * (0.5, -1, 0), without penalty on the masked token; 4 - 3 = 1.
   expect_advantages(samples, o, {{-1.05, -0.9, -1, -1}, {1}});
   o.rewards_normalization = false;
   expect_advantages(samples, o, {{1.95, 2.1, 2, 2}, {4}});
 }
 
 TEST(Whitening, ByHand) {
-  // Tokens that count: 1, 1, 4 (sample 1 counts one of two). Mean 2, variance (1+1+4)/2 = 3.
+  // Unmasked tokens: 1, 1, 4 (one of two in sample 1). Mean 2, variance (1+1+4)/2 = 3.
   std::vector<Sample> samples = {sample_of(0, 1, 2), sample_of(1, 4, 2)};
   samples[1].loss_mask = {1, 0};
   RlOptions o = options_of("reinforce_plus_plus_baseline");
@@ -181,7 +181,7 @@ TEST(Whitening, ByHand) {
   o.normalize_advantages = true;
   const double s = std::sqrt(3 + 1e-8);
   expect_advantages(samples, o, {{-1 / s, -1 / s}, {2 / s, 2 / s}});
-  // One token, or none: nothing to compare with.
+  // With one token or none the deviation is undefined: nothing changes.
   samples = {sample_of(0, 5, 1)};
   expect_advantages(samples, o, {{5}});
   samples[0].loss_mask = {0};
@@ -232,7 +232,7 @@ std::vector<Sample> random_samples(uint64_t seed) {
 
 class EstimatorTest : public testing::TestWithParam<std::string> {};
 
-// Of the estimators that compare the samples of a prompt.
+// For estimators that compare the samples of a prompt.
 class GroupEstimatorTest : public EstimatorTest {};
 
 std::vector<std::string> list_group_estimator_names() {
@@ -274,8 +274,8 @@ TEST_P(EstimatorTest, OneValueAResponseToken) {
     EXPECT_EQ(advantages[i].size(), static_cast<size_t>(samples[i].response_length));
 }
 
-// A prompt whose samples all got the same reward teaches nothing: exactly 0, also for rewards whose
-// mean is not exact in binary.
+// A prompt whose samples all got the same reward teaches nothing: advantages are exactly 0, even if
+// the mean of the rewards is not exact in binary.
 TEST_P(GroupEstimatorTest, EqualRewardsGiveZero) {
   for (const double reward : {0.0, 1.0, 0.1, -0.7, 1e6 + 0.3}) {
     for (const size_t n : {2u, 3u, 7u, 8u}) {

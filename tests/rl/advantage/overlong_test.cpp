@@ -18,7 +18,7 @@ Sample response(int64_t length, double reward, bool is_cut_off = false) {
 }
 
 TEST(Overlong, PenaltyByHand) {
-  // A limit of 100 tokens, of which the last 20 cost up to 0.5.
+  // Limit 100 tokens; the penalty rises to 0.5 over the last 20.
   for (const auto& [length, penalty] :
        {std::pair{0, 0.0}, {80, 0.0}, {81, -0.025}, {90, -0.25}, {100, -0.5}, {101, -0.5}})
     EXPECT_DOUBLE_EQ(overlong_penalty(length, 100, 20, 0.5), penalty) << length;
@@ -34,7 +34,7 @@ TEST(Overlong, PenaltyCountsInTheGroup) {
   config.rl.grpo_std_normalization = false;
   std::vector<Sample> samples = {response(6, 1), response(8, 1), response(10, 1, true)};
   treat_overlong(config, samples);
-  EXPECT_EQ(samples[2].reward, 1);  // as the grader said
+  EXPECT_EQ(samples[2].reward, 1);  // as graded
   // Rewards 1, 0.5 and 0, mean 0.5.
   for (const char* name : {"grpo", "reinforce_plus_plus_baseline"}) {
     config.rl.advantage_estimator = name;

@@ -1,4 +1,4 @@
-// Checkpoints that cannot be begun.
+// Checkpoints that cannot be started.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ class CheckpointFaults : public testing::Test {
   const std::filesystem::path root_ = dir_.path();
 };
 
-// The model's folder is gone when a checkpoint is due, and there again at the next.
+// The model's folder is missing when a checkpoint is due, and back for the next one.
 TEST_F(CheckpointFaults, ASaveThatCannotBeginFailsOnAllRanksAndTheNextSucceeds) {
   const std::filesystem::path model = root_ / "model";
   dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
@@ -48,7 +48,7 @@ TEST_F(CheckpointFaults, ASaveThatCannotBeginFailsOnAllRanksAndTheNextSucceeds) 
       EXPECT_NE(error.message().find("a checkpoint takes config.json"), std::string::npos)
           << error.message();
     }
-    writer.finish_pending();  // nothing is
+    writer.finish_pending();  // nothing is pending
     communicator.barrier();
     if (communicator.rank() == 0) std::filesystem::copy(train::golden_model(kModel), model);
     communicator.barrier();
@@ -58,7 +58,7 @@ TEST_F(CheckpointFaults, ASaveThatCannotBeginFailsOnAllRanksAndTheNextSucceeds) 
             io::step_directory((root_ / "saved").string(), 1));
 }
 
-// A file where the folder of checkpoints should be.
+// A file stands where the folder of checkpoints should be.
 TEST_F(CheckpointFaults, AFolderThatCannotBeMadeIsNamed) {
   std::ofstream(root_ / "file") << "x";
   dist::Collective communicator;

@@ -1,4 +1,4 @@
-// A checkpoint of one layout, loaded on another: ranks are threads, each with its shard of the
+// A checkpoint of one layout is loaded on another. Ranks are threads; each has its shard of the
 // parameters and its slices of the optimizer's state.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,14 +22,14 @@ namespace {
 
 using Infos = std::vector<model::ParameterInfo>;
 
-// How a checkpoint is made or loaded.
+// The layout under which a checkpoint is made or loaded.
 struct Form {
   Infos whole;
   int ranks;
   dist::GridSizes sizes;
 };
 
-// Of an element of a tensor on disk in a section of the checkpoint.
+// The value of an element of a tensor on disk, by section.
 float value_of(size_t section, const std::string& name, int64_t on_disk) {
   float value = static_cast<float>(section) + 0.125f;
   for (const char c : name) value = value * 1.25f + static_cast<float>(c);
@@ -54,8 +54,7 @@ struct Rank {
             tensor::Device{}, true),
         optimizer(store, host, grid.groups(), {}, {}) {}
 
-  // Calls visit(what the state is to be, what it is) for each stretch of a parameter that this rank
-  // owns.
+  // Calls visit(expected, actual) for each range of a parameter that this rank owns.
   template <class Visit>
   void for_each_owned(const Visit& visit) {
     for (size_t s = 0; s < std::size(kSections); ++s) {
@@ -103,7 +102,7 @@ class CheckpointLayouts : public testing::Test {
           host);
       writer.save(1, Json::object(), rank.store, rank.optimizer);
       writer.finish_pending();
-      // What a rank holds for it is its own state and no more.
+      // The host memory of a rank is exactly its own state.
       int64_t owned = 0;
       for (const auto& group : rank.optimizer.groups())
         owned += train::count_elements(group.pieces) * (group.is_trained() ? 12 : 4);
@@ -124,7 +123,7 @@ class CheckpointLayouts : public testing::Test {
             EXPECT_TRUE(std::ranges::equal(values, std::span(own, values.size())))
                 << what << ": " << name << " on rank " << host.rank();
           });
-      // Of replicas, also of single heads, one counts.
+      // Each weight counts once, also if several ranks hold it.
       double expected = 0;
       for (const auto& info : form.whole)
         for (const float x : values_of(info, 0)) expected += info.trainable ? double{x} * x : 0;
@@ -132,7 +131,7 @@ class CheckpointLayouts : public testing::Test {
       EXPECT_NEAR(rank.optimizer.weight_norm(ops::compute_context(scratch)) / std::sqrt(expected),
                   1, 1e-6)
           << what;
-      // The weights of all ranks follow.
+      // The weights on all ranks are updated.
       for (const auto& info : rank.store.infos())
         EXPECT_EQ(model::values_of(rank.store, info), values_of(info, 0))
             << what << ": " << info.name << " on rank " << host.rank();

@@ -23,7 +23,7 @@ class ExportTarget : public testing::Test {
     for (const char* name : {"model/config.json", "model/tokenizer.json", "model/merges.txt"})
       dir_.put(name, "{\"hidden_size\": 8}");
   }
-  // A folder as an export of the model leaves it.
+  // Makes a folder like an earlier export of the model.
   void put_export(const std::string& name, const std::string& weights = "old") const {
     fs::create_directories(dir_.file(name));
     for (const char* file : {"/config.json", "/tokenizer.json", "/merges.txt"})

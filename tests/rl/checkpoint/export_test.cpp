@@ -12,7 +12,7 @@
 namespace slimexx::rl {
 namespace {
 
-// A model that was read as FP8 is written as any other one is.
+// A model that was read as FP8 is exported like any other.
 TEST(Export, OfAnFp8FolderIsPlain) {
   const io::TempDir dir;
   Json config = model::small_config("glm4_moe");
@@ -62,13 +62,13 @@ TEST(Export, IsInTheDtypeOfTheWeightsWhereNoneIsNamed) {
   }
 }
 
-// What no step changes keeps type and bytes, whatever config.json says the model's dtype is.
+// Tensors that no step changes keep type and bytes, whatever dtype config.json names.
 TEST(Export, KeepsTheDtypesOfWhatIsNotTrained) {
   const io::TempDir dir;
   Json config = model::small_config("glm_moe_dsa");
   config["num_nextn_predict_layers"] = 1;
   config.erase("indexer_types");
-  model::StoredMap map = model::make_plain(model::spec_of(config), 8);  // in F32
+  model::StoredMap map = model::make_plain(model::spec_of(config), 8);  // in f32
   const auto is_untrained = [](const std::string& name) {
     return name.find(".indexer.") != std::string::npos || name.starts_with("model.layers.2.") ||
            name.ends_with("e_score_correction_bias");
@@ -110,7 +110,7 @@ TEST(Export, KeepsTheDtypesOfWhatIsNotTrained) {
   }
 }
 
-// A folder of other weights than config.json's is refused before memory is taken for any.
+// A folder whose weights do not match config.json is refused before memory is allocated.
 TEST(DescribeModel, ComparesHeaders) {
   const io::TempDir dir;
   const Json config = model::small_config("qwen3");
@@ -128,7 +128,7 @@ TEST(DescribeModel, ComparesHeaders) {
     EXPECT_NE(text.find(line), std::string::npos) << line << " in " << text;
 }
 
-// What is read, and is not as config.json or an export has it, is said.
+// Differences between the folder and config.json, or a later export, are logged.
 TEST(LoadModel, SaysWhatDeviates) {
   const io::TempDir dir;
   Json config = model::small_config("glm4_moe");

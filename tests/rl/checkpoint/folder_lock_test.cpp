@@ -36,7 +36,7 @@ TEST_F(FolderLockTest, GoesWithWhatItMade) {
   EXPECT_TRUE(fs::is_empty(root_ + "/there"));
 }
 
-// One of many processes that start at once has the folder, for as long as it holds it.
+// When many processes start at once, exactly one gets the folder and keeps it.
 TEST_F(FolderLockTest, RefusedStartsRemoveNothing) {
   constexpr int kProcesses = 6, kRounds = 60;
   constexpr int kRefused = 0, kHeld = 1, kLost = 2;

@@ -1,5 +1,5 @@
-// Checkpoints of a model in several groups: of experts, which other ranks share, and of frozen
-// parameters, which have no state.
+// Checkpoints of a model in several groups: experts, which other ranks share, and frozen
+// parameters, which have no optimizer state.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ struct GridRank {
     return ShardedAdamW(store, host, grid.groups(), adamw_options(), {},
                         train::list_gradient_parts(store, train::made_up_spec(), 1));
   }
-  // By shares where the grid is kTwoPairs of four ranks.
+  // `by_shares`: the grid is kTwoPairs, on four ranks.
   void step(ShardedAdamW& optimizer, int64_t step, bool by_shares) {
     if (by_shares)
       train::fill_gradient_shares(store, position, step);
@@ -87,8 +87,8 @@ class GroupedCheckpoint : public testing::Test {
   std::filesystem::path root_;
 };
 
-// Masters and moments of both groups come back on other grids: the next step is that of a run that
-// was not stopped.
+// Masters and moments of both groups are restored on other grids: the next step equals that of an
+// uninterrupted run.
 TEST_F(GroupedCheckpoint, LoadsOnOtherGrids) {
   for (const std::string frozen : {"", kFrozen}) {
     std::filesystem::remove_all(root_);
@@ -119,8 +119,8 @@ TEST_F(GroupedCheckpoint, LoadsOnOtherGrids) {
   }
 }
 
-// Steps with decay, a checkpoint, a resumed step: the frozen tensor has its bytes in the
-// checkpoint, as they are stored and without state, and in what is exported from it.
+// After steps with weight decay, a checkpoint and a resumed step, the frozen tensor has its
+// original bytes in the checkpoint (stored without state) and in the export.
 TEST_F(GroupedCheckpoint, FrozenTensorsKeepTheirBytes) {
   save(kFrozen);
   const io::Checkpoint checkpoint = open();
@@ -157,7 +157,7 @@ TEST_F(GroupedCheckpoint, FrozenTensorsKeepTheirBytes) {
   EXPECT_EQ(num_exported, start.store.infos().size());
 }
 
-// A model whose frozen tensor is another one does not go on from the checkpoint.
+// A model with another frozen tensor cannot continue from the checkpoint.
 TEST_F(GroupedCheckpoint, AnotherFrozenTensorIsRefused) {
   save(kFrozen);
   dist::Collective one_rank;
@@ -175,7 +175,7 @@ TEST_F(GroupedCheckpoint, AnotherFrozenTensorIsRefused) {
         << error.what();
     EXPECT_NE(std::string(error.what()).find("at element 7 "), std::string::npos) << error.what();
   }
-  // Frozen here, trained there: there are no weights of it.
+  // This parameter was trained there: the checkpoint has no frozen weights for it.
   GridRank other(one_rank, {}, "embedding.weight");
   const ShardedAdamW other_optimizer = other.make_optimizer();
   EXPECT_THROW(check_frozen_weights(open(), other.store, other_optimizer), Error);

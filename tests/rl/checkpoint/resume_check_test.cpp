@@ -26,7 +26,7 @@ class ResumeCheck : public testing::Test {
   void put(const std::string& name, const std::string& text) const {
     std::ofstream(root_ / name) << text;
   }
-  // What is wrong with going on; empty if nothing is.
+  // The reason for a refusal; empty if the run may continue.
   std::string fault() const {
     try {
       check_same_model((root_ / "saved").string(), (root_ / "now").string());
@@ -74,7 +74,7 @@ TEST(CompareSettings, RefusesWhatTheStateCannotGoOnWith) {
   EXPECT_NO_THROW(compare_settings("debug: {load_rollout: c}\n", "debug: {load_rollout: d}\n"));
 }
 
-// Masters and moments are of the layers that are trained.
+// Masters and moments exist only for trained layers.
 TEST(CompareSettings, RefusesToTrainOtherMtpLayers) {
   const std::string off = "train: {enable_mtp_training: false, mtp_num_layers: 1}\n";
   const std::string on = "train: {enable_mtp_training: true, mtp_num_layers: 1}\n";
@@ -89,7 +89,7 @@ TEST(CompareSettings, RefusesToTrainOtherMtpLayers) {
   EXPECT_NO_THROW(compare_settings(on + "x: 1\n", on + "x: 2\n"));
 }
 
-// And of the parameters that are not frozen.
+// They exist only for parameters that are not frozen.
 TEST(CompareSettings, RefusesToFreezeOtherParameters) {
   for (const std::string key : {"freeze_params_name_list", "only_train_params_name_list"}) {
     const std::string none = "train: {" + key + ": []}\n", some = "train: {" + key + ": [norm]}\n";
@@ -101,7 +101,7 @@ TEST(CompareSettings, RefusesToFreezeOtherParameters) {
   }
 }
 
-// A reference that the checkpoint holds is the one that is used.
+// If the checkpoint holds a reference, that one is used.
 TEST_F(ResumeCheck, AnotherReferenceIsRefusedWhereTheCheckpointHasOne) {
   const auto settings = [&](const std::string& folder) {
     return "model: {ref_load: " + (root_ / folder).string() + "}\n";

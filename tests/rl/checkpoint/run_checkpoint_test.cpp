@@ -80,7 +80,7 @@ class RunCheckpoint : public testing::Test {
     state["adam_steps"] = trainer.optimizer().num_steps();
     return state;
   }
-  // By three ranks, as step 2; the state that was saved.
+  // Saves step 2 on three ranks; returns the saved state.
   State save_after_two_steps(const char* state_dtype = "float32") const {
     State saved;
     dist::run_thread_ranks(3, [&](dist::Collective& communicator) {
@@ -95,7 +95,7 @@ class RunCheckpoint : public testing::Test {
     });
     return saved;
   }
-  // Loads into a policy whose weights have been spoilt.
+  // Loads into a policy whose weights were changed first.
   State load(int num_ranks, const std::string& directory,
              const char* state_dtype = "float32") const {
     State state;
@@ -126,13 +126,13 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
   EXPECT_GT(moved, 0);
   for (const int ranks : {1, 2, 3, 4})
     expect_equal(load(ranks, directory), saved, std::to_string(ranks) + " ranks");
-  // The weights alone, as conversion and evaluation read them.
+  // Only the weights, as conversion and evaluation read them.
   TinyPolicy policy(kModel);
   model::load_checkpoint_weights(policy.store, checkpoint);
   EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), saved.weights), "");
 }
 
-// Saved by two ranks of the build before pieces could be boxes, with the weights it had then.
+// Saved on two ranks by a version in which pieces could not yet be boxes, with its weights.
 TEST_F(RunCheckpoint, LoadsFormatOne) {
   const std::string directory = test_data_path("golden/checkpoints/format_1");
   const auto checkpoint = io::Checkpoint::open(directory);
@@ -169,8 +169,8 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
   }
 }
 
-// How ranks cut the state is no part of the format: checkpoints of the time when a rank owned one
-// range of the whole load under a slice of every layer, and the other way round.
+// The format does not depend on how ranks split the state. A checkpoint whose ranks each owned one
+// range of the whole loads on ranks that own a slice of every layer, and vice versa.
 TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
   const auto cut = [](bool by_layers) {
     return by_layers ? train::kAPartALayer : std::numeric_limits<int64_t>::max();
@@ -195,9 +195,9 @@ TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
   }
 }
 
-// E3 at the trainer's level: stopped after two steps and resumed, the bytes are those of a run that
-// was not. The write goes on while the first run trains three steps more, and must not see them.
-// State in host memory is written without a copy of it.
+// E3 for the trainer: a run that is stopped after two steps and resumed gives the same bytes as one
+// that was not. The first run trains three more steps during the write, which must not see them.
+// State in host memory is written without a copy.
 TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
   struct Case {
     int ranks;
@@ -244,8 +244,8 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
   }
 }
 
-// A checkpoint resumes under the other optimizer.state_dtype: from bfloat16 exactly, to bfloat16
-// with the moments rounded, which is said.
+// A checkpoint resumes under the other optimizer.state_dtype: from bfloat16 exactly; to bfloat16
+// with rounded moments, which is logged.
 TEST_F(RunCheckpoint, LoadsUnderTheOtherStateType) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     std::filesystem::remove_all(root_);
@@ -267,8 +267,7 @@ TEST_F(RunCheckpoint, LoadsUnderTheOtherStateType) {
   }
 }
 
-// What save() took is its own: the state may change as soon as it returns, or, where it is in host
-// memory, once it is released.
+// After save() returns, the state may change; if it is in host memory, after release_state().
 TEST_F(RunCheckpoint, AsyncSaveWritesASnapshot) {
   dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
     CheckpointWriter writer(writer_options(), communicator);
@@ -300,7 +299,7 @@ TEST_F(RunCheckpoint, PollCommitsWhatAllHaveWritten) {
     TinyPolicy policy(kModel);
     Trainer trainer = make_trainer(policy, communicator);
     CheckpointWriter writer(writer_options(), communicator);
-    writer.poll();  // nothing under way
+    writer.poll();  // nothing is in flight
     writer.save(1, make_state(1, trainer), policy.store, trainer.optimizer());
     const std::string manifest = io::step_directory(root_.string(), 1) + "/manifest.json";
     for (int tries = 0; tries < 20000; ++tries) {
@@ -312,7 +311,7 @@ TEST_F(RunCheckpoint, PollCommitsWhatAllHaveWritten) {
     }
     EXPECT_TRUE(std::filesystem::exists(manifest));
     communicator.barrier();
-    writer.finish_pending();  // nothing left
+    writer.finish_pending();  // nothing is left to commit
   });
 }
 
@@ -333,7 +332,7 @@ TEST_F(RunCheckpoint, AnotherSaveFinishesTheFirstAndOldOnesGo) {
   EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 4));
 }
 
-// A run that ends with a save under way leaves the folder without manifest: not a checkpoint.
+// A run that ends during a save leaves a folder without a manifest: not a checkpoint.
 TEST_F(RunCheckpoint, UnfinishedSaveIsNoCheckpoint) {
   dist::Collective communicator;
   TinyPolicy policy(kModel);
@@ -345,7 +344,7 @@ TEST_F(RunCheckpoint, UnfinishedSaveIsNoCheckpoint) {
     writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
   }
   EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 1));
-  // Saved again, by fewer or more ranks, step 2 is whole.
+  // Saved again, step 2 is complete.
   CheckpointWriter writer(writer_options(), communicator);
   writer.save(2, make_state(2, trainer), policy.store, trainer.optimizer());
   writer.finish_pending();

@@ -41,9 +41,9 @@ class RunStartTest : public testing::Test {
     io::set_latest(path(root), fs::path(directory).filename().string());
     return directory;
   }
-  // The locks of all starts of a test are held, as those of runs that still work.
+  // Holds the locks of all starts of a test, like runs that are still active.
   RunStart decide(StartWish wish) { return decide_start(config_, wish, locks_.emplace_back()); }
-  // A program of its own would decide it: nothing is held.
+  // Decides as if the other programs had ended: no locks are held.
   RunStart decide_alone(StartWish wish) {
     RunLocks locks;
     return decide_start(config_, wish, locks);
@@ -82,7 +82,7 @@ TEST_F(RunStartTest, AnotherRunIsNeverWrittenOver) {
   expect_refused(kAnew, "--resume", path("runs/x"));
   fs::remove(path("runs/x/metrics.jsonl"));
   expect_refused(kAnew, "those of another run", path("runs/x/checkpoints"));
-  // Nor does a checkpoint from elsewhere go on in it.
+  // A checkpoint from elsewhere cannot continue in this folder.
   const std::string elsewhere = put_checkpoint("y/checkpoints", 4);
   put_rows("runs/x");
   expect_refused({.resume = ResumeWish::kFolder, .folder = elsewhere}, "holds another run",
@@ -114,7 +114,7 @@ TEST_F(RunStartTest, ResumeTakesTheNewestOfItsName) {
   start = decide_alone(newest);
   EXPECT_EQ(start.run_dir, path("runs/x-2"));
   EXPECT_EQ(start.checkpoint, second);
-  // A named checkpoint brings its own folder.
+  // A named checkpoint determines its run's folder.
   start = decide_alone({.resume = ResumeWish::kFolder,
                         .folder = path("runs/x/checkpoints"),
                         .names_run_dir = false});
@@ -139,7 +139,7 @@ TEST_F(RunStartTest, AutoContinuesOrStartsAnew) {
 TEST_F(RunStartTest, LoadStartsAnewWhereNothingIsThereYet) {
   config_.model.load = config_.checkpoint.save = path("ck");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, "") << "absent";
-  fs::create_directories(path("ck/step_000002"));  // its save was cut off
+  fs::create_directories(path("ck/step_000002"));  // interrupted save
   EXPECT_EQ(decide_alone(kAnew).checkpoint, "") << "no manifest";
   const std::string saved = put_checkpoint("ck", 2);
   const RunStart start = decide_alone(kAnew);
@@ -163,7 +163,7 @@ TEST_F(RunStartTest, LoadTakesAStepByNumber) {
   expect_refused(kAnew, "no complete checkpoint", io::step_directory(path("ck"), 3));
 }
 
-// A job that is requeued has the same model.ckpt_step: it went back by it when it first began.
+// A requeued job has the same model.ckpt_step, but already went back when it first started.
 TEST_F(RunStartTest, GoesBackToAStepOnce) {
   config_.model.load = config_.checkpoint.save = path("ck");
   const std::string second = put_checkpoint("ck", 2), fourth = put_checkpoint("ck", 4);
@@ -179,12 +179,13 @@ TEST_F(RunStartTest, GoesBackToAStepOnce) {
   EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
   put_settings("model: {load: ck, ckpt_step: 2}\noptimizer: {lr: 1}\n");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, fourth);
-  // Another run's folder is gone back in as often as it is asked for.
+  // In another run's folder it goes back as often as asked.
   config_.checkpoint.save = path("own");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
 }
 
-// The weights alone make a run of its own, which does not write among the other's checkpoints.
+// Loading only the weights starts a new run, which must not write among the other run's
+// checkpoints.
 TEST_F(RunStartTest, FinetuneBeginsAnew) {
   config_.model.load = path("ck");
   config_.model.finetune = true;
@@ -195,7 +196,7 @@ TEST_F(RunStartTest, FinetuneBeginsAnew) {
   EXPECT_FALSE(start.is_own);
   config_.checkpoint.save = path("ck");
   expect_refused(kAnew, "those of another run", path("ck"));
-  // Once it has a checkpoint of its own, it continues.
+  // Once the new run has its own checkpoint, it continues from that.
   config_.checkpoint.save = path("own");
   const std::string own = put_checkpoint("own", 1);
   const RunStart again = decide_alone({.resume = ResumeWish::kAuto});
@@ -254,7 +255,7 @@ TEST_F(RunStartTest, DumpsOfAnotherRunStay) {
   EXPECT_NO_THROW(decide_alone(kAnew));
   std::ofstream(path("dumps/rollout_000000.jsonl")) << "{}\n";
   expect_refused(kAnew, "holds the dumps of another run", path("dumps"));
-  // A run that goes on has made them itself if its settings say so.
+  // A resumed run may have made the dumps itself, if its settings say so.
   put_checkpoint("runs/x/checkpoints", 2);
   const StartWish newest{.resume = ResumeWish::kNewest};
   expect_refused(newest, "holds the dumps of another run", path("dumps"));
@@ -270,7 +271,7 @@ TEST_F(RunStartTest, DumpsReplaceNothing) {
   fs::create_directories(path("w"));
   std::ofstream(path("w/gradients.safetensors")) << "precious";
   expect_refused(kAnew, "is there already", path("w/gradients.safetensors"));
-  put_checkpoint("runs/x/checkpoints", 2);  // a run that goes on dumps nothing any more
+  put_checkpoint("runs/x/checkpoints", 2);  // a resumed run makes no more of these dumps
   EXPECT_TRUE(decide_alone({.resume = ResumeWish::kNewest}).is_own);
 }
 

@@ -1,4 +1,4 @@
-// What the reference page claims of flags and keys, compared with the keys and with the code.
+// Compares the reference page's claims about flags and keys with the keys and the code.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -26,7 +26,7 @@ struct Fields {
   config::FieldLister list;
 };
 
-// The rows of the page by flag, as it is typed but for the dashes in front.
+// The rows of the page by flag, without the leading dashes.
 std::map<std::string, Row> read_page() {
   std::map<std::string, Row> rows;
   std::istringstream page(config::write_flag_reference(Fields().list));
@@ -76,7 +76,7 @@ TEST(FlagReference, WhatWorksHasAKeyAndEveryKeysFlagIsListed) {
   EXPECT_GT(num_flags, 90);
 }
 
-// All code but the lines that bind fields.
+// All code except the lines that bind fields.
 std::string read_sources() {
   std::string text;
   const std::regex binding("\"[a-z0-9_]+\",\\s*o\\.[a-z0-9_]+");
@@ -94,7 +94,7 @@ std::string read_sources() {
   return text;
 }
 
-// A key that nothing reads would promise what the program does not do.
+// A key that nothing reads would make a false promise.
 TEST(FlagReference, EveryKeyThatWorksIsReadSomewhere) {
   const std::string sources = read_sources();
   ASSERT_GT(sources.size(), 500000u);

@@ -1,5 +1,5 @@
-// Lengths of responses in plans: the mean that was asked for, nothing above the longest, and every
-// token generated once.
+// Lengths of responses in plans: they have the mean that was asked for, none exceeds the longest,
+// and every token is generated once.
 #include "rl/config/response_lengths.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace slimexx::rl {
 namespace {
 
-// The integral of longer_than is the mean.
+// The mean is the integral of longer_than.
 double mean_of(const ResponseLengths& lengths, int64_t longest) {
   constexpr int kParts = 200000;
   double sum = 0;
@@ -33,8 +33,7 @@ TEST(ResponseLengths, HaveTheMeanAndTheLimit) {
   }
 }
 
-// 1,039.18 tokens is the mean that they would have without a limit: 1039.18 times
-// 1 - exp(-4096 / 1039.18) is 1,019.
+// Without a limit the mean would be 1,039.18 tokens: 1039.18 * (1 - exp(-4096 / 1039.18)) = 1,019.
 TEST(ResponseLengths, FallOffByTheSameShare) {
   const ResponseLengths lengths(1019, 4096);
   const double of_100 = lengths.longer_than(100);
@@ -61,7 +60,8 @@ TEST(ResponseLengths, EveryTokenIsGeneratedOnce) {
       double tokens = 0, steps = 0;
       for (const auto& s : lengths.list_stretches(samples, 256)) {
         EXPECT_LE(s.running, std::min(samples, 256.0) * 1.005) << samples << " of " << mean;
-        EXPECT_GE(s.running, 0.995) << samples << " of " << mean;  // in the mean, where any runs
+        EXPECT_GE(s.running, 0.995)
+            << samples << " of " << mean;  // mean over the steps with any sample
         tokens += s.steps * s.running;
         steps += s.steps;
       }
@@ -71,8 +71,7 @@ TEST(ResponseLengths, EveryTokenIsGeneratedOnce) {
     }
 }
 
-// The lifetime of one of a rate r without a limit is 1 / r in the mean, and so is what a running
-// one has so far.
+// Without a limit the mean lifetime at rate r is 1 / r, and so is the mean age of a running sample.
 TEST(ResponseLengths, RunningSamplesAreAsOldAsTheMean) {
   EXPECT_NEAR(ResponseLengths(50, 100000).mean_age(), 50, 0.01);
 }

@@ -14,7 +14,7 @@
 namespace slimexx::rl {
 namespace {
 
-// What every run needs; a case's own keys go on top.
+// Keys that every run needs; the keys of a case are added.
 constexpr const char* kMinimal = R"(
 model: {hf_checkpoint: model}
 data: {prompt_data: prompts.jsonl}
@@ -59,7 +59,8 @@ void expect_derived(const Json& expected, const RunConfig& run) {
   }
 }
 
-// A case expects derived values, or faults: each text of "has" in one error, none of "hasnt".
+// A case expects derived values or faults: each text of "has" in one fault, each of "hasnt" in
+// none.
 TEST(RunConfig, Cases) {
   const std::vector<Json> cases = read_cases();
   EXPECT_GT(cases.size(), 40u);
@@ -102,7 +103,7 @@ TEST(RunConfig, FaultsNameTheirPlace) {
   }
 }
 
-// One list, in the order of the file, whether reading, binding or checking found the fault.
+// One list of faults in the order of the file, whether found by reading, binding or checking.
 TEST(RunConfig, FaultsStandInTheOrderOfTheFile) {
   config::Config config = config::Config::parse(
       "model: {hf_checkpoint: model}\ndata: {prompt_data: p}\n"
@@ -129,7 +130,7 @@ bool is_key(const std::string& path) {
   return std::ranges::count(lister.fields(), path, &config::FieldInfo::path) == 1;
 }
 
-// What a run writes to config.resolved.yaml describes the same run.
+// config.resolved.yaml of a run describes the same run.
 TEST(RunConfig, ResolvedYamlReadsBack) {
   Json c;
   c["set"] = Json::object();
@@ -153,8 +154,8 @@ TEST(RunConfig, ResolvedYamlReadsBack) {
   EXPECT_EQ(copy.rl.eps_clip_c, 3);
 }
 
-// The recipes in configs/ are read without a fault and without a flag that has no effect. Keys that
-// a recipe of slime's sets and does not look at are named.
+// The recipes in configs/ have no faults and no flags without effect. Idle keys that a recipe takes
+// over from slime are listed.
 TEST(RunConfig, RecipesAreValid) {
   int num_recipes = 0;
   for (const auto& entry :
@@ -174,7 +175,7 @@ TEST(RunConfig, RecipesAreValid) {
   EXPECT_GE(num_recipes, 5);
 }
 
-// What GLM-Z1-9B's recipe of slime asks for, as far as it is there.
+// The values of slime's recipe for GLM-Z1-9B, as far as supported.
 TEST(RunConfig, GlmRecipeHasTheValuesOfItsModel) {
   config::Config config = config::Config::load(test_data_path("../configs/glm-z1-9b.yaml"), {});
   const RunConfig run = load_run_config(config, {.default_run_dir = "runs/x"});
@@ -194,7 +195,7 @@ TEST(RunConfig, GlmRecipeHasTheValuesOfItsModel) {
   EXPECT_EQ(run.optimizer.weight_decay, 0.1);
 }
 
-// Every key has a sentence, and a name of slime's that is its own or is told.
+// Every key has a doc sentence, and a name in slime or a statement that it has none.
 TEST(RunConfig, EveryKeyIsDocumented) {
   RunConfig run;
   config::FieldLister fields;
@@ -203,7 +204,7 @@ TEST(RunConfig, EveryKeyIsDocumented) {
   for (const auto& field : fields.fields()) EXPECT_FALSE(field.meta.doc.empty()) << field.path;
 }
 
-// Counts are multiplied: none may come near 2^63.
+// Counts are multiplied: no product may come near 2^63.
 TEST(RunConfig, EveryIntegerKeyHasAnUpperBound) {
   RunConfig run;
   config::FieldLister fields;

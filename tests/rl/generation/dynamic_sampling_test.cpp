@@ -26,7 +26,8 @@ std::vector<Sample> make_group(int64_t number, const std::vector<double>& reward
 TEST(FindDropReason, IsTheRewardThatAllHave) {
   EXPECT_EQ(find_drop_reason(make_group(0, {1, 0, 1})), "");
   EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 3e-6})), "");  // deviation 2.1e-6
-  EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 1e-6})), "zero_std_0.5");  // 7.1e-7
+  EXPECT_EQ(find_drop_reason(make_group(0, {0.5, 0.5 + 1e-6})),
+            "zero_std_0.5");  // deviation 7.1e-7
   EXPECT_EQ(find_drop_reason(make_group(0, {1, 1, 1})), "zero_std_1.0");
   EXPECT_EQ(find_drop_reason(make_group(0, {0, 0})), "zero_std_0.0");
   EXPECT_EQ(find_drop_reason(make_group(0, {1e9 + 0.1, 1e9 + 0.1, 1e9 + 0.1})),
@@ -43,7 +44,7 @@ TEST(FindDropReason, LooksAtGradedSamplesAlone) {
   EXPECT_EQ(find_drop_reason(group), "grader_failed");
 }
 
-// DAPO filters by accuracy: what a length costs keeps no group.
+// DAPO filters by accuracy: a length penalty does not save a group.
 TEST(FindDropReason, LooksAtGradesAlone) {
   std::vector<Sample> group = make_group(0, {0, 0, 0});
   group[1].length_penalty = -0.5;
@@ -65,8 +66,8 @@ TEST(FindDynamicFilter, TakesTheNamesOfSlime) {
     EXPECT_FALSE(find_dynamic_filter(none)) << none;
 }
 
-// Group i is dropped where `plan` has a '0' or '1', its reward, or an 'f': it has no grade. It is
-// kept where it has a 'k'.
+// Character i of `plan` is for group i: '0' or '1' drops it with that reward, 'f' drops it because
+// it has no grade, and 'k' keeps it.
 class Filling {
  public:
   explicit Filling(std::string plan) : plan_(std::move(plan)) {}
@@ -113,8 +114,8 @@ std::vector<int64_t> taken_groups(const DrawnSamples& drawn) {
 using Numbers = std::vector<int64_t>;
 using Reasons = std::map<std::string, int64_t>;
 
-// Of the first draw half are kept: then (2 + 2 sqrt(2 / 2)) * 2 = 8, of which as many as the first
-// draw may have.
+// Half of the first draw is kept, so the next draw needs (2 + 2 sqrt(2 / 2)) * 2 = 8 groups; it is
+// limited to the size of the first.
 TEST(FillRollout, DrawsWhatIsLikelyToHoldWhatIsMissing) {
   Filling filling("k0k11k0k-");
   const DrawnSamples drawn = filling.fill(kFilter, 4);
@@ -125,7 +126,7 @@ TEST(FillRollout, DrawsWhatIsLikelyToHoldWhatIsMissing) {
   EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 2}, {"zero_std_1.0", 2}}));
 }
 
-// 15 of 16 are kept, one is missing: (1 + 2 sqrt(1 / 16)) * 16 / 15 = 1.6.
+// 15 of 16 are kept and one is missing: (1 + 2 sqrt(1 / 16)) * 16 / 15 = 1.6.
 TEST(FillRollout, DrawsFewWhereMostAreKept) {
   Filling filling("kkk0kkkkkkkkkkkk0k-");
   const DrawnSamples drawn = filling.fill(kFilter, 16);
@@ -163,7 +164,7 @@ TEST(FillRollout, FallsBackToWhatWasDropped) {
   EXPECT_EQ(drawn.drop_reasons, (Reasons{{"zero_std_0.0", 1}}));
 }
 
-// A whole draw without a grade is one of dropped groups.
+// A whole draw without grades counts as dropped groups.
 TEST(FillRollout, DrawsOnAfterGroupsWithoutAGrade) {
   Filling filling("ffffffkf0k-");
   const DrawnSamples drawn = filling.fill(kFilter, 2, {}, 7);

@@ -1,5 +1,5 @@
-// Generation over engines of several ranks: one queue, the samples of one rank, and an end for all
-// ranks alike when one stops or fails.
+// Generation on engines of several ranks: one queue, the same samples as one rank, and a common end
+// for all ranks when one stops or fails.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -19,7 +19,7 @@ struct EngineGrid {
   int world_size;
   dist::GridSizes sizes;
 };
-// Attention of TP 2 in all of them.
+// All have attention of TP 2.
 constexpr EngineGrid kGrids[] = {{"one engine", 2, {.tp = 2, .ep = 2}},
                                  {"two engines", 4, {.tp = 2, .ep = 2}},
                                  {"two attention groups", 4, {.tp = 2, .ep = 4}},
@@ -110,14 +110,15 @@ TEST(EnginesOfRanks, StopTogether) {
 TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
   const auto prompts = make_prompts(8);
   std::vector<rollout::GroupRequest> groups;
-  std::vector<std::vector<text::TokenId>> tokens;  // which the requests borrow
+  std::vector<std::vector<text::TokenId>> tokens;  // borrowed by the requests
   for (const auto& prompt : prompts) tokens.push_back(prompt.tokens.unpack());
   for (const auto& ids : tokens) groups.push_back({ids, std::ssize(groups)});
   const rollout::GenerationJob job{
       .groups = groups,
       .n_samples_per_prompt = 1,
       .sampling = {.max_new_tokens = 20, .stop_token_ids = {}, .stop = {}}};
-  std::array<std::vector<int64_t>, 4> finished;  // by rank; numbers of all ranks' samples
+  std::array<std::vector<int64_t>, 4>
+      finished;  // by rank: the numbers of finished samples that it was told
   dist::run_thread_ranks(4, [&](dist::Collective& world) {
     RankEngine own(world, {.ep = 4});
     generate_on_ranks(own.engine, own.model.grid.groups(), job, world, {},
@@ -135,11 +136,12 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
   EXPECT_EQ(all, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-// On the first rank of the last attention group, which alone takes its completions.
+// The error occurs on the first rank of the last attention group; only that rank takes its
+// completions.
 TEST(EnginesOfRanks, FailTogether) {
   const auto prompts = make_prompts(7);
   std::vector<rollout::GroupRequest> groups;
-  std::vector<std::vector<text::TokenId>> tokens;  // which the requests borrow
+  std::vector<std::vector<text::TokenId>> tokens;  // borrowed by the requests
   for (const auto& prompt : prompts) tokens.push_back(prompt.tokens.unpack());
   for (const auto& ids : tokens) groups.push_back({ids, std::ssize(groups)});
   const rollout::GenerationJob job{

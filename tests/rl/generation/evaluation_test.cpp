@@ -26,11 +26,11 @@ TEST(PassAtK, ByHand) {
   EXPECT_DOUBLE_EQ(pass_at_k(8, 4, 2), 1 - 6.0 / 28);  // C(4,2) of C(8,2) pairs are all wrong
   EXPECT_EQ(pass_at_k(8, 0, 8), 0);
   EXPECT_EQ(pass_at_k(8, 1, 8), 1);
-  EXPECT_EQ(pass_at_k(8, 5, 4), 1);  // too few wrong ones to fill four
+  EXPECT_EQ(pass_at_k(8, 5, 4), 1);  // too few wrong ones for a wrong group of four
   EXPECT_NEAR(pass_at_k(10000, 1, 100), 0.01, 1e-12);
 }
 
-// All subsets of k of n samples, the first c of them correct.
+// Counts all subsets of k of n samples; the first c samples are correct.
 TEST(PassAtK, AgreesWithCounting) {
   for (uint32_t n = 1; n <= 9; ++n) {
     for (uint32_t c = 0; c <= n; ++c) {
@@ -69,7 +69,7 @@ TEST(Evaluation, RewardOptionsFallBackToThoseOfTraining) {
   EXPECT_EQ(eval_reward_options(config).reward_key, "score");
   config.eval.eval_reward_key = "acc";
   EXPECT_EQ(eval_reward_options(config).reward_key, "acc");
-  // Another grader does not inherit a key that it may not have.
+  // Another grader does not inherit a key that it may not know.
   config.eval.eval_reward_key.clear();
   config.eval.eval_rm_type = "math";
   EXPECT_EQ(eval_reward_options(config).rm_type, "math");
@@ -121,7 +121,7 @@ class EvaluationRun : public testing::Test {
   RunConfig config_;
 };
 
-// Recomputes every figure from the per-sample lines.
+// Recomputes every metric from the per-sample lines.
 TEST_F(EvaluationRun, FiguresAreThoseOfTheLines) {
   observe::MetricRow row;
   const auto results = run(2, row);
@@ -145,7 +145,7 @@ TEST_F(EvaluationRun, FiguresAreThoseOfTheLines) {
     EXPECT_DOUBLE_EQ(r.mean_response_length, length / n);
     EXPECT_DOUBLE_EQ(r.truncated_ratio, truncated / n);
     ASSERT_EQ(r.pass_at.size(), 3u);  // 1, 2, 4
-    // Rewards are 0 or 1: pass@1 is the mean, pass@4 the share of prompts with a right sample.
+    // Rewards are 0 or 1: pass@1 is the mean, pass@4 the share of prompts with a correct sample.
     EXPECT_NEAR(r.pass_at[0].second, reward / n, 1e-12);
     double any = 0;
     for (const auto& [group, c] : correct) any += c > 0;
@@ -166,7 +166,7 @@ TEST_F(EvaluationRun, SamplesWithoutAGradeAreInNoFigure) {
   config_.eval.eval_prompt_data.resize(1);
   dist::run_thread_ranks(1, [&](dist::Collective& communicator) {
     TinyRollout tiny(communicator);
-    HalfGrader grader;  // 1 for four prompts of five
+    HalfGrader grader;  // 1 for four of five prompts
     observe::MetricRow row;
     const auto results =
         evaluate(load_eval_sets(config_, nullptr, nullptr), config_, tiny.generator, grader,
@@ -184,8 +184,8 @@ TEST_F(EvaluationRun, SamplesWithoutAGradeAreInNoFigure) {
   });
 }
 
-// Each time the same random numbers, and other ones for every set: only the weights move the
-// result.
+// Every evaluation draws the same random numbers, different for each set: only the weights change
+// the result.
 TEST_F(EvaluationRun, RepeatsItselfForAnyNumberOfRanks) {
   observe::MetricRow row;
   const auto expected = run(1, row, 10);
@@ -199,7 +199,7 @@ TEST_F(EvaluationRun, RepeatsItselfForAnyNumberOfRanks) {
   }
 }
 
-// A set's samples are its own: they do not move when others come or go.
+// The samples of a set do not change when other sets are added or removed.
 TEST_F(EvaluationRun, OtherSetsHaveNoSay) {
   observe::MetricRow row;
   run(1, row);
@@ -220,7 +220,7 @@ TEST_F(EvaluationRun, LeavesNoMetricsWhenItIsStopped) {
     SeedGrader grader;
     observe::MetricRow row;
     row.set("train/loss", 1);
-    // The first set is whole when the second one is stopped.
+    // The first set is complete when the second one is stopped.
     const bool is_root = communicator.rank() == 0;
     const auto second_began = [&] {
       return std::filesystem::exists(directory_ / "eval_first_000006.jsonl");
@@ -238,7 +238,7 @@ TEST_F(EvaluationRun, LeavesNoMetricsWhenItIsStopped) {
   EXPECT_FALSE(std::filesystem::exists(directory_ / "eval_second_000006.jsonl"));
 }
 
-// Temperature 0 is greedy: all samples of a prompt are one.
+// Temperature 0 is greedy: all samples of a prompt are equal.
 TEST_F(EvaluationRun, GreedyAtTemperatureZero) {
   config_.eval.eval_temperature = 0;
   config_.eval.eval_max_response_len = 7;

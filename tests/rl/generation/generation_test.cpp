@@ -23,7 +23,7 @@ GenerationRequest request_for(std::span<const PromptGroup> groups) {
           .label = {}};
 }
 
-// All ranks' samples, by rank.
+// The samples on all ranks, by rank.
 std::vector<std::vector<Sample>> generate(int num_ranks, const rollout::EngineOptions& options = {},
                                           uint64_t seed = 77) {
   const auto prompts = make_prompts(9);
@@ -46,7 +46,8 @@ TEST(Generator, SamplesAreTheSameBitsForAnyNumberOfRanks) {
     for (size_t rank = 0; rank < by_rank.size(); ++rank)
       EXPECT_TRUE(content(by_rank[rank]) == expected) << "rank " << rank << " of " << ranks;
   }
-  // Nor do the engine's bounds matter: two sequences at once, preemption, chunks of five, no cache.
+  // The engine's limits have no effect either: two sequences at once, preemption, chunks of five,
+  // no cache.
   const rollout::EngineOptions narrow{.page_tokens = 4,
                                       .max_running_requests = 3,
                                       .chunked_prefill_size = 5,
@@ -89,7 +90,7 @@ TEST(Generator, SamplesStandInThePromptsOrder) {
   EXPECT_NE(samples[0].tokens, samples[1].tokens);
 }
 
-// E1 and E4: training on another number of ranks computes generation's log-probs, to the last bit.
+// E1 and E4: training on another number of ranks gives the log-probs of generation, bit for bit.
 TEST(Generator, TrainerComputesTheSameLogProbs) {
   const auto samples = generate(2)[0];
   std::vector<sample::Sample> bare;
@@ -119,8 +120,8 @@ TEST(Generator, NoPromptsAndMoreRanksThanPrompts) {
   });
 }
 
-// One rank is asked to stop: all give up, whether that one still has work or never had, and the
-// engines are as good as new.
+// If one rank is asked to stop, all give up, whether that rank still has work or never had any. The
+// engines stay usable.
 TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
   const std::string expected = content(generate(1)[0]);
   for (const int num_prompts : {1, 9}) {
@@ -132,7 +133,7 @@ TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
       for (int asked = 0; asked < 3; ++asked) {
         const auto groups = groups_of(prompts);
         GenerationRequest request = request_for(groups);
-        request.n_samples_per_prompt = 20'000;  // of a minute's work
+        request.n_samples_per_prompt = 20'000;  // a minute of work
         int calls = 0;
         request.should_stop = [&] { return communicator.rank() == asked && ++calls > 3; };
         try {
@@ -154,7 +155,7 @@ TEST(Generator, StopsOnAllRanksWhereOneIsAsked) {
 using Responses =
     std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>, std::string>>;
 
-// One rollout after the other, each of the groups of these numbers.
+// Runs one rollout per list of groups, one after another.
 Responses draw_rollouts(const std::vector<std::vector<PromptGroup>>& rollouts) {
   Responses responses;
   dist::run_thread_ranks(1, [&](dist::Collective& communicator) {
@@ -174,7 +175,8 @@ Responses draw_rollouts(const std::vector<std::vector<PromptGroup>>& rollouts) {
   return responses;
 }
 
-// One run drops groups 2 and 6, and draws group 4 two rollouts later than the other.
+// Compared with the first run, the second drops groups 2 and 6 and draws group 4 two rollouts
+// later.
 TEST(Generator, AGroupsTokensDoNotDependOnItsRollout) {
   const auto prompts = make_prompts(9);
   const auto g = groups_of(prompts);
@@ -185,7 +187,7 @@ TEST(Generator, AGroupsTokensDoNotDependOnItsRollout) {
   ASSERT_EQ(actual.size(), 28u);
   for (const auto& [key, response] : actual)
     EXPECT_TRUE(response == expected.at(key)) << "group " << key.first << " sample " << key.second;
-  // The same prompt in two groups: other random numbers, beyond 32 bits of the number, too.
+  // The same prompt in two groups gets other random numbers, also for numbers beyond 32 bits.
   const int64_t far = int64_t{1} << 32;
   const Responses again = draw_rollouts({{g[0], {g[0].prompt, 1}, {g[0].prompt, far}}});
   EXPECT_NE(again.at({0, 0}).first, again.at({1, 0}).first);
@@ -242,7 +244,7 @@ TEST(Generator, SamplesWithoutAGradeAreMaskedOrStopTheRun) {
       request.stop_on_grader_failure = false;
       grader.fails_always = true;
       EXPECT_THROW(tiny.generator.generate(request, grader), Error);
-      request.may_lack_grades = true;  // the caller drops them
+      request.may_lack_grades = true;  // the caller drops such groups
       for (const Sample& s : tiny.generator.generate(request, grader))
         EXPECT_EQ(s.num_trained_tokens(), 0);
       request.stop_on_grader_failure = true;

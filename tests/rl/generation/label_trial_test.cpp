@@ -60,7 +60,7 @@ TEST_F(LabelTrial, NamesTheRowsThatCannotBeRead) {
   const std::string text = describe_labels(trials);
   EXPECT_EQ(text.find("4 of 6 labels (66.7 %) cannot be read by dapo: " + path_ + ":3: "), 0u)
       << text;
-  check_labels(trials, reward_);  // some can be read
+  check_labels(trials, reward_);  // no error: some can be read
   reward_.on_failure = "stop";
   const Error error = error_of(trials);
   EXPECT_EQ(error.code(), ErrorCode::kInput);
@@ -85,7 +85,7 @@ TEST_F(LabelTrial, LeavesAloneWhatNoGraderOfOursReads) {
       run("{\"tokens\": [1], \"label\": \"x\", \"rm_type\": \"dapo\"}\n" + row("\"x\""));
   EXPECT_EQ(mixed.num_tried, 1);
   EXPECT_EQ(mixed.num_unread, 1);
-  check_labels(mixed, reward_);  // the other row has a grade
+  check_labels(mixed, reward_);  // no error: the other row can be graded
 }
 
 TEST_F(LabelTrial, TriesABoundedNumberSpreadOverTheRows) {

@@ -32,7 +32,7 @@ class GeneratedSource : public testing::Test {
   }
   ~GeneratedSource() override { std::filesystem::remove(path_); }
 
-  // Calls `use` with a source of `batch_size` groups a rollout, after `state`.
+  // Calls `use` with a source of `batch_size` groups per rollout, restored from `state`.
   void with_source(int64_t batch_size, const Json& state,
                    const std::function<void(SampleSource&)>& use) {
     config_.rollout.rollout_batch_size = batch_size;
@@ -48,7 +48,7 @@ class GeneratedSource : public testing::Test {
       use(*source);
     });
   }
-  // Rollouts of the run, of which `num_done` led to `state`.
+  // Rollouts of the whole run, given that `num_done` rollouts led to `state`.
   int64_t rollouts_of(int64_t batch_size, const Json& state, int64_t num_done) {
     int64_t num_rollouts = 0;
     with_source(batch_size, state,
@@ -56,8 +56,8 @@ class GeneratedSource : public testing::Test {
     return num_rollouts;
   }
 
-  // `count` rollouts of `batch_size` groups from rollout `first` on, after `state`; what was
-  // generated goes into `by_group`, by group and sample.
+  // Draws `count` rollouts of `batch_size` groups from rollout `first` on, restored from `state`.
+  // Stores the responses in `by_group`, by group and sample.
   Json draw(int64_t first, int64_t count, int64_t batch_size, const Json& state,
             std::map<std::pair<int64_t, int64_t>, std::vector<int32_t>>& by_group) {
     Json after;
@@ -78,8 +78,8 @@ class GeneratedSource : public testing::Test {
   RunConfig config_;
 };
 
-// A run that is stopped after one rollout and goes on with smaller ones, over the end of an epoch.
-// Its state is that of checkpoints of before groups had numbers.
+// A run is stopped after one rollout and continues with smaller ones, across the end of an epoch.
+// Its state is that of old checkpoints, in which groups had no numbers.
 TEST_F(GeneratedSource, AResumedRunNumbersItsGroupsOn) {
   std::map<std::pair<int64_t, int64_t>, std::vector<int32_t>> unbroken, resumed;
   draw(0, 3, 3, nullptr, unbroken);
@@ -95,7 +95,7 @@ TEST_F(GeneratedSource, AResumedRunNumbersItsGroupsOn) {
   EXPECT_TRUE(resumed == unbroken);
 }
 
-// 20 rows are 4 epochs. A resumed run has as many rollouts left as the rows that are left fill.
+// 20 rows are 4 epochs. A resumed run has as many rollouts left as the remaining rows fill.
 TEST_F(GeneratedSource, EpochsAreRowsOfAnyBatch) {
   config_.rollout.num_epoch = 4;
   EXPECT_EQ(rollouts_of(2, nullptr, 0), 10);
@@ -112,7 +112,7 @@ TEST_F(GeneratedSource, EpochsAreRowsOfAnyBatch) {
   EXPECT_EQ(rollouts_of(2, state, 3), 9);
 }
 
-// What a filter draws besides makes no run shorter.
+// Extra groups that a filter draws do not shorten the run.
 TEST_F(GeneratedSource, EpochsUnderAFilterAreThoseOfBatches) {
   config_.rollout.num_epoch = 4;
   config_.rollout.dynamic_sampling_filter_path = "check_reward_nonzero_std";

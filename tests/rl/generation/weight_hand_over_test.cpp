@@ -17,7 +17,7 @@ model::Layout layout_of(int ranks, const dist::GridSizes& sizes) {
   return model::make_layout({model::made_up_parameters()}, dist::GridShape(ranks, sizes));
 }
 
-// One rank's trainer and engine, which share no memory.
+// One rank's trainer and engine, in separate memory.
 struct TwoSides {
   TwoSides(dist::Collective& ranks, const dist::GridSizes& trainer, const dist::GridSizes& engine)
       : from(layout_of(ranks.size(), trainer)),
@@ -28,7 +28,7 @@ struct TwoSides {
     for (const auto& info : trained.infos())
       trained.write_weights(info, 0, model::made_up_values(info).data(), info.num_elements());
   }
-  // One bit of one value of "frozen", which every rank holds.
+  // Flips one bit of "frozen", which every rank holds.
   void flip_bit() {
     const auto id = served.find("frozen");
     auto* bytes = static_cast<unsigned char*>(served.weight(id).raw());
@@ -71,7 +71,7 @@ TEST(WeightHandOver, BringsTheEngineWhatTheTrainerHas) {
 }
 
 TEST(WeightHandOver, AFlippedBitIsFound) {
-  for (const int rank : {0, 2, -1}) {  // of one rank's engine; -1: of all
+  for (const int rank : {0, 2, -1}) {  // rank whose engine is changed; -1: all
     dist::run_thread_ranks(4, [&](dist::Collective& ranks) {
       TwoSides sides(ranks, {.tp = 2}, {});
       sides.hand_over.move();
@@ -92,7 +92,7 @@ model::Layout trained_by_two_of_four(const dist::GridSizes& sizes) {
   return layout;
 }
 
-// Two ranks train and two generate: each holds the one or the other.
+// Two ranks train and two generate; each holds weights for its role only.
 struct ApartSides {
   ApartSides(dist::Collective& ranks, const dist::GridSizes& trainer, const dist::GridSizes& engine)
       : from(trained_by_two_of_four(trainer)),
@@ -127,7 +127,7 @@ TEST(WeightHandOver, GoesFromRanksThatTrainToRanksThatGenerate) {
   });
 }
 
-// One of each parameter in turn: all ranks name the tensor.
+// Changes one byte of each parameter in turn: all ranks name the tensor.
 TEST(WeightHandOver, AFlippedByteIsFoundByTheTensorsName) {
   dist::run_thread_ranks(4, [&](dist::Collective& ranks) {
     ApartSides sides(ranks, {.tp = 2, .ep = 2}, {.tp = 2, .ep = 2});

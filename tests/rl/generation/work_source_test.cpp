@@ -13,7 +13,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Nine groups; stops when the engine has made so many steps as the leader's luck will have it.
+// Has nine groups; stops after `max_steps` steps of the engine.
 class Leader : public rollout::WorkSource {
  public:
   explicit Leader(int64_t max_steps) : max_steps_(max_steps) {}
@@ -27,7 +27,7 @@ class Leader : public rollout::WorkSource {
   int64_t max_steps_, num_steps_ = 0, next_ = 0;
 };
 
-// What a rank that is no leader has: it must not be asked.
+// The own source of a rank that is not the leader: it must not be asked.
 class Follower : public rollout::WorkSource {
  public:
   bool is_stopped() override {
@@ -45,11 +45,11 @@ struct Heard {
   int64_t steps = 0;
 };
 
-// What each rank of one engine of `num_ranks` ranks generates until the leader stops.
+// The groups that each rank of one engine of `num_ranks` ranks generates until the leader stops.
 std::vector<Heard> drive_engine(int num_ranks, int64_t max_steps) {
   const auto prompts = make_prompts(9);
   std::vector<rollout::GroupRequest> groups;
-  std::vector<std::vector<text::TokenId>> tokens;  // which the requests borrow
+  std::vector<std::vector<text::TokenId>> tokens;  // borrowed by the requests
   for (const auto& prompt : prompts) tokens.push_back(prompt.tokens.unpack());
   for (const auto& ids : tokens) groups.push_back({ids, std::ssize(groups)});
   const rollout::GenerationJob job{
@@ -87,7 +87,7 @@ TEST(EngineGroup, RanksOfAnEngineDoWhatTheirLeaderSays) {
   }
 }
 
-// The followers would wait for the leader until the rank watch ends the run.
+// Without this the followers would wait for the leader until the rank watch ends the run.
 TEST(EngineGroup, TheLeadersErrorReachesTheOthers) {
   for (const std::string place : {"draw", "step", "end"}) {
     std::array<std::string, 3> messages;
@@ -116,14 +116,14 @@ TEST(EngineGroup, TheLeadersErrorReachesTheOthers) {
         EXPECT_EQ(error.hint(), "add some");
         messages[static_cast<size_t>(ranks.rank())] = error.message();
       }
-      ranks.barrier();  // and all can go on together
+      ranks.barrier();  // all ranks can continue together
     });
     for (const std::string& message : messages)
       EXPECT_EQ(message, "rank 0 of 3 failed: no memory at " + place);
   }
 }
 
-// Three groups of two ranks; each leader has work for its own number of steps.
+// Three groups of two ranks; each leader has work for a different number of steps.
 TEST(EngineGroup, GroupsInLockStepMakeAsManyStepsAsTheLongest) {
   std::array<int, 6> steps{};
   dist::run_thread_ranks(6, [&](dist::Collective& engine) {
@@ -140,7 +140,7 @@ TEST(EngineGroup, GroupsInLockStepMakeAsManyStepsAsTheLongest) {
   for (const int count : steps) EXPECT_EQ(count, 7);
 }
 
-// The others would wait for the next step of those that failed.
+// Without this the other groups would wait for the failed group's next step.
 TEST(EngineGroup, AFailureEndsAllGroupsInLockStep) {
   for (const std::string place : {"draw", "step", "alike"}) {
     std::array<std::string, 6> messages;
@@ -172,7 +172,7 @@ TEST(EngineGroup, AFailureEndsAllGroupsInLockStep) {
         messages[static_cast<size_t>(engine.rank())] = error.message();
         EXPECT_TRUE(group.has_told());
       }
-      engine.barrier();  // and all can go on together
+      engine.barrier();  // all ranks can continue together
     });
     for (const std::string& message : messages)
       EXPECT_EQ(message, "rank 2 of 6 failed: rank 0 of 2 failed: no memory at " + place);

@@ -20,7 +20,7 @@ RolloutOptions engines(int64_t ranks, int64_t dp, int64_t ep) {
   return options;
 }
 
-// Eight experts where the family has some, 2 KV heads where it has grouped ones.
+// Eight experts in MoE families, 2 KV heads in families with grouped-query attention.
 model::ModelSpec spec_of(const std::string& family, int64_t num_heads = 16) {
   return model::random_spec(family,
                             {.vocab_size = 320,
@@ -49,9 +49,9 @@ TEST(EngineShape, FollowsTheOptions) {
   RolloutOptions replicated = engines(8, 4, 8);
   replicated.moe_dense_tp_size = 1;
   EXPECT_EQ(make_engine_shape(replicated, {.tp = 2, .ep = 4}, 16, &spec).dense_tp, 1);
-  // Training on one tp rank computes the leaves of the engine.
+  // Training on one tp rank uses the engine's number of leaves.
   EXPECT_EQ(make_engine_shape(engines(4, 1, 4), {.pp = 2}, 8, &spec).leaves, 4);
-  // Eight experts, and each three times, on 24 ranks.
+  // Eight experts, three times each, on 24 ranks.
   RolloutOptions redundant = engines(24, 6, 24);
   redundant.ep_num_redundant_experts = 16;
   const EngineShape copies = make_engine_shape(redundant, {.tp = 4, .ep = 8}, 24, &spec);
@@ -60,12 +60,12 @@ TEST(EngineShape, FollowsTheOptions) {
   const model::ModelSpec engine_spec = make_engine_spec(copies, spec);
   EXPECT_EQ(std::get<model::MoeMlpSpec>(engine_spec.layers.back().mlp).expert_copies, 24);
   EXPECT_FALSE(holds_trained_shards(copies, {.tp = 4, .ep = 24}, spec));
-  // Two and four ranks of an engine of eight share the experts.
+  // The experts of an engine of eight ranks are split over two or four ranks.
   EXPECT_EQ(make_engine_shape(engines(8, 4, 2), {}, 8, &spec).sizes.ep, 2);
   EXPECT_EQ(make_engine_shape(engines(8, 1, 4), {}, 8, &spec).sizes.ep, 4);
-  // All experts on every rank of an attention group.
+  // Every rank of an attention group holds all experts.
   EXPECT_EQ(make_engine_shape(engines(2, 1, 1), {}, 8, &spec).sizes.tp, 2);
-  // Experts on every rank of an engine whose attention is data-parallel alone.
+  // Every rank of an engine with purely data-parallel attention holds all experts.
   EXPECT_EQ(make_engine_shape(engines(4, 4, 1), {}, 4, &spec).sizes.tp, 1);
 }
 

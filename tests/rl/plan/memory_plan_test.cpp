@@ -1,4 +1,4 @@
-// The division of a GPU's memory, on numbers worked out by hand.
+// The division of a GPU's memory, with numbers worked out by hand.
 #include "rl/plan/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
-// 140 GiB, 90 % of it ours: 126; 72 are taken, 2 more by the engine: 52 are left.
+// 140 GiB, of which 90 % may be used: 126. 72 are taken, 2 more by the engine: 52 are left.
 MemoryBudget typical() {
   return {.device_bytes = 140 * kGib,
           .mem_fraction = 0.9,
@@ -90,7 +90,7 @@ TEST(MemoryPlan, TooLittleIsRefusedWithTheTable) {
   budget.min_cache_bytes = 53 * kGib;
   EXPECT_NE(refusal(budget).find("keys and values of one sequence"), std::string::npos);
   budget = typical();
-  budget.used_bytes = 139 * kGib;  // somebody else has the device
+  budget.used_bytes = 139 * kGib;  // another process uses the device
   EXPECT_NE(refusal(budget).find("0 B"), std::string::npos) << refusal(budget);
 }
 

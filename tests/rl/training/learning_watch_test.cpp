@@ -80,7 +80,7 @@ TEST(LearningWatch, CountsSigns) {
     s.response_length = 2;
     s.tokens = {1, 2, 3};
     s.loss_mask = {1, 0};
-    s.advantages = {0, 1};  // the second is not trained
+    s.advantages = {0, 1};  // the second is masked
     s.reward = 0.25;
     s.reason = "equal";
   }

@@ -10,7 +10,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Eight experts of 16 columns.
+// Eight experts with 16 columns each.
 model::ModelSpec spec_of(const std::string& family) {
   return model::random_spec(family,
                             {.vocab_size = 320,
@@ -38,7 +38,7 @@ TEST(ModelGrid, SizesThatTheModelDividesBy) {
   EXPECT_EQ(refusal("glm4_moe", 8, {.tp = 2, .ep = 4}), "accepted");
 }
 
-// What is proposed divides the ranks, too: 2 and 4 would suit the model.
+// Proposed sizes divide the number of ranks too: 2 and 4 would only suit the model.
 TEST(ModelGrid, ProposesSizesThatTheRanksAllow) {
   EXPECT_EQ(refusal("glm4_moe", 3, {.ep = 3}),
             "parallel.expert_model_parallel_size: 8 experts do not divide by 3 ranks: 8 % 3 = 2; "

@@ -1,4 +1,4 @@
-// How far training on a grid may be from training on one rank.
+// Allowed differences between training on a grid and on one rank.
 #pragma once
 #include <cmath>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace slimexx::train {
 
-// ||a-b|| / ||b||; a tensor of zeros compares by ||a||.
+// ||a-b|| / ||b||; ||a|| if b is zero.
 inline double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < b.size(); ++i) {
@@ -18,7 +18,7 @@ inline double relative_difference(const std::vector<float>& a, const std::vector
   return std::sqrt(difference) / (norm > 0 ? std::sqrt(norm) : 1);
 }
 
-// The same of all tensors together, as one vector.
+// The same for all tensors together, as one vector.
 inline double relative_difference(const TensorValues& a, const TensorValues& b) {
   double difference = 0, norm = 0;
   for (const auto& [name, values] : b) {
@@ -41,8 +41,8 @@ inline void expect_close(const TensorValues& actual, const TensorValues& expecte
   }
 }
 
-// Without the elements whose gradient is all rounding, of which Adam makes a full step: biases of
-// keys where heads have no rotation, which no score depends on.
+// Removes elements whose gradient is pure rounding, of which Adam would make a full step. These are
+// key biases in heads without RoPE: no score depends on them.
 inline TensorValues moved_by_gradients(TensorValues weights, const TensorValues& gradients) {
   for (const auto& [name, gradient] : gradients) {
     float largest = 0;
@@ -53,18 +53,18 @@ inline TensorValues moved_by_gradients(TensorValues weights, const TensorValues&
   return weights;
 }
 
-// What sums in another order may change, relative.
+// Allowed relative differences due to another order of sums.
 struct GridBounds {
-  double loss = 1e-6, norm = 1e-6;  // of the first step
-  // Adam makes a full step of a gradient that is all rounding. 0: later steps are not compared.
+  double loss = 1e-6, norm = 1e-6;  // for the first step
+  // Adam makes a full step of a gradient that is pure rounding. 0: later steps are not compared.
   double later = 1e-4;
   double gradients = 1e-6;  // ||a-b||/||b|| of all tensors together
-  double gradient = 1e-5;   // of one
+  double gradient = 1e-5;   // per tensor
   double weight = 1e-4;     // the same after the last step; 0: not compared
 };
 
-// Log-probs and entropies to the bit; losses, norms, gradients and weights to sums in another
-// order.
+// Expects equal bits for log-probs and entropies, and equality up to the order of sums for losses,
+// norms, gradients and weights.
 inline void expect_same_training(const GridResult& actual, const GridResult& expected,
                                  const GridBounds& bounds = {}) {
   ASSERT_EQ(actual.scores.size(), expected.scores.size());

@@ -1,5 +1,5 @@
-// The same scoring and the same training steps on any grid, with ranks as threads: what every grid
-// must agree on with one rank.
+// The same scoring and training steps on any grid, with ranks as threads: every grid must agree
+// with one rank.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -30,25 +30,26 @@ using TensorValues = std::map<std::string, std::vector<float>>;  // by name on d
 struct GridRun {
   std::string folder = {};                         // a Hugging Face folder
   std::optional<model::ModelSpec> random_of = {};  // instead of a folder: random weights
-  tensor::Device device = {};                      // of all ranks
-  bool has_device_each = false;                    // rank r has device r of device's type instead
+  tensor::Device device = {};                      // for all ranks
+  bool has_device_each = false;                    // instead, rank r has device r of device's type
   int world_size = 1;
   dist::GridSizes sizes = {};
-  model::PipelineSplit split = {};  // but for the number of ranks
-  int64_t leaves = 0;               // the decoder's
+  model::PipelineSplit split = {};  // without the number of ranks
+  int64_t leaves = 0;               // for the decoder
   TrainOptions options = {};
   double learning_rate = 1e-3;
   OptimizerOptions optimizer = {};
   int num_steps = 1;
   std::vector<std::string> frozen = {}, only = {};  // see freeze.h
-  // Its gradients get a NaN before they are summed over ranks.
+  // The rank whose gradients get a NaN before they are summed over ranks.
   std::optional<int> rank_with_nan = {};
-  // Activations lie in planned memory: 0 the least that the plan says, 1 the most.
+  // Activations are in planned memory: 0 is the plan's minimum, 1 its maximum.
   std::optional<double> planned_share = {};
-  std::optional<int64_t> planned_bytes = {};                     // instead: so many
-  std::function<void(int64_t bytes)> after_plan = {};            // one rank after the other
-  std::function<void(dist::Collective& host)> after_steps = {};  // on each rank, all of it alive
-  std::function<void(const Trainer& trainer)> look_at = {};      // after the steps, on each rank
+  std::optional<int64_t> planned_bytes = {};           // instead: this many bytes
+  std::function<void(int64_t bytes)> after_plan = {};  // called on one rank after another
+  std::function<void(dist::Collective& host)> after_steps =
+      {};                                                    // on each rank, while all are alive
+  std::function<void(const Trainer& trainer)> look_at = {};  // after the steps, on each rank
 };
 
 struct GridResult {
@@ -56,11 +57,11 @@ struct GridResult {
   std::vector<StepResult> steps;
   TensorValues gradients;  // of the first step, before clipping
   TensorValues weights;    // after the last step
-  // The table after the last step on each rank that has it, or its shard.
+  // The embedding after the last step, or its shard, on each rank that has it.
   std::vector<std::vector<float>> embeddings;
 };
 
-// Samples of the first tokens of a long one: responses of all but the prompt.
+// Samples are prefixes of one long sequence; all tokens after the prompt are response.
 inline std::vector<Sample> samples_of_lengths(const std::vector<int64_t>& lengths, int64_t prompt) {
   PhiloxStream random(19, 3);
   std::vector<Sample> samples;
@@ -81,8 +82,8 @@ inline std::vector<Sample> samples_of_lengths(const std::vector<int64_t>& length
   return samples;
 }
 
-// Copies what a rank holds to its place in the whole tensors. `read` is ParameterStore's
-// read_weights or read_gradients. Of replicas the one that counts.
+// Copies a rank's parts to their place in the whole tensors. `read` is ParameterStore's
+// read_weights or read_gradients. If several ranks hold a part, only the counted one is copied.
 inline void collect_tensors(const model::ParameterStore& store,
                             void (model::ParameterStore::*read)(const model::ParameterInfo&,
                                                                 int64_t, float*, int64_t) const,
@@ -112,7 +113,7 @@ inline void collect_embedding(const model::ParameterStore& store,
   store.read_weights(info, 0, values.data(), info.num_elements());
 }
 
-// Where backward writes nothing, so that no other rank gets it.
+// Puts NaN in the gaps, which backward does not write: no other rank may receive it.
 inline void put_nan_between_gradients(const model::ParameterStore& store) {
   const auto& infos = store.infos();
   for (size_t i = 0; i + 1 < infos.size(); ++i) {
@@ -136,7 +137,8 @@ inline int64_t planned_bytes(const Trainer& trainer, const StageDecoders& decode
                   trainer.plan_scoring(decoders, store, longest, std::ssize(samples)));
 }
 
-// What the thread of one rank does. Results are those that all ranks have, and the tensors of all.
+// The thread of one rank. Results are the values that all ranks share, and the tensors of all
+// ranks.
 inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, const StepLoss& loss,
                           dist::Collective& host, std::mutex& mutex, GridResult& result) {
   std::optional<io::HfFolder> folder;

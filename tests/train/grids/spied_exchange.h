@@ -1,4 +1,4 @@
-// A group that shows what is asked of it, and does it by another.
+// A group that records the calls and forwards them to another group.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace slimexx::train {
 class SpiedBackend : public dist::Backend {
  public:
   using OnCall = std::function<void(std::span<const dist::Range>)>;
-  // `on_call` sees the ranges of every sum and gather (f32) before it is done. `is_queued` is what
-  // the group says of itself.
+  // `on_call` gets the ranges of every f32 reduce-scatter and all-gather before it runs.
+  // `is_queued` is what the group reports about itself.
   SpiedBackend(dist::Collective& ranks, bool is_queued, OnCall on_call)
       : ranks_(ranks),
         is_queued_(is_queued),

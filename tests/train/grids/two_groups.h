@@ -1,5 +1,5 @@
-// A made-up model of dense and of expert parameters, over a grid of ranks: two groups, which other
-// ranks sum.
+// A made-up model with dense and expert parameters over a grid of ranks: two groups, summed over
+// different ranks.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -20,8 +20,8 @@
 namespace slimexx::train {
 
 inline constexpr int kNumMadeUpLayers = 2;
-// Dense parameters are summed over all of four ranks; experts over two pairs, each with half of
-// them and a copy of the bias.
+// On four ranks: dense parameters are summed over all, experts over two pairs. Each pair has half
+// of the experts and a copy of the bias.
 inline constexpr dist::GridSizes kTwoPairs{.ep = 2};
 
 inline model::ModelSpec made_up_spec() {
@@ -53,7 +53,7 @@ inline std::vector<model::ParameterInfo> made_up_parameters(const std::string& f
   return infos;
 }
 
-// What a rank of the grid holds.
+// The parameters on a rank of the grid.
 inline std::vector<model::ParameterInfo> parameters_of_rank(const dist::GridShape& grid, int rank,
                                                             const std::string& frozen = "") {
   return *model::make_layout({made_up_parameters(frozen)}, grid).ranks[static_cast<size_t>(rank)];
@@ -66,12 +66,12 @@ inline float starting_weight(const std::string& tensor, int64_t i) {
   return static_cast<float>(
       std::sin(0.7 * static_cast<double>(i) + static_cast<double>(tensor.size())));
 }
-// What one of the ranks that sum it adds to a gradient.
+// What one rank contributes to the sum of a gradient.
 inline float gradient_share(const std::string& tensor, int64_t i, int64_t step, int rank) {
   return static_cast<float>(std::sin(1.3 * static_cast<double>(i) + static_cast<double>(step) +
                                      0.1 * static_cast<double>(tensor.size()) + 2.0 * rank));
 }
-// The sum in the order of the ranks of a kTwoPairs grid of four.
+// The sum in rank order, for a kTwoPairs grid of four ranks.
 inline float gradient_sum(const std::string& tensor, int64_t i, int64_t step) {
   const int num_ranks = tensor.find("experts") != std::string::npos ? 2 : 4;
   float sum = gradient_share(tensor, i, step, 0);
@@ -93,7 +93,7 @@ inline void fill_gradients(model::ParameterStore& store,
   for (const auto& info : store.infos())
     if (info.trainable) fill(store.gradient(info.id), info, value(info));
 }
-// This rank's shares.
+// Sets this rank's contributions.
 inline void fill_gradient_shares(model::ParameterStore& store, const dist::GridPosition& position,
                                  int64_t step) {
   fill_gradients(store, [&](const model::ParameterInfo& info) -> ValueOf {
@@ -103,7 +103,7 @@ inline void fill_gradient_shares(model::ParameterStore& store, const dist::GridP
             const std::string& tensor, int64_t i) { return gradient_share(tensor, i, step, rank); };
   });
 }
-// The whole sum on the first rank of each group, and zeros on the others.
+// Sets the whole sum on the first rank of each group, and zeros on the others.
 inline void fill_gradient_sums(model::ParameterStore& store, const dist::GridPosition& position,
                                int64_t step) {
   fill_gradients(store, [&](const model::ParameterInfo& info) -> ValueOf {
@@ -115,7 +115,7 @@ inline void fill_gradient_sums(model::ParameterStore& store, const dist::GridPos
   });
 }
 
-// "tensor[i]: ..." for the first element that is another than in `expected`, a store of the whole.
+// "tensor[i]: ..." for the first element that differs from `expected`, a store of the whole model.
 inline std::string first_different_weight(const model::ParameterStore& store,
                                           const model::ParameterStore& expected) {
   std::map<std::string, std::vector<float>> values;

@@ -1,4 +1,4 @@
-// A trainer that plans alone, and microbatches for it: random ones that packing may make.
+// A trainer that only plans, and random microbatches that packing could produce for it.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace slimexx::train {
 
-// Trainer of a rank, without memory. Lives in a planning scope.
+// The trainer of a rank, without memory. Must be used in a planning scope.
 class PlannedRank {
  public:
   PlannedRank(const model::ModelSpec& spec, const dist::GridShape& shape, int rank,
@@ -51,10 +51,10 @@ class PlannedRank {
   std::unique_ptr<Trainer> trainer_;
 };
 
-// What packing makes of microbatches: no more tokens together, unless one sample alone has more.
+// Limits of packed microbatches: no more tokens together, unless a single sample has more.
 struct PackedLimits {
   int64_t num_tokens = 0, longest = 0, num_samples = 0;
-  int64_t logit_rows = 0;  // that the head keeps; microbatches are drawn about as large
+  int64_t logit_rows = 0;  // rows that the head keeps; microbatches are drawn about as large
 };
 
 inline std::vector<int64_t> draw_lengths(PhiloxStream& random, const PackedLimits& limits) {
@@ -96,7 +96,7 @@ inline std::vector<Sample> draw_microbatch(PhiloxStream& random, const PackedLim
     const uint64_t kind = random.next_below(6);
     return std::clamp<int64_t>(kind < 2 ? most : kind < 5 ? near : any, 0, most);
   };
-  int64_t rows = draw_rows(most_rows - std::ssize(lengths));  // beyond one each
+  int64_t rows = draw_rows(most_rows - std::ssize(lengths));  // in addition to one row per sample
   int64_t labels = draw_rows(rows + std::ssize(lengths));
   std::vector<Sample> samples;
   for (const int64_t length : lengths) {
