@@ -22,7 +22,7 @@ void check_device_lengths(const char* op, const AttentionLayout& layout, const C
               {layout.device_cu_seqlens.dim(0) - 1});
 }
 
-// Starts ascend from 0, and no sequence sees keys behind the next start.
+// Starts ascend from 0, and no sequence sees keys beyond the next different start.
 void check_key_starts(const char* op, const AttentionLayout& layout, const Context& ctx) {
   const auto& starts = layout.key_starts;
   SLX_CHECK(ctx.device().is_cpu() || ctx.planning(), "{}: gathered keys are for the CPU", op);
@@ -30,7 +30,7 @@ void check_key_starts(const char* op, const AttentionLayout& layout, const Conte
                 starts[0] == 0,
             "{}: {} starts of keys for {} sequences", op, starts.size(),
             layout.cu_seqlens.size() - 1);
-  int64_t end = layout.num_keys;  // of the keys of sequence b
+  int64_t end = layout.num_keys;  // end of the keys of sequence b
   for (size_t b = starts.size(); b-- > 0;) {
     if (b + 1 < starts.size() && starts[b] != starts[b + 1]) end = starts[b + 1];
     const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];

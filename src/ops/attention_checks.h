@@ -1,4 +1,4 @@
-// The check of a layout, for all ops that walk keys.
+// The check of an attention layout, for all ops that read keys.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,8 @@
 
 namespace slimexx::ops {
 
-// cu_seqlens ascends from 0 to num_tokens; context lengths, pages and a selection fit.
+// Checks that cu_seqlens ascends from 0 to num_tokens, and that context lengths, pages and a
+// selection fit.
 void check_layout(const char* op, const AttentionLayout& layout, const Context& ctx,
                   int64_t num_tokens);
 

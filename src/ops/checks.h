@@ -1,5 +1,5 @@
-// What every op does before it works: the operands' shapes, types and places (our own bugs:
-// SLX_CHECK), and the choice of backend.
+// What every op does first: check the operands' shapes, dtypes and devices (a mismatch is a bug in
+// this program: SLX_CHECK), and choose the backend.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -11,13 +11,13 @@ namespace slimexx::ops {
 
 struct RouterRule;
 
-// True: run the CPU implementation. False: launch the kernel on stream.handle, or, on a planning
-// ctx, do nothing. Throws Error(kEnvironment) for a backend that this build lacks.
+// True: run the CPU implementation. False: launch the kernel on stream.handle, or do nothing if ctx
+// is planning. Throws Error(kEnvironment) for a backend that this build lacks.
 bool runs_on_cpu(const Context& ctx);
 
-// SLX_LAUNCH(op(...)) is what follows where runs_on_cpu is false: ops::cuda::op, unless the
-// context is planning or the build has no CUDA. SLX_LAUNCH_SCRATCH calls it in planning too:
-// the op takes its scratch, so that it is planned for, and returns (cuda/launch.h).
+// If runs_on_cpu is false, use SLX_LAUNCH(op(...)): it calls ops::cuda::op, unless the context is
+// planning or the build has no CUDA. SLX_LAUNCH_SCRATCH calls the op in planning too: the op
+// allocates its scratch, so that the plan counts it, and returns (cuda/launch.h).
 #ifdef SLX_WITH_CUDA
 #define SLX_LAUNCH(call) (ctx.planning() ? void() : cuda::call)
 #define SLX_LAUNCH_SCRATCH(call) (ctx.device().is_cpu() ? void() : cuda::call)
@@ -33,8 +33,8 @@ enum class Strides {
   kRows,  // the first dimension's stride is free, the rest is dense
 };
 
-// An operand of the op `op`: defined, of this dtype and shape (kAny: free), on the context's
-// device, with memory behind it.
+// Checks an operand of the op `op`: it is defined, has this dtype and shape (kAny: free), is on the
+// context's device, and has memory.
 void check_operand(const char* op, const char* name, const Context& ctx, const Tensor& x,
                    tensor::DType dtype, std::initializer_list<int64_t> shape,
                    Strides strides = Strides::kContiguous);
@@ -54,10 +54,10 @@ inline void check_i32(const char* op, const char* name, const Context& ctx, cons
                       std::initializer_list<int64_t> shape) {
   check_operand(op, name, ctx, x, tensor::DType::kI32, shape, Strides::kContiguous);
 }
-// The rule, and the operands of a router's choice by it.
+// Checks the rule, and the operands of a router's choice by it.
 void check_route(const char* op, const Context& ctx, const Tensor& ids, const Tensor& weights,
                  const Tensor& logits, const Tensor& bias, const RouterRule& rule);
-// Any shape: elementwise ops.
+// Accepts any shape, for elementwise ops.
 void check_dense(const char* op, const char* name, const Context& ctx, const Tensor& x);
 
 }  // namespace slimexx::ops

@@ -29,7 +29,7 @@ bool fuses_expert_swiglu([[maybe_unused]] tensor::Device device, [[maybe_unused]
 #endif
 }
 
-// One kernel for route_forward and sort_by_expert.
+// Whether one kernel does route_forward and sort_by_expert.
 bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
                           [[maybe_unused]] const Tensor& ids,
                           [[maybe_unused]] const RouterRule& rule) {
@@ -40,7 +40,8 @@ bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
 #endif
 }
 
-// The rows of products: the routed ones, and of one token that of a shared expert.
+// Number of rows in the products: the routed ones, and the shared expert's row if there is one
+// (which needs a single token).
 int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Tensor& w,
                      const Tensor& shared_w) {
   if (!shared_w.defined()) return num_rows(routed);
@@ -49,7 +50,7 @@ int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& route
   return num_rows(routed) + 1;
 }
 
-// A row of x for each of `rows`, or one token's for all.
+// x has one row for each of `rows`, or the row of a single token for all of them.
 void check_inputs(const char* op, const Context& ctx, const Tensor& x, const RoutedRows& routed,
                   int64_t rows, int64_t width) {
   const bool is_one = x.dim(0) == 1 && routed.rows.dim(0) == 1;

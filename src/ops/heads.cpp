@@ -7,7 +7,7 @@
 namespace slimexx::ops {
 namespace {
 
-// x[T,n,>=width], of the tokens and heads of `like`.
+// x[T,n,>=width] with the tokens and heads of `like`.
 void check_heads(const char* op, const char* name, const Context& ctx, const Tensor& x,
                  const Tensor& like, int64_t width) {
   check_compute(op, name, ctx, x, {like.dim(0), like.dim(1), kAny}, Strides::kRows);

@@ -8,7 +8,8 @@
 namespace slimexx::ops {
 namespace {
 
-// What every gradient of logits is made from: one element a row, entropies with theirs or not.
+// The operands that all gradients of logits need, one element per row; entropies and dentropies are
+// both defined or both not.
 void check_gradient_rows(const char* op, const Context& ctx, int64_t num_rows, const Tensor& lse,
                          const Tensor& targets, const Tensor& entropies, const Tensor& dlog_probs,
                          const Tensor& dentropies) {

@@ -36,7 +36,7 @@ void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tens
   check_compute(kOp, "w", ctx, w, {x.dim(1)});
   if (x.dim(0) == 0) return;
   const tensor::ArenaScope scope(ctx.arena);
-  if (!dw.defined()) dw = ctx.arena.allocate(tensor::DType::kF32, {x.dim(1)});  // nobody reads it
+  if (!dw.defined()) dw = ctx.arena.allocate(tensor::DType::kF32, {x.dim(1)});  // result is unused
   check_f32(kOp, "dw", ctx, dw, {x.dim(1)});
   if (runs_on_cpu(ctx)) return cpu::norm_backward(dx, dw, dy, x, w, eps, accumulate);
   SLX_LAUNCH_SCRATCH(rms_norm_backward(ctx, dx, dw, dy, x, w, eps, accumulate));

@@ -1,4 +1,4 @@
-// The operands of policy_loss as its formulas take them: plain pointers, of either device.
+// The operands of policy_loss in the form that its formulas take: plain pointers, on either device.
 #pragma once
 #include "slimexx/ops/policy_loss.h"
 

@@ -16,7 +16,7 @@ void check_tables(const char* op, const Context& ctx, const Tensor& cos, const T
 }
 
 struct Views {
-  Tensor q, k, v;  // [T,heads,D]; v undefined where the rows have no values
+  Tensor q, k, v;  // [T,heads,D]; v is undefined if the rows have no values
 };
 
 Views split(Tensor qkv, const QkvHeads& heads) {
@@ -179,7 +179,7 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
   const tensor::ArenaScope scope(ctx.arena);
   if (q_norm.defined()) {
     for (const auto& [name, dw] : {std::pair{"dq_norm", &dq_norm}, {"dk_norm", &dk_norm}}) {
-      if (!dw->defined())  // nobody reads it
+      if (!dw->defined())  // result is unused
         *dw = ctx.arena.allocate(tensor::DType::kF32, {heads.head_dim});
       check_f32(kOp, name, ctx, *dw, {heads.head_dim});
     }

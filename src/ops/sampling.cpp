@@ -13,7 +13,7 @@ namespace slimexx::ops {
 
 namespace {
 
-// The log-probs of tokens that a device has chosen, by leaves of their rows.
+// Log-probs of the tokens that the device sampled, with each row normalised by leaves.
 void read_leaf_log_probs(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits,
                          [[maybe_unused]] Tensor rows, int64_t leaves) {
   const tensor::ArenaScope scope(ctx.arena);

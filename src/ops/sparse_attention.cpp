@@ -8,7 +8,7 @@
 namespace slimexx::ops {
 namespace {
 
-// Rows [first_row, first_row + num_rows) are of the layout, and every key of theirs has a column.
+// Rows [first_row, first_row + num_rows) exist in the layout, and each of their keys has a column.
 void check_rows(const char* op, const AttentionLayout& layout, const Context& ctx,
                 int64_t first_row, int64_t num_rows, int64_t num_columns) {
   const bool bounded = !ctx.device().is_cpu() && layout.max_query_len > 0 && layout.max_key_len > 0;

@@ -10,7 +10,7 @@
 namespace slimexx::text {
 namespace {
 
-// Bounds the work at each start of the text; published tokens have fewer than 60 bytes.
+// Bounds the work at each position of the text; published tokens have fewer than 60 bytes.
 constexpr size_t kMaxContentBytes = 512;
 
 bool ends_with_word(std::string_view text) {
@@ -75,7 +75,7 @@ void AddedTokenFinder::add(const AddedToken& token, const std::string& pattern) 
 }
 
 void AddedTokenFinder::finish() {
-  // Of equal patterns the first counts.
+  // If patterns are equal, the first one counts.
   std::stable_sort(patterns_.begin(), patterns_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   patterns_.erase(std::unique(patterns_.begin(), patterns_.end(),
@@ -85,7 +85,7 @@ void AddedTokenFinder::finish() {
   if (!patterns_.empty()) add_node(0, patterns_.size(), 0);
 }
 
-// The node for the sorted patterns [low, high), which share their first `depth` bytes.
+// Adds the node for the sorted patterns [low, high), which share their first `depth` bytes.
 uint32_t AddedTokenFinder::add_node(size_t low, size_t high, size_t depth) {
   const auto index = static_cast<uint32_t>(nodes_.size());
   nodes_.emplace_back();
@@ -146,8 +146,9 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special,
         (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) {
       continue;
     }
-    // As the tokenizers library: white space that the token before has swallowed is gone for one
-    // that would swallow it too, and can be all of it; any other keeps its own text.
+    // As in the tokenizers library: an lstrip token may not take white space that the previous
+    // token has taken, even if that leaves it nothing. Any other token keeps its own text even
+    // then.
     if (token->lstrip) begin = space_before(text, done, begin);
     if (token->rstrip) end = space_after(text, end);
     if (begin >= end) continue;

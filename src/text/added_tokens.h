@@ -1,4 +1,4 @@
-// The tokens that are cut out of the text before the model sees it.
+// Added tokens: the tokens that are cut out of the text before the BPE model sees it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,30 +15,30 @@ struct AddedToken {
   TokenId id = 0;
   std::string content;
   bool special = false;
-  bool normalized = false;  // looked for in the normalized text, by its own normalized content
-  bool lstrip = false;      // swallows the white space before it
+  bool normalized = false;  // search the normalized text for the normalized content
+  bool lstrip = false;      // takes the white space before it (rstrip: after it)
   bool rstrip = false;
-  bool single_word = false;  // not inside a word
+  bool single_word = false;  // does not match inside a word
 };
 
 std::vector<AddedToken> read_added_tokens(const TokenizerSpec& root);
 
-// A stretch of text: one added token (id >= 0) or what lies between two (id -1).
+// A section of text: one added token (id >= 0) or the text between two of them (id -1).
 struct TextSection {
   std::string_view text;
   TokenId id;
 };
 
-// Finds tokens by a trie: the leftmost, of those the longest.
+// Finds tokens with a trie: the leftmost match, and the longest at that position.
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
-  // `pattern` is the text to look for. The token must outlive the finder.
+  // `pattern` is the text to search for. The token must outlive the finder.
   void add(const AddedToken& token, const std::string& pattern);
   void finish();
   bool empty() const { return patterns_.empty(); }
 
-  // Appends the sections of `text` in order. Special tokens are passed over if !parse_special.
+  // Appends the sections of `text` in order. Ignores special tokens if !parse_special.
   void split(std::string_view text, bool parse_special, std::vector<TextSection>& sections) const;
 
  private:

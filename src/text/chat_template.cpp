@@ -39,7 +39,7 @@ Sources read_template_files(const std::string& directory) {
   return sources;
 }
 
-// "chat_template" of tokenizer_config.json.
+// Reads "chat_template" from tokenizer_config.json.
 Sources read_config_templates(const Json& config, const std::string& path) {
   const std::string where = path + ": chat_template";
   const auto it = config.find("chat_template");
@@ -78,14 +78,14 @@ std::unique_ptr<jinja::Program> compile(std::string_view source, const std::stri
   return jinja::parse_program(source, where);
 }
 
-// What transformers passes to every template, given or not.
+// Variables that transformers passes to every template, even if the caller does not give them.
 Json default_variables() {
   return {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
 }
 
 }  // namespace
 
-// A template, or why it does not compile: of several, one that is not used may be broken.
+// A template, or the error that it does not compile: an unused one of several may be broken.
 struct Compiled {
   std::unique_ptr<jinja::Program> program;
   std::exception_ptr fault;
@@ -98,7 +98,7 @@ struct Compiled {
 
 struct ChatTemplate::Impl {
   std::map<std::string, Compiled, std::less<>> templates;  // by name
-  std::string where;                                       // of the templates as a whole
+  std::string where;  // name of the whole set of templates, for errors
   Json defaults = default_variables();
   std::function<int64_t()> clock = [] { return static_cast<int64_t>(std::time(nullptr)); };
 

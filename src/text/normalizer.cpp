@@ -40,7 +40,7 @@ struct Normalizer::Step {
   bool left = false, right = false;
   std::string text;
   std::optional<Replacement> replacement;
-  std::string where;  // in tokenizer.json
+  std::string where;  // path in tokenizer.json
 
   bool changes(std::string_view input) const {
     return !input.empty() && !(kind == Kind::kForm && is_surely_normal(input, form));

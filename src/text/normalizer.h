@@ -12,18 +12,19 @@ namespace slimexx::text {
 
 class Normalizer {
  public:
-  // No spec: changes nothing.
+  // Without a spec the normalizer changes nothing.
   static Normalizer build(const std::optional<TokenizerSpec>& spec);
   Normalizer();
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;
   ~Normalizer();
 
-  // Returns `text`, valid UTF-8, normalized: a view of `text` itself if nothing changes, else of
-  // `storage`. Throws Error(kInput) naming the step if the text grows out of proportion.
+  // Returns the normalized form of `text` (valid UTF-8): a view of `text` itself if nothing
+  // changes, otherwise of `storage`. Throws Error(kInput) naming the step if the text exceeds
+  // limit_of_growth.
   std::string_view apply(std::string_view text, std::string& storage) const;
 
-  bool maps_to_bytes() const;  // into the alphabet of byte-level BPE
+  bool maps_to_bytes() const;  // whether it maps to the alphabet of byte-level BPE
 
  private:
   struct Step;

@@ -15,11 +15,12 @@ namespace {
 
 constexpr int kMaxNesting = 16;
 
-// GPT-2's words, which the ByteLevel step cuts when use_regex is set.
+// GPT-2's words: the ByteLevel step splits by this pattern if use_regex is set.
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// \w+|[^\w\s]+ of Rust, whose words hold the joiners; in a class, Oniguruma's \w is Rust's else.
+// Rust's \w+|[^\w\s]+. Rust's \w includes the joiners U+200C and U+200D; apart from them,
+// Oniguruma's \w inside a class is the same as Rust's.
 constexpr const char* kWhitespacePattern = R"([\w\u200c\u200d]+|[^\w\s\u200c\u200d]+)";
 
 using CharacterTest = bool (*)(uint32_t);
@@ -46,8 +47,8 @@ std::string replace_spaces(std::string_view text, std::string_view replacement) 
 }  // namespace
 
 struct PreTokenizer::Step {
-  // A Step splits by a pattern or a class of characters; before that it may prepend or replace, and
-  // after it map the bytes.
+  // A Step may prepend or replace, then splits by a pattern or a class of characters, then may map
+  // the bytes.
   std::optional<Regex> pattern;
   CharacterTest characters = nullptr;
   SplitBehavior behavior = SplitBehavior::kIsolated;
@@ -57,7 +58,7 @@ struct PreTokenizer::Step {
   bool map_to_bytes = false;
   bool byte_level = false;
 
-  std::string metaspace;  // "" where the step is no Metaspace
+  std::string metaspace;  // "" if the step is not a Metaspace
   enum class Prepend { kAlways, kFirst, kNever } prepend = Prepend::kNever;
 
   std::string_view prepare(std::string_view word, bool first,
@@ -104,7 +105,7 @@ PreTokenizer::Step PreTokenizer::Step::read_metaspace(const TokenizerSpec& spec)
   } else if (scheme != "never") {
     spec.unsupported(fmt::format("the prepend_scheme {}", scheme));
   }
-  // The older form of the file.
+  // Older files have add_prefix_space instead of prepend_scheme.
   if (!spec.boolean_or("add_prefix_space", true) && step.prepend != Prepend::kNever) {
     if (spec.find("prepend_scheme"))
       throw spec.error("add_prefix_space contradicts prepend_scheme");
@@ -210,7 +211,7 @@ bool PreTokenizer::maps_to_bytes() const {
 
 bool PreTokenizer::ends_in_byte_level() const {
   if (steps_.empty() || !steps_.back().byte_level) return false;
-  // Mapped twice, the words are no longer bytes of the text.
+  // If an earlier step has mapped the bytes too, the words are no longer the raw bytes of the text.
   for (size_t i = 0; i + 1 < steps_.size(); ++i) {
     if (steps_[i].byte_level) return false;
   }

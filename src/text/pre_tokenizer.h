@@ -1,4 +1,4 @@
-// The "pre_tokenizer" of tokenizer.json: cuts a section of text into the words that the model
+// The "pre_tokenizer" of tokenizer.json: splits a section of text into the words that the model
 // encodes one by one.
 #pragma once
 #include <deque>
@@ -12,7 +12,7 @@
 
 namespace slimexx::text {
 
-// Words of one section, views of the section's text or of `storage`.
+// Words of one section, as views of the section's text or of `storage`.
 struct WordList {
   std::vector<std::string_view> words;
   std::vector<std::string_view> scratch;
@@ -27,11 +27,11 @@ class PreTokenizer {
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
-  // Whether the last step writes bytes in the byte-level alphabet. With leave_bytes_raw() it does
-  // not, for a model that takes them raw.
+  // Whether only the last step maps bytes to the byte-level alphabet. After leave_bytes_raw() it no
+  // longer does, for a model that accepts raw bytes.
   bool ends_in_byte_level() const;
   void leave_bytes_raw();
-  bool maps_to_bytes() const;  // whether any step does
+  bool maps_to_bytes() const;  // whether any step maps bytes
 
   // `at_text_start`: the section is the first of its text.
   void split(std::string_view section, bool at_text_start, WordList& list) const;

@@ -13,11 +13,11 @@ namespace {
 using TokenMap = std::map<std::string, std::string>;
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
-// Objects of further named tokens, as "image_token".
+// Keys of objects with further named tokens, such as "image_token".
 constexpr const char* kNamedTokens[] = {"model_specific_special_tokens", "extra_special_tokens"};
 
-// A token is a text, or an object that has it under "content". Anything else takes the name's token
-// away.
+// A token is a text, or an object with the text under "content". Any other value removes the token
+// of that name.
 void set_token(const std::string& name, const Json& value, TokenMap& tokens) {
   const bool has_content = value.is_object() && value.contains("content");
   const Json& text = has_content ? value["content"] : value;
@@ -54,7 +54,8 @@ Json merge_special_tokens(const Json& config, const Json& map) {
   add_tokens(config, tokens);
   if (!config.contains("added_tokens_decoder")) add_tokens(map, tokens);
   Json object = Json::object();
-  // No operator[]: an ordered_json looks a key up by walking, and keys here are unique already.
+  // Do not use operator[]: ordered_json searches linearly for a key, and the keys here are unique
+  // already.
   auto& members = object.get_ref<Json::object_t&>();
   for (const auto& [name, text] : tokens) members.emplace_back(name, text);
   return object;

@@ -1,5 +1,5 @@
-// The named special tokens of a checkpoint folder (bos_token, eos_token, ...), as transformers
-// takes them from tokenizer_config.json and special_tokens_map.json.
+// The named special tokens of a checkpoint folder (bos_token, eos_token, ...), read from
+// tokenizer_config.json and special_tokens_map.json by the rules of transformers.
 #pragma once
 #include <string>
 
@@ -7,12 +7,12 @@
 
 namespace slimexx::text {
 
-// An object of name and text. `config` and `map` are the two files' objects; a file that is missing
-// is an empty object. An entry of the map replaces that of the config, null included, but where the
-// config has "added_tokens_decoder" the map is not read.
+// An object of name and text. `config` and `map` are the objects in the two files; pass an empty
+// object for a missing file. An entry of the map, even null, replaces that of the config; but if
+// the config has "added_tokens_decoder", the map is not read.
 Json merge_special_tokens(const Json& config, const Json& map);
 
-// The same of a folder. Throws Error(kInput) for a file that is no JSON object.
+// The same for a folder. Throws Error(kInput) if a file is not a JSON object.
 Json read_special_tokens(const std::string& directory);
 
 }  // namespace slimexx::text

@@ -25,7 +25,7 @@ std::vector<Part> cover(std::string_view text, const std::vector<TextRange>& mat
   return parts;
 }
 
-// Joins a match to the part that comes before it in `parts`' order, unless that is a match too.
+// Joins each match to the part before it in the order of `parts`, unless that is a match too.
 std::vector<TextRange> merge_matches(const std::vector<Part>& parts, bool backwards) {
   std::vector<TextRange> merged;
   bool previous_match = false;

@@ -1,4 +1,4 @@
-// How a splitting pattern treats its matches and the text between them.
+// What a splitting pattern does with its matches and the text between them.
 #pragma once
 #include <string_view>
 #include <vector>

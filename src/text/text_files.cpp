@@ -25,7 +25,7 @@ constexpr const char* kSpecialTokensMap = "special_tokens_map.json";
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 
-// What a folder may hold of the text side.
+// Text files that a checkpoint folder may have.
 constexpr const char* kTextFiles[] = {kTokenizerFile,      kTokenizerConfig,     kSpecialTokensMap,
                                       "added_tokens.json", "vocab.json",         "merges.txt",
                                       kTemplateFile,       "chat_template.json", kGenerationConfig};
@@ -33,7 +33,7 @@ constexpr const char* kTextFiles[] = {kTokenizerFile,      kTokenizerConfig,    
 const std::vector<std::string> kByteLevelSpecials = {"<|endoftext|>", "<|system|>", "<|user|>",
                                                      "<|assistant|>"};
 
-// {% generation %} marks what the assistant says, for the loss mask of supervised training.
+// {% generation %} marks the text of the assistant, for the loss mask of supervised training.
 constexpr const char* kByteLevelTemplate =
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}{{ '<|assistant|>' }}"
@@ -43,7 +43,7 @@ constexpr const char* kByteLevelTemplate =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
 
-// Tokens that end a turn or a text in tokenizers that say nothing else.
+// Tokens that end a turn or a text, for tokenizers whose files do not name one.
 constexpr const char* kKnownEnds[] = {"<|endoftext|>",   "<|im_end|>", "<|eot_id|>",
                                       "<|end_of_text|>", "</s>",       "<|observation|>"};
 
@@ -87,7 +87,7 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::vector<std::s
   return ids;
 }
 
-// eos_token of tokenizer_config.json or special_tokens_map.json; empty if there is none.
+// Reads eos_token from tokenizer_config.json or special_tokens_map.json; empty if there is none.
 std::string eos_of_files(const TextFiles& text) {
   const auto read = [&](const char* name) {
     const auto file = text.files.find(name);
@@ -105,7 +105,7 @@ std::vector<int32_t> known_ends(const Tokenizer& tokenizer) {
     const auto id = tokenizer.token_to_id(end);
     if (id && tokenizer.is_special(*id)) found.emplace_back(end);
   }
-  // GLM's turns end where the next speaker's begins.
+  // A GLM turn ends where the token of the next role begins.
   if (!found.empty() && found.back() == "<|observation|>" && tokenizer.token_to_id("<|user|>")) {
     found.emplace_back("<|user|>");
   }
@@ -119,7 +119,7 @@ std::vector<int32_t> find_ends(const TextSources& sources, const TextFiles& text
   return known_ends(tokenizer);
 }
 
-// So that transformers finds the class and the end token.
+// Lets transformers find the class and the end token.
 std::string make_tokenizer_config(const Tokenizer& tokenizer, const std::vector<int32_t>& ends) {
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                  {"clean_up_tokenization_spaces", false}};

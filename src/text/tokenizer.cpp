@@ -113,7 +113,7 @@ std::string StreamDecoder::push(TokenId id) {
 void StreamDecoder::push(TokenId id, std::string& out) {
   const Tokenizer::Impl& impl = *tokenizer_.impl_;
   const std::string& text = impl.text_of(id);
-  // A hole in the vocabulary has no text.
+  // An unused id of the vocabulary has no text.
   if (text.empty() || (skip_special_tokens_ && impl.special[id])) return;
   impl.decoder.push(text, impl.bytes[id], state_, out);
 }

@@ -1,4 +1,4 @@
-// From the parsed file to a tokenizer.
+// Builds a tokenizer from the parsed file.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,10 +9,11 @@
 namespace slimexx::text {
 namespace {
 
-// An added token may have an id far behind the vocabulary, but not out of all proportion.
+// Ids of added tokens may exceed the vocabulary by at most this much.
 constexpr size_t kFreeAddedIds = 1 << 20;
 
-// Text with such bytes is refused when it comes: it would be tokenized as if they were not there.
+// Logs the bytes that have no token. encode refuses text with them, since it would drop them
+// silently.
 void report_lost_bytes(const std::vector<uint8_t>& lost, const std::string& where) {
   constexpr size_t kShown = 16;
   std::string names;

@@ -22,15 +22,15 @@ struct Tokenizer::Impl {
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
   std::vector<AddedToken> added;
-  AddedTokenFinder raw_finder;                              // in the text as it came
-  AddedTokenFinder normalized_finder;                       // in the normalized text
+  AddedTokenFinder raw_finder;                              // searches the original text
+  AddedTokenFinder normalized_finder;                       // searches the normalized text
   std::unordered_map<std::string_view, TokenId> added_ids;  // views of added[i].content
-  std::vector<std::string> texts;                           // by id; "" in holes
+  std::vector<std::string> texts;                           // by id; "" for unused ids
   std::vector<std::string> bytes;                           // by id
   std::vector<bool> special;                                // by id
 
   static std::unique_ptr<Impl> build(RawTokenizer raw);
-  const std::string& text_of(TokenId id) const;  // throws Error for an id out of range
+  const std::string& text_of(TokenId id) const;  // throws Error if id is out of range
   void encode_plain(std::string_view text, bool first, bool parse_special, WordList& list,
                     std::vector<TokenId>& ids) const;
   void encode_words(std::string_view text, bool first, WordList& list,

@@ -10,9 +10,9 @@
 namespace slimexx::text {
 namespace {
 
-// While inside model.vocab or model.merges, events feed the flat lists; elsewhere they build the
-// document. Open containers sit on a stack of pointers; a parent does not grow while a child is
-// open, so the pointers hold.
+// Inside model.vocab or model.merges events fill the flat lists; elsewhere they build the document.
+// A stack holds pointers to the open containers. A parent does not grow while a child is open, so
+// the pointers stay valid.
 class Reader : public nlohmann::json_sax<Json> {
  public:
   explicit Reader(RawTokenizer& out) : out_(out) {}
@@ -101,7 +101,7 @@ class Reader : public nlohmann::json_sax<Json> {
   enum class Part { kDocument, kVocab, kMerges, kPair };
   struct Level {
     Json* value;
-    std::string name;  // its key in its parent
+    std::string name;  // the key in its parent
     std::unordered_set<std::string> keys;
   };
 
@@ -118,7 +118,7 @@ class Reader : public nlohmann::json_sax<Json> {
   }
 
   void add_merge_line(const std::string& line) {
-    // The first line of a merges.txt that was taken over whole.
+    // The version line of a merges.txt that was copied with the merges.
     if (line.rfind("#version", 0) == 0) return;
     const size_t space = line.find(' ');
     out_.merges.emplace_back();
@@ -149,7 +149,7 @@ class Reader : public nlohmann::json_sax<Json> {
       parent.push_back(std::move(v));
       return &parent.back();
     }
-    // Straight to the underlying vector: the key is known to be new.
+    // Append to the underlying vector: the key is known to be new.
     auto& object = parent.get_ref<Json::object_t&>();
     static_cast<std::vector<std::pair<const std::string, Json>>&>(object).emplace_back(
         key_, std::move(v));

@@ -1,6 +1,6 @@
-// Reads tokenizer.json in one pass: the vocabulary and the merges, which make up nearly all of the
-// file, go to flat lists, the rest becomes a JSON value. Strict: UTF-8, no duplicate keys (the
-// model checks those of the vocabulary), bounded depth.
+// Reads tokenizer.json in one pass: the vocabulary and the merges, nearly all of the file, go to
+// flat lists; the rest becomes a JSON value. Strict: valid UTF-8, no duplicate keys (the model
+// checks those of the vocabulary), bounded depth.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ namespace slimexx::text {
 struct RawTokenizer {
   std::string where;
   std::unique_ptr<Json>
-      document;  // without model.vocab (if an object) and model.merges (if an array)
+      document;  // without model.vocab if it is an object, and model.merges if it is an array
   bool has_vocab = false;
   bool has_merges = false;
   std::vector<std::pair<std::string, int64_t>> vocab;

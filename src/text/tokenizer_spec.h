@@ -1,4 +1,4 @@
-// A place inside tokenizer.json: the value there and its name for errors.
+// A value inside tokenizer.json, with its key path for errors.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace slimexx::text {
 
-// Helps against most faults of the file.
+// The hint of most errors about the file.
 inline constexpr const char* kTokenizerHint =
     "correct the file there, or fetch it again from where the model came";
 
@@ -24,7 +24,7 @@ class TokenizerSpec {
   Error error(const std::string& what, const std::string& hint = kTokenizerHint) const;
 
   bool is_null() const;
-  // A member that is present and not null.
+  // A member that is present and not null; nullopt otherwise.
   std::optional<TokenizerSpec> find(const std::string& key) const;
   TokenizerSpec at(const std::string& key) const;
   // The elements of an array member.

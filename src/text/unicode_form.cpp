@@ -12,7 +12,7 @@
 namespace slimexx::text {
 namespace {
 
-constexpr int kMaxExpansion = 32;  // U+FDFA, the longest, becomes 18 characters
+constexpr int kMaxExpansion = 32;  // the longest expansion is that of U+FDFA, 18 characters
 
 int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
@@ -36,8 +36,7 @@ std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatibilit
   return out;
 }
 
-// Canonical ordering (Unicode D109). The library's own is quadratic in the length of a run of
-// marks.
+// Canonical ordering (Unicode D109). utf8proc's own is quadratic in the length of a run of marks.
 void order_marks(std::vector<utf8proc_int32_t>& text) {
   for (size_t begin = 0; begin < text.size();) {
     if (text[begin] < 0x300 || combining_class(text[begin]) == 0) {
@@ -83,7 +82,7 @@ std::string to_lower_unicode(std::string_view text) {
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const uint32_t c = next_code_point(text, at);
-    if (c == 0x130) {  // the one character whose full lower case is two
+    if (c == 0x130) {  // the only character whose full lower case has two characters
       out += "i\xCC\x87";
     } else {
       append_utf8(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));

@@ -1,4 +1,4 @@
-// Unicode normalization forms in time linear in the text but for the sort of its runs of marks.
+// Unicode normalization forms. The time is linear in the text, except for sorting runs of marks.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@ namespace slimexx::text {
 
 enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// True if `text` is surely in every form that keeps ASCII, or for NFC below U+0300.
+// True only if `text` is certainly in this form already: ASCII, or for NFC characters below U+0300.
 bool is_surely_normal(std::string_view text, UnicodeForm form);
 
 // `text` must be valid UTF-8.

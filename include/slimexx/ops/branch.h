@@ -1,5 +1,5 @@
-// Work beside that of a context: for products that wait for nothing which the next operations make,
-// where those are small and leave most of the device idle.
+// A second queue beside a context, for products that do not depend on the next operations, when
+// those operations are small and leave most of the device idle.
 #pragma once
 #include <cstdint>
 
@@ -7,20 +7,20 @@
 
 namespace slimexx::ops {
 
-// Between construction and join() two queues run: what is called with context() and what is called
-// with the context that it branches from, both behind what that one had queued before. On the CPU
-// and in planning there is one queue, in the order of the calls. Operands, results and `memory` are
-// the caller's, who keeps them until join() and never writes what the other queue reads. Recorded
-// steps hold branches too (tensor/graph.h).
+// Between construction and join() two queues run: calls with context() and calls with the parent
+// context, both after everything that the parent had queued before. On the CPU and in planning
+// there is one queue, in the order of the calls. The caller owns operands, results and `memory`,
+// keeps them until join(), and must not write on one queue what the other reads. Recorded steps may
+// contain branches too (tensor/graph.h).
 class Branch {
  public:
-  // `memory` [bytes] U8 is what the branch's operations take in their turn.
+  // `memory` [bytes] U8 is the scratch of the operations on the branch.
   Branch(const Context& ctx, Tensor memory);
   Branch(const Branch&) = delete;
   Branch& operator=(const Branch&) = delete;
 
   const Context& context() const { return context_; }
-  // What is queued after this on the context that it branches from runs behind the branch.
+  // Work queued on the parent context after this runs after the branch.
   void join();
 
  private:

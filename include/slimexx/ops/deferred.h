@@ -1,5 +1,5 @@
-// Products of weights' gradients that backward leaves for later, so that a stage of a pipeline
-// first sends what the stage before it waits for (Qi et al., arXiv:2401.10241).
+// Weight gradients that backward defers, so that a pipeline stage first sends the input gradient
+// that the previous stage waits for (zero-bubble schedules, Qi et al., arXiv:2401.10241).
 #pragma once
 #include <vector>
 
@@ -9,11 +9,11 @@ namespace slimexx::ops {
 
 class DeferredProducts {
  public:
-  // `arena` keeps operands, and nothing else while there are any.
+  // `arena` holds copies of the operands; nothing else may use it while products are pending.
   explicit DeferredProducts(tensor::Arena& arena) : arena_(&arena) {}
-  // A matmul_backward_weight, with copies of dy and x.
+  // Defers one matmul_backward_weight; copies dy and x.
   void add(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x, bool accumulate);
-  // Runs them in the order in which they came, and forgets them.
+  // Runs the products in the order of add(), then forgets them.
   void run(const Context& ctx);
   bool empty() const { return products_.empty(); }
 

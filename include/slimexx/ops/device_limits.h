@@ -1,4 +1,4 @@
-// Sizes of a model that ops serve on a device; the CPU serves any.
+// Largest model sizes that the ops support on a GPU; the CPU has no limits.
 #pragma once
 #include "slimexx/kernels/limits.h"
 

@@ -7,10 +7,11 @@
 namespace slimexx::ops {
 
 void embedding_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens);
-// The same with the table's rows [first, first + table rows) alone: rows of other tokens are zeros.
+// The same from a shard of the table: its rows [first, first + rows of `table`). Tokens outside
+// give zeros.
 void embedding_shard_forward(const Context& ctx, Tensor y, Tensor table, Tensor tokens,
                              int64_t first);
-// (scratch) dtable += dy, t ascending.
+// (scratch) dtable += dy, tokens in ascending order t.
 void embedding_backward(const Context& ctx, Tensor dtable, Tensor dy, Tensor tokens);
 
 }  // namespace slimexx::ops

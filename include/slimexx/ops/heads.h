@@ -1,5 +1,5 @@
-// Products of each head's rows with the head's own weights, and moves between heads of different
-// widths: how latent attention enters and leaves its latent space.
+// Products of each head's rows with the head's own weights, and copies between heads of different
+// widths. Latent attention enters and leaves its latent space with them.
 //
 // Legend: T packed tokens, n heads, N output features, K input features of a head. Heads may be
 // wider than the product: it reads and writes the first elements of each. Token strides are free.
@@ -15,11 +15,11 @@ void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
 // dx[T,n,>=K] = dy[T,n,>=N] w[n,N,K]
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
 
-// Elements [begin, begin + width) of every head of y[T,n,*] = those of x[T,n or 1,*] from x_begin;
-// x of one head goes to all.
+// Elements [begin, begin + width) of every head of y[T,n,*] = elements of x[T,n or 1,*] from
+// x_begin on; an x with one head is copied to all heads.
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                        int64_t width);
-// y[T,width] = sum over the heads of x[T,n,*], ascending, of their elements from x_begin.
+// y[T,width] = sum over the heads of x[T,n,*], ascending, of their elements from x_begin on.
 void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin);
 
 }  // namespace slimexx::ops

@@ -4,17 +4,18 @@
 
 namespace slimexx::ops {
 
-// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x, y strided, on CUDA
-// w too (there y only where it is f32, the others by multiples of 8 elements). y may be f32 on CUDA
-// too: the same sums without the last rounding.
+// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). bias may be undefined. x and y are strided. On
+// CUDA x and w are strided by multiples of 8 elements, and y only if it is f32. On CUDA an f32 y
+// holds the same sums without the last rounding.
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias);
 // (scratch, on the CPU too) h[T,F] with the bits of swiglu_forward after matmul_forward by w[2F,K]
-// and bias[2F], whose result stands in scratch or, where the device fuses both, nowhere.
+// and bias[2F]. The result of matmul_forward is kept in scratch, or not stored at all if the device
+// fuses both.
 void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias);
 // (scratch) dx[T,K] (+)= dy[T,N] w[N,K]
 void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, bool accumulate);
-// (scratch) dw[N,K] f32 (+)= dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy. Of the two what
-// is undefined is not computed: there is no bias, or it is frozen.
+// (scratch) dw[N,K] f32 (+)= dy[T,N]^T x[T,K]; dbias[N] f32 += column sums of dy. Either may be
+// undefined (no bias, or frozen) and is then not computed.
 void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
                             bool accumulate = true);
 

@@ -1,13 +1,13 @@
-// Routed rows to the ranks of their experts and back, by kernels that read and write the memory of
-// all ranks of groups.ep (Context::groups.ep_memory, which has to be there). The number of rows
-// that come stays on the device. CUDA alone.
+// Dispatch and combine for experts on the ranks of groups.ep: kernels read and write the memory of
+// all these ranks (Context::groups.ep_memory, which must exist). The number of received rows stays
+// on the device. CUDA only.
 //
-// All ranks call, in this order: show_rows; what fetches and returns, as often as they like;
-// await_peer_rows. What is shown lies in the region of ep_memory, and stays as it is in
-// between, but for what is returned.
+// All ranks call, in this order: show_rows; any number of fetches and returns; await_peer_rows. The
+// tensors passed to show_rows must lie in the region of ep_memory, and nobody may change them until
+// await_peer_rows, except the returned ones.
 //
 // Legend: T tokens of this rank, k experts of a token, R = T*k routed rows, C copies of experts, h
-// copies held here, M the most rows that may come to them, H hidden size.
+// copies held by this rank, M upper bound on the rows received for them, H hidden size.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@
 
 namespace slimexx::ops {
 
-// Where the rows of the held copies are, at all ranks; from the arena.
+// Where the rows for this rank's copies lie on all ranks; allocated from the arena.
 struct PeerRuns {
   Tensor memory;
   int64_t first_copy = 0, num_copies = 0;
@@ -23,24 +23,24 @@ struct PeerRuns {
 PeerRuns allocate_peer_runs(const Context& ctx, int64_t first_copy, int64_t num_copies);
 
 struct PeerRows {
-  RoutedRows routed;      // by C copies
+  RoutedRows routed;      // sorted by C copies
   Tensor x, second = {};  // [T,H], for fetch_peer_rows
-  Tensor returned;        // [R,H]: is filled by the experts' ranks
-  // [T,k] f32: for fetch_peer_values, and what return_peer_values fills. Both, or neither.
+  Tensor returned;        // [R,H]: filled by the ranks of the experts
+  // [T,k] f32: input of fetch_peer_values and output of return_peer_values. Define both or neither.
   Tensor values = {}, returned_values = {};
 };
-// Shows this rank's rows, and waits on the stream until all have. offsets[h+1] i32: rows of each
-// held copy, those of rank 0 first.
+// Publishes this rank's rows, and waits on the stream until all ranks have done so. Writes
+// offsets[h+1] i32: the ranges of the received rows by held copy, rank 0 first within each.
 void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows);
-// y[M,H] gets the received rows of x, or of the second input, and behind them some zeros, as
-// expert_matmul_backward_weight wants.
+// y[M,H] gets the received rows of x (or of `second`), followed by the zeros that
+// expert_matmul_backward_weight needs.
 void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second = false);
-// The rows of y go to their ranks' `returned`.
+// Sends the rows of y back to `returned` of the ranks that they came from.
 void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
-// The same of the choices' values, y[M] f32.
+// The same for the values of the choices, y[M] f32.
 void fetch_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y);
 void return_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y);
-// Waits on the stream until all have returned what they do.
+// Waits on the stream until all ranks have returned their rows.
 void await_peer_rows(const Context& ctx);
 
 }  // namespace slimexx::ops

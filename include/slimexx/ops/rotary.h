@@ -1,4 +1,4 @@
-// Rotary embeddings, and the step between the projection of queries, keys and values and attention.
+// Rotary embeddings, and the step between the QKV projection and attention.
 #pragma once
 #include <cstdint>
 
@@ -17,31 +17,32 @@ struct RotaryTable {
   Tensor cos, sin;  // [positions, rotary_dim/2] f32
   RotaryStyle style = RotaryStyle::kHalfSplit;
 };
-// Elements [begin, begin + width) of every head of y[T,n,*] = those of x[T,n,*] from x_begin, then
-// rotated as by rotary(). y may be x, at the same elements.
+// Elements [begin, begin + width) of every head of y[T,n,*] = elements of x[T,n,*] from x_begin on,
+// rotated as by rotary(). y may be x with x_begin = begin.
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                          int64_t width, const RotaryTable& rotary, Tensor positions, bool inverse);
-// The rows of latent attention: latent[T,R+D] is the RMSNorm by norm[R] of raw[T,R+D]'s first
-// elements, and the others rotated (token strides free). With pages [num_pages, page_tokens, 1,
-// R+D] rows go to their slots[T] too, as write_kv_pages puts them.
-// Beside them, where they are defined, rows of queries: y[T,Q] = rms_norm(x[T,Q]) with weights w[Q]
-// (token strides free).
+// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of those of
+// raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). With pages
+// [num_pages, page_tokens, 1, R+D] rows are also written to slots[T], as by write_kv_pages. If the
+// tensors of `queries` are defined, also y[T,Q] = rms_norm(x[T,Q]) with weights w[Q] (token strides
+// free).
 struct NormedRows {
   Tensor y = {}, x = {}, w = {};
 };
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
                          const RotaryTable& rotary, Tensor positions, Tensor pages, Tensor slots,
                          const NormedRows& queries = {});
-// The queries of latent attention: queries[T,n,R+D] is nope[T,n,N] w[n,N,R] by the sums of
-// head_matmul_backward_input, and rope[T,n,D] rotated (token strides free).
+// The queries of latent attention: the first R elements of queries[T,n,R+D] are nope[T,n,N]
+// w[n,N,R] with the sums of head_matmul_backward_input, the other D are rope[T,n,D] rotated (token
+// strides free).
 void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,
                             const RotaryTable& rotary, Tensor positions);
 
-// What stands between the projection and attention: RMSNorm of every query and key head where
-// q_norm and k_norm [D] are defined, then the rotation of both. `in` and `out` [T,(Hq+2Hkv)D];
-// `out` may be `in`, or [T,(Hq+Hkv)D]: then the values stay in `in` alone. With pages (k_pages,
-// v_pages [num_pages, page_tokens, Hkv, D]) keys and values go to their slots[T] = page *
-// page_tokens + offset (below 0: nowhere), and only queries need be written to `out`.
+// The step between projection and attention: RMSNorm of every query and key head if q_norm and
+// k_norm [D] are defined, then the rotation of both. `in` and `out` are [T,(Hq+2Hkv)D]; `out` may
+// be `in`, or [T,(Hq+Hkv)D], which leaves the values in `in` only. With pages (k_pages, v_pages
+// [num_pages, page_tokens, Hkv, D]) keys and values are written to slots[T] = page * page_tokens +
+// offset (below 0: skipped), and `out` needs to receive only the queries.
 struct QkvHeads {
   int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
 };
@@ -53,8 +54,8 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
                             float eps, const RotaryTable& rotary, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads);
 // (scratch, on the CPU too) In place over d[T,(Hq+2Hkv)D]; dq_norm, dk_norm [D] += ..., undefined
-// where the norm is frozen. `raw` is the forward's `in`; it and the norms may be undefined where
-// there is no norm.
+// if the norm is frozen. `raw` is the forward's `in`; `raw` and the norms may be undefined if the
+// layer has no norm.
 void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tensor dk_norm,
                              Tensor raw, Tensor q_norm, Tensor k_norm, float eps,
                              const RotaryTable& rotary, Tensor positions, const QkvHeads& heads);

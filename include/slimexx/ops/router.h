@@ -9,28 +9,27 @@
 
 namespace slimexx::ops {
 
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid };  // of a token's logits
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };  // how scores follow from logits
 
-// A token's weights are its scores of the chosen experts, divided by their sum + epsilon if
-// `normalized`, times `scaling_factor`.
+// A token's weights are the scores of its chosen experts, divided by their sum + epsilon if
+// `normalized`, then multiplied by `scaling_factor`.
 struct RouterRule {
   int64_t num_experts = 0, top_k = 0;
   RouterScore score = RouterScore::kSoftmax;
-  // Experts are in `num_groups` equal groups; the choice is among the `kept_groups` whose two
-  // best experts have the largest sum.
+  // Experts form `num_groups` equal groups. Only the `kept_groups` groups whose two best experts
+  // have the largest sum can be chosen from.
   int64_t num_groups = 1, kept_groups = 1;
   bool normalized = true;
   float epsilon = 0, scaling_factor = 1;
   bool operator==(const RouterRule&) const = default;
 };
 
-// logits[T,E] f32; bias[E] f32, or undefined, is added to the scores for the choice alone.
-// ids[T,k] i32 ascending in a row; weights[T,k] f32. Of equal scores the lower expert wins, of
-// equal groups the lower group.
+// logits[T,E] f32; bias[E] f32 (may be undefined) is added to the scores only to choose. ids[T,k]
+// i32 ascending in a row; weights[T,k] f32. Ties go to the lower expert and the lower group.
 void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
                    const RouterRule& rule);
-// dlogits[T,E] f32 is written. The choice counts as constant: softmax passes gradients to all
-// logits, sigmoid to those of the chosen.
+// Writes dlogits[T,E] f32. The choice counts as constant: softmax passes gradients to all logits,
+// sigmoid only to those of the chosen experts.
 void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
                     const RouterRule& rule);
 

@@ -7,51 +7,53 @@
 
 namespace slimexx::ops {
 
-// How one row is sampled: one record of 48 bytes in a table that the engine stages.
+// Sampling parameters of one row: a record of 48 bytes in a table that the engine stages.
 using SamplingRow = kernels::SamplingParameters;
 
-// (scratch) One token per row of raw logits[R,V] f32, which may be overwritten. A row is normalised
-// as by normalize_logits with its own temperature; tokens[R] i32 and log_probs[R] = logits[r,token]
-// - lse, before any truncation (N9). Truncation order: top_k, then top_p over
-// the renormalised rest (smallest set whose mass reaches top_p, ties to the lower id), then min_p
-// (p >= min_p * max p). The uniform number walks the kept tokens in id order. `rows` [R, 48] U8
-// holds SamplingRows. `allowed_tokens`: ids at or above it are never sampled (0: the whole row). A
-// row of NaN, +inf or nothing but -inf gives the token -1 (see throw_bad_logits). With `leaves` > 1
-// log-probs are of rows that are normalised in so many equal leaves (merge_lse).
+// (scratch) Samples one token per row of raw logits[R,V] f32, which may be overwritten. A row is
+// normalised as by normalize_logits with its own temperature. tokens[R] i32 and log_probs[R] =
+// logits[r,token] - lse, before any truncation (N9). Truncation order: top_k; top_p over the
+// renormalised rest (the smallest set whose mass reaches top_p, ties to the lower id); min_p (p >=
+// min_p * max p). The uniform number selects among the kept tokens by cumulative weight in id
+// order. `rows` [R, 48] U8 holds SamplingRows. Ids at or above `allowed_tokens` are never sampled
+// (0: the whole row). A row with NaN, +inf or only -inf gives the token -1 (see throw_bad_logits).
+// With `leaves` > 1 log-probs are those of rows normalised in that many equal leaves (merge_lse).
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens, int64_t leaves = 1);
-// In place over tokens[T] i32: an id below 0 stands for sampled[~id], what the step before sampled
-// in that row (sampled[R] i32); where that is -1 it becomes 0.
+// In place over tokens[T] i32: an id below 0 stands for sampled[~id], the token that the previous
+// step sampled in that row (sampled[R] i32). If that token is -1, the id becomes 0.
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
-// tokens[R] i32 and log_probs[R] to the host, in stream order. On CUDA the host's memory must be a
-// StagingBuffer's and a kernel writes it: between recorded steps a copy takes many times as long.
+// Copies tokens[R] i32 and log_probs[R] to the host, in stream order. On CUDA the host memory must
+// belong to a StagingBuffer and a kernel writes it: a copy between recorded steps takes many times
+// as long.
 void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
                       Tensor tokens, Tensor log_probs);
-// One pass of drafts, a row a sequence: [R] i32 each, but parameters [R,48] U8.
+// Inputs of one draft pass, one row per sequence: [R] i32 each, except parameters [R,48] U8.
 struct DraftPass {
   Tensor tokens, positions, parameters;
   Tensor slots, context_lens;
 };
-// A batch of one token a row that checked drafts: its tokens, what its rows sampled, and for each
-// sequence, whose own rows are the first, the first row of its drafts and their number; [T] or [R]
-// i32 each.
+// A batch that verified drafts, one token per row: its tokens and the tokens sampled from its rows,
+// [T] i32, and for each sequence the first row and the number of its drafts, [R] i32. The
+// sequences' own rows are the first R of the batch.
 struct CheckedDrafts {
   Tensor tokens, sampled, first_drafts, num_drafts;
 };
-// Where a sequence's keys lie: table [R,P] i32, and for how many positions it has pages, [R] i32,
-// at least 1.
+// Pages of each sequence: table [R,P] i32, and held_tokens [R] i32, at least 1: the number of
+// positions that the sequence has pages for.
 struct DraftPages {
   Tensor table, held_tokens;
   int64_t page_tokens = 0;
 };
-// Writes `next`, the tokens behind those that a pass guessed (guessed[R] i32): the rows follow
-// `from_rows`[R] i32 of that pass. Of `last`, tokens, slots and context_lens are not read. Where
-// the pass before is a batch, `checked` says which of its rows is a sequence's last that counts;
-// else it is null and `next` may have the memory of `last`. A row without a page has slot -1.
+// Writes `next`, the inputs of the pass after `last`, whose draft tokens are guessed[R] i32, and
+// from_rows[R] i32, the row of `last` that each row continues. tokens, slots and context_lens of
+// `last` are not read. If `last` is a batch, `checked` describes it, and each sequence continues
+// its last accepted row; otherwise `checked` is null, and `next` may have the memory of `last`. A
+// row without a page gets slot -1.
 void advance_drafts(const Context& ctx, const DraftPass& next, Tensor from_rows,
                     const DraftPass& last, Tensor guessed, const CheckedDrafts* checked,
                     const DraftPages& pages);
-// The error that a token of -1 calls for, once the caller has seen it.
+// The error to throw when the caller finds a token of -1.
 [[noreturn]] void throw_bad_logits(int64_t row);
 
 }  // namespace slimexx::ops

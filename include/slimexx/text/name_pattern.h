@@ -1,4 +1,4 @@
-// A regular expression that is looked for in names of tensors.
+// A regular expression that searches names of tensors.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,16 +7,16 @@ namespace slimexx::text {
 
 class NamePattern {
  public:
-  // In the syntax of PCRE2, which is Perl's and, for what names need, Python's.
-  // Throws Error(kUsage) at `key` for a pattern that does not compile.
+  // PCRE2 syntax: Perl's and, as far as names need it, Python's. Throws Error(kUsage) at `key` if
+  // the pattern does not compile.
   NamePattern(const std::string& pattern, const char* key);
   NamePattern(NamePattern&&) noexcept;
   NamePattern& operator=(NamePattern&&) noexcept;
   ~NamePattern();
 
   const std::string& text() const { return text_; }
-  // Whether it is found anywhere in the name. Bounded: throws Error(kUsage) for a pattern that
-  // backtracks more than names give reason for.
+  // Whether the pattern matches anywhere in the name. Bounded: throws Error(kUsage) if the pattern
+  // backtracks far more than any name should require.
   bool is_found_in(const std::string& name) const;
 
  private:

@@ -19,12 +19,12 @@ struct ForwardArguments {
 };
 
 struct Tile {
-  int64_t sequence, first_token, num_tokens;  // tokens counted from the sequence's first query
+  int64_t sequence, first_token, num_tokens;  // first_token counts from the sequence's first query
 };
 
-// Online softmax over one tile (N3). Every query's arithmetic is its own: scores are one chain over
-// the head dimension, the accumulator one chain over the visible keys of each block after one
-// rescaling.
+// Online softmax over one tile (N3). The arithmetic of a query is independent of the others: each
+// score is one chain over the head dimension; the accumulator is rescaled once per block and then
+// adds the visible keys of the block in one chain.
 class ForwardTile {
  public:
   ForwardTile(const KernelTable& isa, const ForwardArguments& args, const AttentionShape& shape,
@@ -65,7 +65,7 @@ class ForwardTile {
     const auto b = static_cast<size_t>(tile_.sequence);
     return args_.layout.context_len(b) + tile_.first_token + token;
   }
-  // Keys of the block from `start` of the walk that a token sees.
+  // Number of keys that a token sees in the block that begins at key `start` of the walk.
   int64_t visible(int64_t token, int64_t start) const {
     const int64_t seen = walk_.ids == nullptr ? position(token) + 1 : walk_.count;
     return std::clamp<int64_t>(seen - start, 0, kAttentionBlock);
@@ -113,7 +113,7 @@ class ForwardTile {
     }
   }
 
-  // Only visible keys enter the chain, so nothing of a later key can reach a query, not even a NaN.
+  // Adds visible keys only, so that no later key can influence a query, not even a NaN.
   void add_values(int64_t first_row, int64_t num_rows, int64_t num_keys) {
     if (num_keys == 0) return;
     isa_.multiply_block({.m = num_rows,
@@ -172,7 +172,7 @@ void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
   int64_t total = 0;
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b)
     total += num_tiles(layout.cu_seqlens, b, shape.tile_tokens);
-  // Last tiles first: they see the most keys, and the threads should end together.
+  // Last tiles first: they see the most keys, and so the threads finish at about the same time.
   parallel_for(total * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Tile tile =

@@ -1,7 +1,7 @@
-// What the forward and the backward pass of attention share: where rows of a sequence live, which
+// Shared by the forward and the backward pass of attention: where the rows of a sequence lie, which
 // keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence under one
-// key head; its rows are (token, query head of the group), heads fastest. Where keys are selected a
-// tile is one token, whose keys no other has.
+// key head; its rows are (token, query head of the group), heads fastest. With selected keys a tile
+// is one token, since every token has its own keys.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -18,8 +18,8 @@ static_assert(kAttentionBlock == kScoreColumns);
 inline constexpr int64_t kAttentionTileRows = 96;
 
 struct AttentionShape {
-  int64_t dim, padded_dim;              // of queries and keys; the same as whole register tiles
-  int64_t value_dim, padded_value_dim;  // of values
+  int64_t dim, padded_dim;              // for queries and keys; padded to whole register tiles
+  int64_t value_dim, padded_value_dim;  // for values
   int64_t kv_heads, group;              // query heads per key head
   int64_t tile_tokens;
 
@@ -48,13 +48,13 @@ class HeadRows {
   int64_t stride_;
 };
 
-// Where the keys of a sequence begin that is not paged.
+// First key row of a sequence whose keys are packed or gathered.
 inline int64_t first_key_row(const AttentionLayout& layout, int64_t sequence) {
   const auto b = static_cast<size_t>(sequence);
   return layout.key_starts.empty() ? layout.cu_seqlens[b] : layout.key_starts[b];
 }
 
-// Where the key (or value) of a position of a sequence lives.
+// Rows of the keys (or values) of a sequence by position.
 class KeyRows {
  public:
   KeyRows(const Tensor& x, const AttentionLayout& layout, int64_t sequence, int64_t head)
@@ -90,7 +90,7 @@ struct KeyWalk {
   int64_t operator[](int64_t i) const { return ids == nullptr ? i : ids[i]; }
 };
 
-// Of the tile whose last query is row `row` of the batch and stands at `position`.
+// For the tile whose last query is row `row` of the batch, at `position`.
 inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t position) {
   if (!layout.selected.defined()) return {.count = position + 1};
   const int64_t width = layout.selected.dim(1);
@@ -102,13 +102,13 @@ inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t pos
   return walk;
 }
 
-// Copies rows of `dim` floats to a stride of `padded`, zeros between.
+// Copies a row of `dim` floats and pads it with zeros to `padded`.
 inline void copy_row(float* to, const float* from, int64_t dim, int64_t padded) {
   std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float));
   std::fill(to + dim, to + padded, 0.0f);
 }
 
-// scores[rows][64] = A keys, A packed by KernelTable::pack_a, keys transposed [dim][64].
+// scores[rows][64] = A keys; A is packed by KernelTable::pack_a, keys are transposed [dim][64].
 inline void multiply_scores(const KernelTable& isa, int64_t rows, int64_t dim,
                             const float* packed_a, const float* keys, float* scores) {
   for (int64_t i = 0; i < rows; i += isa.rows) {

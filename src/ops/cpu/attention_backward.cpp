@@ -1,9 +1,9 @@
-// Attention backward: p from lse again, then
+// Attention backward: recomputes p from lse, then
 //   dv += p^T dout, dp = dout v^T, ds = p * (dp - delta) * scale, delta = sum(dout * out),
 //   dq += ds k, dk += ds^T q.
-// One thread owns one key head of a sequence, or of neighbours that have the same keys; tiles of
-// queries ascend outside, blocks of keys inside, so every sum runs in one order, which a selection
-// that leaves no key out does not change.
+// One thread owns one key head of a sequence, or of neighbouring sequences with the same keys. The
+// outer loop ascends over tiles of queries, the inner loop over blocks of keys, so every sum has
+// one order. A selection of all keys does not change that order.
 #include <vector>
 
 #include "ops/cpu/attention.h"
@@ -159,8 +159,8 @@ class BackwardHead {
                          .accumulate = true});
   }
 
-  // gradient[key start + j] += sum over rows of weights[row][j] * source[row]. Selected keys lie
-  // apart: each is a product of its own.
+  // gradient[key start + j] += sum over rows of weights[row][j] * source[row]. Selected keys are
+  // not adjacent, so each takes a product of its own.
   void add_to_keys(const float* weights, const float* source, int64_t source_stride,
                    const Tensor& gradient, int64_t start, int64_t width) {
     const int64_t step = walk_.ids == nullptr ? width : 1;
@@ -187,8 +187,8 @@ class BackwardHead {
   const AttentionShape& shape_;
   const KeyGroup group_;
   const int64_t kv_head_;
-  int64_t first_row_ = 0, context_ = 0;  // of the sequence in work
-  int64_t first_token_ = 0, rows_ = 0;   // of the tile in work
+  int64_t first_row_ = 0, context_ = 0;  // of the current sequence
+  int64_t first_token_ = 0, rows_ = 0;   // of the current tile
   KeyWalk walk_;
   float *queries_, *douts_, *dqueries_, *packed_queries_, *packed_douts_, *scores_, *dscores_,
       *keys_transposed_, *values_transposed_, *keys_, *lse_, *delta_;

@@ -1,5 +1,5 @@
-// The CPU backend: the ops of ops.h on checked operands. Work runs at once on the thread pool,
-// split over outputs only; scratch is per thread and kept (scratch.h).
+// The CPU backend: the ops of include/slimexx/ops on checked operands. Work runs at once on the
+// thread pool, split over outputs only; scratch is per thread and kept (scratch.h).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -28,7 +28,7 @@ void norm_forward(Tensor y, Tensor x, Tensor w, float eps);
 void layer_norm_forward(Tensor y, Tensor x, Tensor w, Tensor b, float eps);
 void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float eps, bool accumulate);
 
-// Of every head's elements from `first` on.
+// Rotates elements of every head from `first` on.
 void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse,
             int64_t first = 0);
 
@@ -50,7 +50,8 @@ void fill_zero(Tensor y);
 void copy(Tensor y, Tensor x);
 void copy_rows(Tensor y, Tensor x);
 
-// Also the embedding: y[i] = table[rows[i]], and its transpose, rows ascending.
+// gather_rows is also the embedding, y[i] = table[rows[i]]; scatter_add_rows is its transpose, rows
+// ascending.
 void gather_rows(Tensor y, Tensor x, Tensor rows);
 void embedding_shard_forward(Tensor y, Tensor table, Tensor tokens, int64_t first);
 void scatter_add_rows(Tensor dx, Tensor dy, Tensor rows);

@@ -19,7 +19,7 @@ const int32_t* ints(const Tensor& t) { return t.data<int32_t>(); }
 
 Rows rows_from(const Tensor& x, int64_t row) { return {x.f32() + row * x.dim(1), x.dim(1)}; }
 
-// body(expert, first row, number of rows), experts ascending; those without rows too.
+// Calls body(expert, first row, number of rows), experts ascending, also for experts without rows.
 void for_each_expert(const RoutedRows& routed,
                      const std::function<void(int64_t, int64_t, int64_t)>& body) {
   const int32_t* offsets = ints(routed.offsets);

@@ -10,7 +10,7 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-constexpr int64_t kTokenGrain = 16;  // tokens
+constexpr int64_t kTokenGrain = 16;
 
 float* head_of(const Tensor& x, int64_t head) { return x.f32() + head * x.dim(2); }
 Rows rows_of_head(const Tensor& x, int64_t head) { return {head_of(x, head), x.stride(0)}; }

@@ -10,8 +10,8 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-// A row is worked on in blocks of this many columns, so that one row keeps all threads busy; the
-// blocks' sums are added in ascending order.
+// A row is split into blocks of this many columns, so that one row can use all threads; the sums of
+// the blocks are added in ascending order.
 constexpr int64_t kBlock = 8192;
 
 struct Blocks {
@@ -21,7 +21,7 @@ struct Blocks {
   int64_t count() const { return rows * per_row; }
 };
 
-// body(row, first column, width, block index) over all blocks, in parallel.
+// Calls body(row, first column, width, block index) for all blocks, in parallel.
 template <class Body>
 void each_block(const Blocks& blocks, Body&& body) {
   const int64_t grain =

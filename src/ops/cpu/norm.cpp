@@ -58,7 +58,7 @@ void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float ep
                    bool accumulate) {
   const KernelTable& isa = kernels();
   const Vectors in(x), gradient(dy), out(dx);
-  // dw first: dx may stand in dy's memory.
+  // dw first: dx may share the memory of dy.
   float* r = thread_scratch(Scratch::kRowStatistics, in.count());
   parallel_for(in.count(), grain(in.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) r[i] = inverse_rms(isa, in[i], in.size(), eps);

@@ -9,7 +9,7 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-// The f32 step on widened copies of the moments, block by block.
+// The f32 step on widened copies of the bf16 moments, block by block.
 void step_bf16_moments(const KernelTable& isa, float* master, uint16_t* exp_avg,
                        uint16_t* exp_avg_sq, const float* gradient, int64_t n,
                        const AdamWConstants& constants) {

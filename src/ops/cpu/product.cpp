@@ -17,7 +17,8 @@ constexpr int64_t kMinTileColumns = 256;
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return divide_up(a, b) * b; }
 
-// How the output is cut for the threads, and k for the caches. Changes no bit.
+// How the output is split over the threads, and k for the caches. The split does not change any
+// bit.
 struct Tiling {
   int64_t rows, columns, depth;  // of one tile
   int64_t row_tiles, column_tiles;
@@ -31,7 +32,8 @@ Tiling choose_tiling(const Product& q, const KernelTable& isa) {
   t.row_tiles = divide_up(q.m, t.rows);
   const int64_t threads = q.m * q.n * q.k < kSmallProduct ? 1 : num_threads();
   const int64_t wanted = threads == 1 ? 1 : divide_up(4 * threads, t.row_tiles);
-  // Few rows: narrow tiles cost nothing, A is small. Many: packing A again must stay cheap.
+  // Few rows: narrow tiles cost nothing, since A is small. Many rows: tiles must be wide, since
+  // each packs A again.
   const int64_t narrowest = q.m <= 4 * isa.rows ? 4 * isa.columns : kMinTileColumns;
   t.columns = round_up(
       std::max(divide_up(q.n, wanted), std::min(narrowest, divide_up(q.n, threads))), isa.columns);
@@ -66,7 +68,7 @@ void multiply_tile(const Product& q, const KernelTable& isa, const Tiling& tilin
   }
 }
 
-// k = 0: the empty sum.
+// k = 0: every sum is empty.
 void write_empty_sums(const Product& q) {
   if (q.accumulate) return;
   for (int64_t i = 0; i < q.m; ++i)

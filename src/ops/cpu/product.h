@@ -1,6 +1,7 @@
-// C[m,n] (+)= A[m,k] B[k,n] (+ bias[n]) on any strides: the driver around the register tiles of
+// C[m,n] (+)= A[m,k] B[k,n] (+ bias[n]) on any strides: the driver for the register tiles of
 // isa/matmul.inl. Every c is one chain of fused multiply-adds over ascending k that starts from 0
-// (or from the old c), bias last: its bits do not depend on m, n, strides, tiles or threads.
+// (or from the old c), with the bias last. Its bits do not depend on m, n, strides, tiles or
+// threads.
 #pragma once
 #include <cstdint>
 
@@ -25,7 +26,7 @@ struct Rows {
   float* data;
   int64_t stride;
 };
-// The products of a linear layer y[m,n] = x[m,k] w[n,k]^T, w without gaps between its rows.
+// The product of a linear layer y[m,n] = x[m,k] w[n,k]^T; w is contiguous.
 Product forward_product(int64_t m, int64_t n, int64_t k, Rows y, Rows x, const float* w);
 // dx[m,k] = dy[m,n] w[n,k]
 Product input_gradient(int64_t m, int64_t n, int64_t k, Rows dx, Rows dy, const float* w);

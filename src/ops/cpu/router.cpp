@@ -26,7 +26,7 @@ void score_row(const float* logits, const RouterRule& rule, float* scores) {
   for (int64_t e = 0; e < n; ++e) scores[e] /= sum;
 }
 
-// Excludes all but the kept groups from `choice` [E].
+// Excludes the experts outside the kept groups from `choice` [E].
 void limit_groups(const RouterRule& rule, float* choice) {
   if (rule.kept_groups == rule.num_groups) return;
   const int64_t size = rule.num_experts / rule.num_groups;
@@ -54,10 +54,11 @@ void limit_groups(const RouterRule& rule, float* choice) {
     if (!kept[static_cast<size_t>(e / size)]) choice[e] = kExcluded;
 }
 
-// ids[k] ascending: the largest of `choice` [E], which this spoils.
+// ids[k] ascending: the experts with the largest `choice` [E]; overwrites `choice`.
 void choose_experts(const RouterRule& rule, float* choice, int32_t* ids) {
   for (int64_t j = 0; j < rule.top_k; ++j) {
-    const float* winner = std::max_element(choice, choice + rule.num_experts);  // the first of them
+    const float* winner =
+        std::max_element(choice, choice + rule.num_experts);  // the first if several are equal
     ids[j] = static_cast<int32_t>(winner - choice);
     choice[ids[j]] = kExcluded;
   }
@@ -70,7 +71,7 @@ float sum_of_chosen(const RouterRule& rule, const float* scores, const int32_t* 
   return sum;
 }
 
-// dscores[E], zero but for the chosen.
+// dscores[E], zero except for the chosen experts.
 void weights_backward(const RouterRule& rule, const float* dweights, const float* scores,
                       const int32_t* ids, float* dscores) {
   std::fill(dscores, dscores + rule.num_experts, 0.0f);

@@ -21,7 +21,7 @@ struct Problem {
   const RouterBalanceRule& balance;
 };
 
-// One thread's tokens. Its sums are its own until it ends.
+// Tokens of one thread. It keeps its own sums until it ends.
 class TokenRange {
  public:
   explicit TokenRange(const Problem& problem)
@@ -88,7 +88,7 @@ class TokenRange {
 
   const Problem& p_;
   std::vector<int64_t> sums_;
-  std::vector<float> scores_, softmax_;  // [E] of a token
+  std::vector<float> scores_, softmax_;  // [E], for the current token
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Weights w = exp(logit - largest logit) in f32; every sum of them in double. Logits order tokens
-// (ties: the lower id first), weights measure mass.
+// Weights w = exp(logit - largest logit) in f32; every sum of weights is in double. Logits order
+// the tokens (ties: the lower id first), weights are the mass.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// 53 bits of the first two words, in [0, 1).
+// 53 bits from the first two words, in [0, 1).
 double uniform_double(const SamplingRow& row) {
   const PhiloxCounter words =
       philox4x32({row.counter[0], row.counter[1], row.counter[2], row.counter[3]},
@@ -33,8 +33,8 @@ double sum_in_id_order(const float* weights, int64_t n) {
   return sum;
 }
 
-// The first id whose cumulative weight exceeds `goal`; the last one with weight if rounding leaves
-// none. Tokens without weight are passed over.
+// The first id whose cumulative weight exceeds `goal`, or the last one with weight if rounding
+// leaves no such id. Tokens without weight are skipped.
 template <class IdAt>
 int64_t walk(const float* weights, int64_t n, double sum_before, double goal, IdAt id_at) {
   int64_t chosen = -1;
@@ -54,7 +54,7 @@ class RowSampler {
   RowSampler(const KernelTable& isa, const float* logits, int64_t n)
       : isa_(isa), logits_(logits), n_(n) {}
 
-  // -1: there is nothing to sample from.
+  // Returns -1 if there is nothing to sample from.
 
   int64_t sample(const SamplingRow& row) {
     maximum_ = isa_.max_value(logits_, n_);
@@ -87,8 +87,8 @@ class RowSampler {
   }
 
   int64_t walk_all(double u) const {
-    const double goal =
-        std::min(u * total_, std::nextafter(total_, 0.0));  // u close to 1 may round up
+    const double goal = std::min(
+        u * total_, std::nextafter(total_, 0.0));  // rounding for u close to 1 may reach total_
     auto block =
         std::upper_bound(block_ends_.begin(), block_ends_.end(), goal) - block_ends_.begin();
     const int64_t first = block * kBlock;
@@ -97,7 +97,7 @@ class RowSampler {
                         [](int64_t i) { return i; });
   }
 
-  // Ascending keys are tokens from the best on: descending logits, then ascending ids.
+  // Keys sort tokens from the best to the worst: descending logits, then ascending ids.
   uint64_t key_of(int64_t id) const {
     const auto bits = std::bit_cast<uint32_t>(logits_[id] + 0.0f);  // -0 counts as 0
     const uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -110,10 +110,10 @@ class RowSampler {
     for (int64_t i = 0; i < n_; ++i) keys_.push_back(static_cast<uint64_t>(i));
   }
 
-  // top_k, then top_p of what is left.
+  // Applies top_k, then top_p to the rest.
   void keep_best_tokens(const SamplingRow& row) {
     const bool top_k = row.top_k > 0 && row.top_k < n_;
-    // Without top_k, tokens lighter than this weigh less than 1 - top_p together: never reached.
+    // Without top_k, all tokens below this weight sum to less than 1 - top_p, so top_p drops them.
     const double threshold =
         top_k ? -1.0
               : 0.5 * (1.0 - static_cast<double>(row.top_p)) * total_ / static_cast<double>(n_);
@@ -136,8 +136,8 @@ class RowSampler {
     return mass;
   }
 
-  // Keeps the fewest of the best tokens (at least one) that weigh `goal` together: a selection that
-  // halves the range in which the last of them lies.
+  // Keeps the fewest of the best tokens (at least one) whose weights sum to `goal`: a selection
+  // that halves the range that holds the last of them.
   void keep_mass(double goal) {
     size_t begin = 0, end = keys_.size();  // the answer's size is in (begin, end]
     double before = 0.0;
@@ -178,7 +178,7 @@ class RowSampler {
 thread_local std::vector<double> RowSampler::block_ends_;
 thread_local std::vector<uint64_t> RowSampler::keys_;
 
-// normalize_logits of rows that are so many leaves.
+// normalize_logits for rows that are split into `leaves` equal leaves.
 void normalize_leaves(Tensor logits, Tensor lse, float temperature, int64_t leaves) {
   if (leaves == 1) return normalize_logits(logits, lse, temperature);
   static thread_local std::vector<float> normalizers;
@@ -200,7 +200,8 @@ void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
   static thread_local std::vector<float> normalizers;
   normalizers.resize(static_cast<size_t>(logits.dim(0)));
   const Tensor lse(normalizers.data(), tensor::DType::kF32, logits.device(), {logits.dim(0)});
-  // Neighbours of one temperature are normalised together; a row's bits are its own either way.
+  // Normalises runs of rows with the same temperature together; the bits of a row do not depend on
+  // that.
   for (int64_t begin = 0, end; begin < logits.dim(0); begin = end) {
     for (end = begin + 1;
          end < logits.dim(0) && table[end].temperature == table[begin].temperature;)

@@ -1,5 +1,5 @@
 // Working memory of the calling thread, 64-byte aligned, kept between calls and grown on demand:
-// one area per slot. The content is whatever the last user left.
+// one area per slot. The content is whatever the last user wrote.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -34,7 +34,7 @@ inline float* thread_scratch(Scratch slot, int64_t num_floats) {
   return area.memory.get();
 }
 
-// Hands out pieces of one area, each on its own cache lines.
+// Splits one area into pieces, each on its own cache lines.
 class ScratchCarver {
  public:
   explicit ScratchCarver(float* memory) : next_(memory) {}

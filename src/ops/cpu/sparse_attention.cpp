@@ -17,12 +17,12 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-// Neighbouring queries of one sequence, at `position` and the positions behind it.
+// Consecutive queries of one sequence; the first is row `row` of the batch, at `position`.
 struct QueryRun {
   int64_t sequence, row, num_rows, position;
 };
 
-// Rows [begin, end) of a batch in runs of at most `most`.
+// Splits rows [begin, end) of a batch into runs of at most `most` rows.
 std::vector<QueryRun> list_runs(const AttentionLayout& layout, int64_t begin, int64_t end,
                                 int64_t most) {
   std::vector<QueryRun> runs;
@@ -45,7 +45,7 @@ struct ScoreArguments {
   float scale;
 };
 
-// A run's scores of all its keys, a block of keys at a time. Rows of a tile are (query, head),
+// Scores for all keys of a run, one block of keys at a time. Rows of a tile are (query, head),
 // heads fastest.
 class ScoreTile {
  public:
@@ -85,7 +85,7 @@ class ScoreTile {
     isa_.transpose_rows(rows, width, dim_, keys_);
   }
 
-  // A NaN stays one: select_keys must see it.
+  // Keeps a NaN (max would drop it): select_keys must see it.
   void add_heads(int64_t row, const float* products, int64_t start, int64_t seen) const {
     const float* weights = args_.weights.f32() + row * heads_;
     float* scores = args_.scores.f32() + row * args_.scores.dim(1) + start;
@@ -108,13 +108,13 @@ float or_least(float score) {
   return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
 }
 
-// Of n scores, ascending ids of the k largest; n > k.
+// Writes the ids of the k largest of n scores, ascending; n > k.
 void select_largest(const float* scores, int64_t n, int64_t k, int32_t* ids) {
   float* sorted = thread_scratch(Scratch::kAttention, n);
   std::transform(scores, scores + n, sorted, or_least);
   std::nth_element(sorted, sorted + k - 1, sorted + n, std::greater<>());
   const float least = sorted[k - 1];
-  // Ahead of `least` stand all that are above it; the others among the k equal it.
+  // Every score above `least` is among the first k; the rest of those k equal `least`.
   int64_t equals = std::count(sorted, sorted + k, least);
   for (int64_t j = 0; j < n; ++j) {
     const float score = or_least(scores[j]);

@@ -11,7 +11,7 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// Packed: queries are all the keys there are.
+// Packed: a sequence has no keys except those of its queries.
 int64_t longest_sequence(const AttentionLayout& layout) {
   int64_t longest = layout.max_query_len;
   if (longest > 0) return longest;
@@ -35,7 +35,7 @@ kernels::AttentionRuns choose_runs(const AttentionLayout& layout, int64_t num_to
                                         layout.max_split_tokens);
 }
 
-// Where the keys of either forward lie, if not packed.
+// Sets the pages of a forward problem; packed keys have none.
 template <class Problem>
 void set_pages(Problem& problem, const AttentionLayout& layout, const Tensor& keys) {
   if (!layout.page_table.defined()) return;
@@ -47,7 +47,7 @@ void set_pages(Problem& problem, const AttentionLayout& layout, const Tensor& ke
   problem.context_is_written = layout.context_is_written;
 }
 
-// What each query sees, if not all keys up to its own.
+// Sets the lists of selected keys; without lists a query sees all keys up to its own.
 template <class Problem>
 void set_lists(Problem& problem, const AttentionLayout& layout) {
   if (!layout.selected.defined()) return;
@@ -55,7 +55,7 @@ void set_lists(Problem& problem, const AttentionLayout& layout) {
   problem.list_width = layout.selected.dim(1);
 }
 
-// Of keys whose first elements are the values, one key head for all query heads.
+// The latent form: one key head for all query heads, values are the first elements of the keys.
 void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor keys,
                     const AttentionLayout& layout, float scale) {
   const bool paged = layout.page_table.defined();

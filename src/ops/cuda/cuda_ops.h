@@ -1,6 +1,6 @@
-// The CUDA backend: the ops on checked operands, queued on the context's stream. Each turns
-// tensors into the plain arguments of a kernel family (include/slimexx/kernels) and checks what its
-// launch returns. Those that take scratch are called in planning too.
+// The CUDA backend: the ops on checked operands, queued on the context's stream. Each op turns
+// tensors into the plain arguments of a kernel family (include/slimexx/kernels) and checks the
+// launch. Ops with scratch are called in planning too.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -24,11 +24,11 @@
 
 namespace slimexx::ops::cuda {
 
-// An op that CUDA has only as part of a fused one.
+// Throws for an op that CUDA supports only as part of a fused op.
 [[noreturn]] void missing(const char* op);
 
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias);
-bool fuses_swiglu(const Tensor& w);  // [2F,K]: matmul_swiglu_forward takes it
+bool fuses_swiglu(const Tensor& w);  // whether matmul_swiglu_forward supports w[2F,K]
 void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias);
 void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, bool accumulate);
 void matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
@@ -58,7 +58,7 @@ void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, T
 void select_keys(const Context& ctx, Tensor selected, Tensor scores, const AttentionLayout& layout,
                  int64_t first_row);
 
-// Rows [T,heads,D] of keys alone.
+// Writes rows [T,heads,D] of keys only.
 void write_kv_pages(const Context& ctx, Tensor pages, Tensor rows, Tensor slots);
 
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
@@ -114,7 +114,7 @@ void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Te
                            float temperature);
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens);
-// In place, with the rows' own temperatures.
+// In place, with the temperature of each row.
 void normalize_sampled_logits(const Context& ctx, Tensor logits, Tensor lse, Tensor rows);
 void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
 void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
@@ -133,7 +133,8 @@ void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor coun
 void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate);
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids);
 void choose_copies(const Context& ctx, Tensor copies, Tensor ids, std::span<const int32_t> table);
-bool fuses_route_and_sort(const Tensor& ids, const RouterRule& rule);  // route_and_sort takes them
+bool fuses_route_and_sort(const Tensor& ids,
+                          const RouterRule& rule);  // whether route_and_sort supports them
 void route_and_sort(const Context& ctx, const RoutedRows& routed, Tensor ids, Tensor weights,
                     Tensor logits, Tensor bias, const RouterRule& rule);
 void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tensor rows,
@@ -142,7 +143,8 @@ void combine_rows(const Context& ctx, Tensor y, Tensor rows, Tensor weights, Ten
                   const RoutedRows& routed);
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
                            const RoutedRows& routed, Tensor shared_w, bool follows_product);
-bool fuses_expert_swiglu(const Tensor& w);  // [E,2F,K]: expert_matmul_swiglu_forward takes it
+bool fuses_expert_swiglu(
+    const Tensor& w);  // whether expert_matmul_swiglu_forward supports w[E,2F,K]
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
                                   const RoutedRows& routed, Tensor shared_w);
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,

@@ -28,7 +28,7 @@ kernels::GroupedRows grouped(const RoutedRows& routed) {
           .likely = routed.likely};
 }
 
-// With a row of the shared expert behind the routed ones, where there is one.
+// Adds the row of the shared expert after the routed ones, if there is a shared expert.
 kernels::GroupedGemmArgs with_shared(kernels::GroupedGemmArgs args, const Tensor& shared_w) {
   if (!shared_w.defined()) return args;
   args.shared_w = shared_w.raw();
@@ -36,7 +36,7 @@ kernels::GroupedGemmArgs with_shared(kernels::GroupedGemmArgs args, const Tensor
   return args;
 }
 
-// w[experts, n, k]; y is the result of either direction.
+// w[experts, n, k]; y is the result, in forward and backward.
 kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor& w,
                                  const RoutedRows& routed) {
   return {.x = x.raw(),

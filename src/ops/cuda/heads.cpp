@@ -7,14 +7,14 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// The heads' parts of x[T,n,*] from element `begin` on.
+// The elements of each head of x[T,n,*] from `begin` on.
 kernels::HeadRows head_rows(const Tensor& x, int64_t begin) {
   return {.data = static_cast<char*>(x.raw()) + begin * tensor::dtype_bytes(x.dtype()),
           .token_stride = x.stride(0),
           .head_stride = x.stride(1)};
 }
 
-// w[heads, n, k]; y is the result of either direction.
+// w[heads, n, k]; y is the result, in forward and backward.
 kernels::HeadGemmArgs head_product(const Tensor& y, const Tensor& x, const Tensor& w) {
   return {.x = x.raw(),
           .w = w.raw(),

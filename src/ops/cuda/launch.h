@@ -1,4 +1,4 @@
-// What every launch needs: the stream's handle, a check of the result, and scratch.
+// What every launch needs: the stream's handle, a check of the launch, and scratch.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <cstdint>
@@ -15,11 +15,12 @@ inline cudaStream_t handle(const Context& ctx) {
   return static_cast<cudaStream_t>(ctx.stream.handle);
 }
 
-// `fault` is null, or says what is wrong with a launch of `op` on these operands.
+// Throws if `fault` is not null; it then tells what is wrong with a launch of `op` on these
+// operands.
 void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b);
 
-// Bytes from the context's arena until the end of the scope. Of a planning context they are only
-// counted.
+// Allocates bytes from the context's arena until the end of the scope; a planning context only
+// counts them.
 class ScratchScope {
  public:
   ScratchScope(const Context& ctx, size_t bytes) {

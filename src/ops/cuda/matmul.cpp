@@ -11,8 +11,9 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// Products of few rows read their weights while the kernels before them still run. Weights are
-// parameters, and a forward pass begins with kernels that wait for whatever wrote those.
+// Products of few rows load their weights while the kernels before them still run. That is safe
+// because weights are parameters, and a forward pass begins with kernels that wait for the last
+// writer of the parameters.
 constexpr int64_t kEarlyRows = 64;
 
 }  // namespace

@@ -45,7 +45,7 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
   SLX_CUDA(kernels::adamw(args, static_cast<const kernels::AdamWSegment*>(scratch.data()),
                           static_cast<int64_t>(ranges.size()), handle(ctx)));
   if (is_rounded || weights.raw() == master.raw()) return;
-  for (const DecayRange& r : ranges)  // weights in f32 are the master's
+  for (const DecayRange& r : ranges)  // f32 weights are a copy of the master
     tensor::copy_bytes(ctx.stream, weights.rows(r.begin + r.shift, r.end + r.shift),
                        master.rows(r.begin, r.end));
 }

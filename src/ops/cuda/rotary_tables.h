@@ -1,4 +1,4 @@
-// The tables of a rotation as kernels take them.
+// Converts the tables of a rotation to the form that kernels take.
 #pragma once
 #include "slimexx/kernels/rows.h"
 #include "slimexx/ops/rotary.h"

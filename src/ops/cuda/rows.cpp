@@ -136,7 +136,7 @@ void copy(const Context& ctx, Tensor y, Tensor x) {
 }
 
 void copy_rows(const Context& ctx, Tensor y, Tensor x) {
-  // In elements of two bytes. cudaMemcpy2D takes 2.2 times as long.
+  // Copies elements of two bytes: cudaMemcpy2D takes 2.2 times as long.
   SLX_CUDA(kernels::copy_rows(y.raw(), 2 * y.stride(0), x.raw(), 2 * x.stride(0), x.dim(0),
                               2 * x.dim(1), handle(ctx)));
 }
@@ -151,7 +151,7 @@ void scatter_add_rows(const Context& ctx, Tensor dx, Tensor dy, Tensor rows) {
                                      rows.dim(0), dx.dim(1), handle(ctx)));
 }
 
-// Four bytes are a row of two bf16, which the kernel copies as they are.
+// The kernel copies rows of two bf16 bit by bit; one row is four bytes, an i32 or an f32.
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
   SLX_CUDA(
       kernels::gather_rows(y.raw(), 2, x.raw(), 2, indices.i32(), indices.dim(0), 2, handle(ctx)));

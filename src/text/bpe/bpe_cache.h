@@ -1,4 +1,4 @@
-// Remembers the ids of short words, per thread: most words of a text recur.
+// Caches the ids of short words, per thread: most words of a text repeat.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,14 +16,14 @@ class WordCache {
 
   struct Slot {
     std::array<uint64_t, 3> word{};  // zero padded
-    uint32_t owner = 0;              // serial number of the model, 0 in an empty slot
+    uint32_t owner = 0;              // serial number of the model; 0 if the slot is empty
     uint8_t bytes = 0;
     uint8_t count = 0;
     std::array<TokenId, kMaxIds> ids{};
   };
 
-  // The slot of a word of at most kMaxWordBytes; `hit` says whether it holds that word's ids. On a
-  // miss the slot already bears the new word, with no owner until store().
+  // The slot for a word of at most kMaxWordBytes; `hit` tells whether it holds the ids of that
+  // word. After a miss the slot holds the new word, but has no owner until store().
   Slot& find(std::string_view word, uint32_t owner, bool& hit);
   static void store(Slot& slot, uint32_t owner, const TokenId* ids, size_t count);
 

@@ -8,7 +8,7 @@
 namespace slimexx::text {
 namespace {
 
-// Up to this many symbols a scan for the lowest rank beats a heap.
+// Up to this many symbols, scanning for the lowest rank is faster than a heap.
 constexpr size_t kShortWord = 48;
 
 size_t merge_short(const MergeTable& table, TokenId* ids, size_t n) {
@@ -33,7 +33,7 @@ size_t merge_short(const MergeTable& table, TokenId* ids, size_t n) {
 }
 
 // A doubly linked list of symbols and a heap of (rank, position). An entry of the heap is stale,
-// and passed over, when the pair that now starts at its position has another rank.
+// and ignored, if the pair at its position now has another rank.
 class LongWord {
  public:
   LongWord(const MergeTable& table, const TokenId* ids, size_t n) : table_(table), symbols_(n) {
@@ -67,7 +67,7 @@ class LongWord {
   struct Symbol {
     TokenId id;
     uint32_t previous, next;
-    Merge pair;  // with its right neighbour
+    Merge pair;  // the pair with its right neighbour
   };
 
   uint64_t entry(uint32_t i) const { return uint64_t{symbols_[i].pair.rank} << 32 | i; }

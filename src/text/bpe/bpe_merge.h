@@ -1,4 +1,4 @@
-// The merge step of byte-pair encoding: the ranked pairs and the two ways to apply them.
+// The merge step of byte-pair encoding: the ranked pairs and two ways to apply them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,11 +14,11 @@ struct Merge {
   TokenId merged = -1;
 };
 
-// (left id, right id) -> merge, by open addressing.
+// Maps (left id, right id) to a merge; a hash table with open addressing.
 class MergeTable {
  public:
   explicit MergeTable(size_t merge_count);
-  // A pair that occurs twice keeps the later rank, as the reference implementation does.
+  // A pair that is inserted twice keeps the later rank, as in the reference implementation.
   void insert(TokenId left, TokenId right, Merge merge);
   Merge find(TokenId left, TokenId right) const {
     const uint64_t key = make_key(left, right);
@@ -42,8 +42,8 @@ class MergeTable {
   size_t mask_;
 };
 
-// Replaces ids[first..] by the result of merging the pair of lowest rank (leftmost of equals) until
-// no pair has a rank. O(n log n) time for long words.
+// Merges in ids[first..] the pair of lowest rank (the leftmost if several are equal) until no pair
+// has a rank. O(n log n) time for long words.
 void merge_symbols(const MergeTable& table, std::vector<TokenId>& ids, size_t first);
 
 }  // namespace slimexx::text

@@ -12,7 +12,7 @@
 namespace slimexx::text {
 namespace {
 
-// Ids may leave holes, but not so many that a small file costs much memory.
+// Ids may be sparse, but only so much that a small file cannot take much memory.
 constexpr int64_t kFreeIds = 1 << 16;
 constexpr int64_t kIdsPerEntry = 16;
 
@@ -38,7 +38,7 @@ std::string byte_character(uint32_t byte) {
 
 BpeModel BpeModel::build(RawTokenizer& raw, const TokenizerSpec& spec,
                          std::vector<std::string>& texts) {
-  const std::string type = spec.string_or("type", "BPE");  // GPT-2's file names none
+  const std::string type = spec.string_or("type", "BPE");  // files of GPT-2 do not name a type
   if (type != "BPE") spec.unsupported(fmt::format("the model type {}", type));
   if (!raw.has_vocab) throw spec.error("key \"vocab\" is missing or no object");
   if (!raw.has_merges) throw spec.error("key \"merges\" is missing or no array");
@@ -86,7 +86,8 @@ void BpeModel::add_vocab(RawTokenizer& raw, std::vector<std::string>& texts) {
   }
   texts.resize(static_cast<size_t>(size));
   std::vector<bool> taken(texts.size());
-  storage_->words.reserve(raw.vocab.size());  // the map's views must not move
+  storage_->words.reserve(
+      raw.vocab.size());  // no reallocation: the map holds views of these strings
   vocab_.reserve(raw.vocab.size());
   for (auto& [token, id] : raw.vocab) {
     if (taken[id]) {
@@ -223,8 +224,9 @@ void BpeModel::encode_uncached(std::string_view word, std::vector<TokenId>& ids)
   merge_symbols(merges_, ids, first);
 }
 
-// The reference's order of things, its quirks included: a pending unknown is written before the
-// next known character, but after byte tokens, and unknowns vanish where there is no unknown token.
+// Keeps the reference implementation's order and its quirks. A pending unknown token is written
+// before the next known character, but after byte tokens; unknown characters vanish if there is no
+// unknown token.
 void BpeModel::add_characters(std::string_view word, std::vector<TokenId>& ids) const {
   bool unknown_pending = false;
   std::string decorated;
@@ -252,7 +254,8 @@ void BpeModel::add_characters(std::string_view word, std::vector<TokenId>& ids) 
   if (unknown_pending) ids.push_back(*unknown_);
 }
 
-// `at`: where the byte or the character without a token stands in the word, as the word came.
+// `at`: offset in the word, in the form that encode_word got, of the byte or character without a
+// token.
 void BpeModel::refuse_word(std::string_view word, size_t at) const {
   std::string text(word);
   if (mapped_) {
@@ -265,7 +268,7 @@ void BpeModel::refuse_word(std::string_view word, size_t at) const {
     const auto has_token = [&](size_t i) { return byte_ids_[static_cast<uint8_t>(text[i])] >= 0; };
     while (at + 1 < text.size() && has_token(at)) ++at;
   }
-  size_t begin = at, end = 0;  // of the character that has the byte
+  size_t begin = at, end = 0;  // the character that contains the byte
   while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
   end = begin;
   throw Error(ErrorCode::kInput,

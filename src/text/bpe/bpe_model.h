@@ -1,4 +1,4 @@
-// The "model" of tokenizer.json: vocabulary, merges and what happens to characters outside it.
+// The "model" of tokenizer.json: vocabulary, merges and the handling of characters outside it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,23 +18,24 @@ namespace slimexx::text {
 
 class BpeModel {
  public:
-  // Takes the vocabulary out of `raw`. `texts` receives the text of every id, "" in holes.
+  // Moves the vocabulary out of `raw`. `texts` receives the text of every id, "" for unused ids.
   static BpeModel build(RawTokenizer& raw, const TokenizerSpec& spec,
                         std::vector<std::string>& texts);
 
-  // Words come as raw bytes instead of in the byte-level alphabet: faster, possible when every
-  // byte has its token, or is refused. Call once, before encoding.
+  // Lets encode_word take raw bytes instead of the byte-level alphabet, which is faster. Possible
+  // if every byte has a token or is refused. Call once, before encoding.
   bool accepts_raw_bytes() const;
   void use_raw_bytes();
 
-  // The bytes of UTF-8 text that words in the byte-level alphabet would lose (`mapped`), or that
-  // byte fallback would (else): no token, and no unknown token in their place.
+  // The bytes of UTF-8 text that encoding would drop, since they have no token and there is no
+  // unknown token to replace them. `mapped`: words come in the byte-level alphabet; otherwise byte
+  // fallback applies.
   std::vector<uint8_t> lost_bytes(bool mapped) const;
-  // Makes encode_word throw Error(kInput) for words with such bytes instead of passing over them.
+  // Makes encode_word throw Error(kInput) for words with such bytes instead of dropping them.
   void refuse_lost_bytes(bool mapped);
 
-  // Ids that encode_word must not give by a look-up of the whole word: those of special tokens, so
-  // that text which merely spells one does not become one.
+  // Excludes the id of a special token from the look-up of whole words in encode_word, so that
+  // ordinary text that spells the token does not become it.
   void exclude_whole_word(TokenId id);
 
   void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
@@ -43,7 +44,7 @@ class BpeModel {
   bool has_byte_fallback() const { return byte_fallback_; }
 
  private:
-  // Words are views of the vocabulary's own strings, which live as long as the model.
+  // Keys are views of the vocabulary's own strings, which live as long as the model.
   using WordMap = std::unordered_map<std::string_view, TokenId>;
   struct Storage {
     std::vector<std::string> words;
@@ -61,9 +62,9 @@ class BpeModel {
 
   std::unique_ptr<Storage> storage_ = std::make_unique<Storage>();
   WordMap vocab_;
-  WordMap whole_words_;  // for ignore_merges, keyed as words come
+  WordMap whole_words_;  // for ignore_merges, keyed by words as encode_word gets them
   MergeTable merges_;
-  std::array<TokenId, 256> byte_ids_;  // raw bytes, or <0x..> tokens; -1 where there is none
+  std::array<TokenId, 256> byte_ids_;  // raw bytes, or <0x..> tokens; -1 if there is no token
   std::vector<bool> excluded_;
   std::string prefix_, suffix_;
   std::optional<TokenId> unknown_;

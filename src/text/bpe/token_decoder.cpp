@@ -15,15 +15,16 @@ namespace {
 constexpr int kMaxNesting = 16;
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-// Length of the longest end of `bytes` that begins a UTF-8 sequence and could still complete it.
+// Length of the longest suffix of `bytes` that is an incomplete UTF-8 sequence which more bytes
+// could complete.
 size_t incomplete_tail(std::string_view bytes) {
   for (size_t n = 1; n <= std::min<size_t>(3, bytes.size()); ++n) {
     const auto lead = static_cast<uint8_t>(bytes[bytes.size() - n]);
     if ((lead & 0xC0) == 0x80) continue;
     const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
     if (lead > 0xF4 || length <= n) return 0;
-    // Completed by some continuation bytes it must be valid: 0x80, or 0x90 / 0xA0 where the second
-    // byte is still to come and 0x80 would be overlong.
+    // Some continuation bytes must complete it to valid UTF-8. Try 0x80; if the second byte is
+    // still missing, 0xA0 after E0 and 0x90 after F0, since 0x80 would be overlong there.
     std::string completed(bytes.substr(bytes.size() - n));
     if (n == 1) completed += lead == 0xE0 ? '\xA0' : lead == 0xF0 ? '\x90' : '\x80';
     completed.resize(length, '\x80');
@@ -52,7 +53,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// Removes up to `most` copies of `character` from the front; returns how many.
+// Removes up to `most` copies of `character` from the front; returns how many it removed.
 int64_t strip_front(std::string_view& text, std::string_view character, int64_t most) {
   int64_t n = 0;
   while (n < most && text.starts_with(character)) {
@@ -74,7 +75,7 @@ struct TokenDecoder::Step {
   std::optional<Replacement> replacement;
   std::optional<Strip> strip;
   std::string metaspace;
-  bool drop_first = false;  // Metaspace: the first token's marks are no spaces
+  bool drop_first = false;  // Metaspace: marks of the first token do not become spaces
 };
 
 TokenDecoder::TokenDecoder() = default;
@@ -198,7 +199,8 @@ void TokenDecoder::push(const std::string& text, const std::string& bytes, Decod
   emit(apply_steps(std::move(piece), false, true), state, out);
 }
 
-// A run of byte tokens is one piece if it is valid UTF-8, else one replacement character a byte.
+// A run of byte tokens is decoded as a whole if it is valid UTF-8; otherwise each byte becomes one
+// replacement character.
 void TokenDecoder::flush_bytes(DecodeState& state, std::string& out) const {
   if (state.pending.empty()) return;
   std::string run;
@@ -223,8 +225,8 @@ void TokenDecoder::finish(DecodeState& state, std::string& out) const {
   state = {};
 }
 
-// Strips the fused text: at its start until another character has come, at its end by holding back
-// the trailing characters that may turn out to be the last.
+// Strips the fused text: at its start until another character arrives, and at its end by holding
+// back trailing characters that may turn out to be the last ones.
 void TokenDecoder::emit(std::string_view text, DecodeState& state, std::string& out) const {
   if (!strip_) {
     out += text;

@@ -1,4 +1,4 @@
-// The "decoder" of tokenizer.json as a machine that takes tokens one at a time, so that decoding a
+// The "decoder" of tokenizer.json as a state machine that takes one token at a time. So decoding a
 // sequence and streaming it give the same text by construction.
 #pragma once
 #include <cstdint>
@@ -21,11 +21,11 @@ class TokenDecoder {
   TokenDecoder& operator=(TokenDecoder&&) noexcept;
   ~TokenDecoder();
 
-  // The bytes that a token contributes on its own. `added`: its text stands for itself.
+  // The bytes that a token contributes on its own. The text of an added token (`added`) is taken
+  // literally.
   std::string bytes_of(const std::string& text, bool added) const;
 
-  // Appends to `out` the text that has become certain. `bytes`: the result of bytes_of for the
-  // token.
+  // Appends to `out` the text that is now final. `bytes`: the result of bytes_of for the token.
   void push(const std::string& text, const std::string& bytes, DecodeState& state,
             std::string& out) const;
   void finish(DecodeState& state, std::string& out) const;
@@ -45,11 +45,11 @@ class TokenDecoder {
   void emit(std::string_view text, DecodeState& state, std::string& out) const;
 
   Mode mode_ = Mode::kJoinWithSpaces;
-  std::vector<Step> steps_;       // on each token, in order
-  size_t byte_stage_ = SIZE_MAX;  // steps from this index on follow ByteFallback
+  std::vector<Step> steps_;       // applied to each token, in order
+  size_t byte_stage_ = SIZE_MAX;  // steps from this index on come after ByteFallback
   bool byte_fallback_ = false;
   bool fused_ = false;
-  std::optional<Strip> strip_;  // of the fused text
+  std::optional<Strip> strip_;  // applied to the fused text
 };
 
 }  // namespace slimexx::text

@@ -1,4 +1,5 @@
-// Tables of what templates can name without defining it: filters, tests, global functions, methods.
+// Tables of the names that templates can use without defining them: filters, tests, global
+// functions, methods.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -19,8 +20,8 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> keywords;
 };
 
-// Arguments by parameter name; missing ones are Kind::kMissing. Faults as Python does on too many,
-// unknown, doubled or, among the first `required`, absent ones.
+// Arguments by parameter name; missing ones are Kind::kMissing. Fails as Python does on too many,
+// unknown or duplicate arguments, and if one of the first `required` is absent.
 Values bind_arguments(std::string_view callee, const Arguments& arguments,
                       std::initializer_list<std::string_view> names, size_t required);
 
@@ -44,25 +45,26 @@ struct MethodEntry {
 const FilterEntry* find_filter(std::string_view name);
 const TestEntry* find_test(std::string_view name);
 const BuiltinEntry* find_builtin(std::string_view name);
-// The method of the value's type, or null.
+// The method of that name for the value's type, or null.
 const MethodEntry* find_method(const Value& value, std::string_view name);
 const MethodEntry* find_string_method(std::string_view name);
 
-// Parts of the tables, by source file.
+// Parts of the tables, one per source file.
 using FilterTable = std::pair<const FilterEntry*, size_t>;
 FilterTable text_filters();
 FilterTable sequence_filters();
 FilterTable selection_filters();
 FilterTable number_filters();
 
-// The attribute that map, sort, groupby and the like read: "a.b.0" walks attributes and items.
+// The attribute argument of map, sort, groupby and similar filters: "a.b.0" walks attributes and
+// items.
 struct AttributePath {
   explicit AttributePath(Interpreter& interpreter, const Value& attribute);
-  // `fallback`, unless missing or None, replaces an undefined value on the way.
+  // `fallback`, unless missing or None, replaces an undefined value along the path.
   Value get(Interpreter& interpreter, Value item, const Value& fallback = Value()) const;
   Values keys;  // empty: the item itself
 };
-Value fold_case(Interpreter& interpreter, const Value& value);  // lower case if it is a string
+Value fold_case(Interpreter& interpreter, const Value& value);  // in lower case, if it is a string
 
 struct BuiltinObject final : Object {
   BuiltinObject(Heap& owner, const BuiltinEntry& what)
@@ -95,7 +97,7 @@ Int require_int(const Value& value, const char* what);
 // An integer argument that may be missing or None, limited to the range of int64.
 int64_t optional_int(const Value& value, int64_t fallback, const char* what);
 
-// Shared by str's methods and the filters (string_methods.cpp).
+// Shared by the methods of str and the filters (string_methods.cpp).
 std::string replace_text(Heap& heap, std::string_view text, std::string_view from,
                          std::string_view to, int64_t limit);
 Values lines_of(Heap& heap, std::string_view text, bool keep_ends);

@@ -28,7 +28,7 @@ void refuse_undefined(const Value& value) {
   if (value.is(Kind::kUndefined)) fail(value.get<UndefinedObject>().message);
 }
 
-// Charges the work of reading a number of that many characters.
+// Charges the work of parsing a number from a string.
 void charge_reading(Interpreter& in, const Value& input) {
   if (input.is(Kind::kString)) in.heap().charge_characters(2 * input.text().size());
 }
@@ -63,7 +63,8 @@ Value filter_abs(Interpreter&, const Value& input, const Arguments& arguments) {
   return input.as_int() < 0 ? negate_value(input) : Value::integer(input.as_int());
 }
 
-// Correctly rounded to the decimal, halves to even, as Python's round(): printf rounds exactly.
+// Rounded correctly to the decimal, halves to even, like Python's round(); this relies on the exact
+// rounding of printf.
 double round_real(double value, int64_t precision) {
   if (!std::isfinite(value) || precision > 323) return value;
   if (precision < -308) return std::copysign(0.0, value);
@@ -97,7 +98,7 @@ Value filter_round(Interpreter& in, const Value& input, const Arguments& argumen
   refuse_undefined(input);
   if (!input.is_number()) fail(fmt::format("round wants a number, not {}", type_name(input)));
   const int64_t precision = optional_int(bound[0], 0, "precision");
-  in.charge(100);  // all digits of a real number are printed
+  in.charge(100);  // printing may produce all digits of a real number
   if (method == "common") {
     if (input.is_integral()) return round_int(input.as_int(), precision);
     return Value::real(round_real(input.as_double(), precision));

@@ -1,4 +1,4 @@
-// map, select and their like, attribute paths, and the lookup of filters.
+// map, select and similar filters, attribute paths, and the lookup of filters.
 #include <algorithm>
 #include <map>
 

@@ -1,4 +1,4 @@
-// Filters on sequences and mappings: whole to whole, whole to one.
+// Filters on sequences and mappings.
 #include <algorithm>
 
 #include "text/jinja/builtins.h"
@@ -65,7 +65,7 @@ Value filter_reverse(Interpreter& in, const Value& input, const Arguments& argum
   Values items = in.list_of(input);
   std::reverse(items.begin(), items.end());
   if (input.is(Kind::kString)) return join_values(in.heap(), items, "");
-  // Only sequences have an iterator that runs backwards; other iterables are reversed as a list.
+  // Only sequences can iterate backwards; other iterables are reversed as a list.
   if (input.is(Kind::kIterator) || input.is(Kind::kUndefined))
     return in.heap().list(std::move(items));
   return in.heap().iterator(std::move(items), "list_reverseiterator");
@@ -78,7 +78,8 @@ struct SortItem {
 
 std::vector<SortItem> sort_items(Interpreter& in, Values items,
                                  const std::vector<AttributePath>& paths, bool fold, bool reverse) {
-  in.heap().check_items(saturating_multiply(items.size(), 4));  // items, keys and sort's own copy
+  in.heap().check_items(
+      saturating_multiply(items.size(), 4));  // the items, the keys and the copy that sort makes
   std::vector<SortItem> out;
   for (Value& item : items) {
     SortItem entry{{}, item};
@@ -105,7 +106,7 @@ Value filter_sort(Interpreter& in, const Value& input, const Arguments& argument
   const Values bound =
       bind_arguments("sort", arguments, {"reverse", "case_sensitive", "attribute"}, 0);
   std::vector<AttributePath> paths;
-  if (bound[2].is(Kind::kString)) {  // several, by commas
+  if (bound[2].is(Kind::kString)) {  // several attributes, separated by commas
     const std::string& names = bound[2].text();
     in.heap().charge_characters(names.size());
     for (size_t begin = 0; begin <= names.size();) {
@@ -150,7 +151,7 @@ Value filter_groupby(Interpreter& in, const Value& input, const Arguments& argum
   const Values items = in.list_of(input);
   for (const Value& item : items) {
     const Value key = path.get(in, item, bound[1]);
-    // Sorted they would be compared.
+    // Sorting would compare undefined keys.
     if (key.is(Kind::kUndefined) && items.size() > 1) fail(key.get<UndefinedObject>().message);
     pairs.push_back(in.heap().tuple({key, item}));
   }

@@ -19,7 +19,8 @@ Value converted(Interpreter& in, const Value& input, const Arguments& arguments)
   return in.heap().string(convert(*text));
 }
 
-// The filter's own title: words begin after white space and - ( { [ <, and the rest is lowered.
+// The title filter, which differs from str.title: words begin after white space and - ( { [ <, and
+// the other letters become lower case.
 std::string title_words(std::string_view text) {
   std::string out, word;
   const auto flush = [&] {
@@ -94,7 +95,7 @@ Value filter_indent(Interpreter& in, const Value& input, const Arguments& argume
   }
   if (input.is(Kind::kUndefined)) fail(input.get<UndefinedObject>().message);
   if (!input.is(Kind::kString)) fail(fmt::format("indent wants text, not {}", type_name(input)));
-  // A line break is added so that text without any still counts as one line, even if empty.
+  // Adds a line break so that text without one still counts as one line, even if empty.
   const Values lines = lines_of(heap, *in.text_of(input) + "\n", false);
   std::string out = is_true(bound[1]) ? indention : "";
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -164,7 +165,7 @@ Value filter_truncate(Interpreter& in, const Value& input, const Arguments& argu
   return in.heap().string(cut + end.text());
 }
 
-// In queries a slash is quoted too, and a blank is a plus.
+// In a query a slash is quoted too, and a space becomes a plus.
 std::string quote_url(Heap& heap, std::string_view text, bool query) {
   static constexpr std::string_view kDigits = "0123456789ABCDEF";
   heap.charge_characters(2 * text.size());

@@ -11,7 +11,7 @@
 namespace slimexx::text::jinja {
 namespace {
 
-constexpr int64_t kMaxWidth = 100'000;  // of one field
+constexpr int64_t kMaxWidth = 100'000;  // for one field
 constexpr int64_t kMaxPrecision = 1'000;
 
 struct Spec {
@@ -75,7 +75,7 @@ std::string format_real(double value, const Spec& spec) {
 }
 
 std::string format_number(Heap& heap, const Value& value, const Spec& spec) {
-  // A few dozen digits take a microsecond, of a precision in the hundreds each one some
+  // A few dozen digits take a microsecond; with a precision in the hundreds, each digit takes some
   // nanoseconds.
   heap.charge(32 + static_cast<uint64_t>(std::max<int64_t>(spec.precision, 0)) / 4);
   std::string digits;

@@ -10,7 +10,7 @@
 namespace slimexx::text::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // jinja2's sandbox allows as many
+constexpr int64_t kMaxRange = 100'000;  // the limit of jinja2's sandbox
 
 Value global_range(Interpreter& in, const Arguments& arguments) {
   if (!arguments.keywords.empty()) fail("range() takes no keyword arguments");
@@ -83,7 +83,7 @@ Value global_strftime_now(Interpreter& in, const Arguments& arguments) {
   const std::time_t now = in.now();
   std::tm local{};
   if (localtime_r(&now, &local) == nullptr) fail("the clock is out of range");
-  // A closing blank tells an empty result from a full buffer.
+  // The added trailing space tells an empty result from a full buffer.
   std::string text(format.size() * kMaxExpansion + 2, '\0');
   const size_t n = std::strftime(text.data(), text.size(), (format + " ").c_str(), &local);
   if (n == 0) fail("strftime_now() makes too long a text");

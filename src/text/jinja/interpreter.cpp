@@ -17,7 +17,8 @@ Interpreter::Interpreter(const Program& program, const TemplateLimits& limits,
 
 namespace {
 
-constexpr size_t kMaxMessageBytes = 900;  // a template may raise megabytes; an Error holds 1000
+constexpr size_t kMaxMessageBytes =
+    900;  // a template may raise megabytes; an Error holds 1000 bytes
 constexpr const char* kFaultHint =
     "check that the messages (and tools) have what the template reads, or correct the template";
 
@@ -43,7 +44,7 @@ RenderedText Interpreter::render(const Json& variables, const Json& defaults) {
   return {std::move(output_.text), std::move(output_.spans)};
 }
 
-// The caller's variables are not held to the limits of what the template makes.
+// The limits do not apply to the caller's variables, only to values that the template makes.
 Value Interpreter::convert(const Json& json, int depth) {
   if (depth > kMaxContainerDepth) fail("the variables are nested too deeply");
   switch (json.type()) {
@@ -100,7 +101,7 @@ void Interpreter::count_written(uint64_t bytes) {
 void Interpreter::add_span(int64_t begin, int64_t end) {
   out_->spans.emplace_back(begin, end);
   heap_.charge(1);
-  count_written(2 * sizeof(out_->spans[0]));  // the vector's spare among it
+  count_written(2 * sizeof(out_->spans[0]));  // twice, since the vector may reserve that much
   heap_.check_live();
 }
 

@@ -1,4 +1,4 @@
-// Walks the tree. One interpreter renders once, on one thread.
+// Evaluates the parsed template. An interpreter renders once, on one thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -31,12 +31,12 @@ class Interpreter {
   Value call(const Value& callee, Arguments arguments);
   Value get_attribute(const Value& object, std::string_view name, const Value* key);
   Value get_item(const Value& object, const Value& key);
-  // Methods only, no items: the attr filter.
+  // Methods only, no items, as the attr filter requires.
   Value get_own_attribute(const Value& object, std::string_view name);
   Value apply_filter(std::string_view name, const Value& input, const Arguments& arguments);
   bool apply_test(std::string_view name, const Value& input, const Arguments& arguments);
 
-  // One level of calls: macros, filters called by filters, recursive loops.
+  // Counts one level of calls: macros, filters called by filters, recursive loops.
   struct Level;
 
  private:
@@ -44,12 +44,12 @@ class Interpreter {
   struct Nested;
   struct Buffer;
   struct Switch;
-  // The text being written: the output, or a buffer of a macro or block.
+  // The text being written: the output, or the buffer of a macro or block.
   struct Sink {
     std::string text;
     Spans spans;
     bool generating = false;     // inside a generation block of this sink
-    uint64_t counted_bytes = 0;  // that the heap counts as live
+    uint64_t counted_bytes = 0;  // bytes that the heap counts as live
   };
 
   Value convert(const Json& json, int depth);
@@ -118,7 +118,7 @@ class Interpreter {
   int nesting_ = 0;
   Heap heap_;
   Value variables_;  // dict
-  Values strings_;   // of the program, made on first use
+  Values strings_;   // the program's strings, created on first use
   Value current_;    // kActivation
   Sink output_;
   Sink* out_ = &output_;
@@ -137,7 +137,7 @@ struct Interpreter::Level {
   Interpreter& interpreter;
 };
 
-// Nodes inside nodes, over all calls: bounds the machine's stack.
+// Counts nested nodes over all calls, to bound the use of the C++ stack.
 struct Interpreter::Nested {
   explicit Nested(Interpreter& owner) : interpreter(owner) {
     constexpr int kNodesPerCall = 12;
@@ -152,7 +152,7 @@ struct Interpreter::Nested {
   Interpreter& interpreter;
 };
 
-// Catches the text that is written during its lifetime.
+// Captures the text that is written during its lifetime.
 struct Interpreter::Buffer {
   explicit Buffer(Interpreter& owner) : interpreter(owner), outer(owner.out_) {
     owner.out_ = &sink;

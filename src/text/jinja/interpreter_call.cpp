@@ -25,7 +25,7 @@ bool changes_its_object(const Value& object, std::string_view name) {
 
 }  // namespace
 
-// Missing if the object has no attribute of that name.
+// Returns a missing value if the object has no attribute of that name.
 Value Interpreter::own_attribute(const Value& object, std::string_view name) {
   if (object.is(Kind::kUndefined)) fail(object.get<UndefinedObject>().message);
   const bool dunder =
@@ -149,8 +149,8 @@ Value Interpreter::call_macro(const MacroObject& macro, Arguments arguments) {
   return buffer.take();
 }
 
-// Positional, then keyword arguments; then the special caller, kwargs and varargs, if the body
-// mentions them.
+// Binds positional, then keyword arguments; then the special variables caller, kwargs and varargs,
+// if the body mentions them.
 void Interpreter::bind_macro(const MacroObject& macro, Arguments& arguments, Activation& target) {
   const Function& function = macro.function;
   auto& keywords = arguments.keywords;
@@ -248,7 +248,7 @@ const Value& Interpreter::peek(LoopObject& loop) {
   return loop.after;
 }
 
-// A filtered loop has to draw all its items to know how many they are.
+// A filtered loop must pull all its items to count them.
 int64_t Interpreter::loop_length(LoopObject& loop) {
   if (loop.length >= 0) return loop.length;
   const bool peeked = !loop.after.is(Kind::kMissing);

@@ -226,7 +226,8 @@ Value Interpreter::evaluate_call(const Expr& expr, const Value* caller) {
 }
 
 Value Interpreter::evaluate_filter(const Expr& expr, const Value* block_text) {
-  // A block's filters end in one without input, which takes the block's text.
+  // In a filter block the innermost filter has no input expression; its input is the text of the
+  // block.
   const Value input = expr.args[0] != nullptr
                           ? block_text != nullptr && expr.args[0]->kind == ExprKind::kFilter
                                 ? evaluate_filter(*expr.args[0], block_text)

@@ -3,7 +3,7 @@
 namespace slimexx::text::jinja {
 namespace {
 
-// Releases the loop's variables when it ends, however it ends: they hold the loop in turn.
+// Clears the loop's variables on any exit: they refer to the loop, a reference cycle.
 struct LoopEnd {
   LoopObject& loop;
   ~LoopEnd() { loop.clear(); }
@@ -83,7 +83,8 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, Values items, int64_t 
   const LoopEnd end{loop};
   loop.closure = current_;
   loop.depth0 = depth0;
-  // jinja2 notes that the loop ran at the end of the body, which break and continue do not reach.
+  // As in jinja2, the else block runs unless one iteration reached the end of the body; break and
+  // continue do not.
   bool completed = false;
   while (true) {
     Value item = pull(loop);
@@ -151,7 +152,7 @@ void Interpreter::run_with(const Stmt& stmt) {
 
 void Interpreter::run_generation(const Stmt& stmt) {
   enter_scope(stmt.entry);
-  if (out_->generating) {  // the outer block covers this one
+  if (out_->generating) {  // the enclosing generation block covers this one
     run(stmt.body);
     return;
   }

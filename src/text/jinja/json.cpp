@@ -1,4 +1,4 @@
-// json.dumps, as the tojson filter calls it.
+// json.dumps, for the tojson filter.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Python's arithmetic on values, with overflow and size checks where Python has big integers and no
+// Python's arithmetic on values. Checks overflow and size, where Python has big integers and no
 // limits.
 #include <algorithm>
 #include <cmath>

@@ -85,7 +85,7 @@ bool is_true(const Value& value) {
 
 bool is_callable(const Value& value) {
   switch (value.kind()) {
-    case Kind::kUndefined:  // the class defines __call__, which raises
+    case Kind::kUndefined:  // jinja2's class defines __call__, which raises
     case Kind::kMacro:
     case Kind::kBuiltin:
     case Kind::kMethod:
@@ -193,7 +193,7 @@ bool less_values(const Value& a, const Value& b, const char* op, int depth) {
     if (a.is_integral() && b.is_integral()) return a.as_int() < b.as_int();
     return a.as_double() < b.as_double();
   }
-  if (a.is(Kind::kString) && b.is(Kind::kString)) {  // UTF-8 keeps the order of code points
+  if (a.is(Kind::kString) && b.is(Kind::kString)) {  // byte order of UTF-8 is code point order
     a.object()->heap.charge_bytes(std::min(a.text().size(), b.text().size()));
     return a.text() < b.text();
   }
@@ -243,7 +243,7 @@ bool contains(const Value& container, const Value& item) {
     case Kind::kRange: {
       const auto& range = container.get<RangeObject>();
       if (!item.is_number() || item.as_double() != std::floor(item.as_double())) return false;
-      if (std::abs(item.as_double()) > 1e30) return false;  // beyond any range
+      if (std::abs(item.as_double()) > 1e30) return false;  // out of range for any container
       const Int i = item.is(Kind::kFloat) ? static_cast<Int>(item.as_double()) : item.as_int();
       const Int steps = (i - range.start) / range.step;
       return steps >= 0 && steps < range.size() && range.start + steps * range.step == i;

@@ -17,21 +17,21 @@ bool is_callable(const Value& value);
 bool is_iterable(const Value& value);
 
 bool equal_values(const Value& a, const Value& b, int depth = 0);
-// Python's a < b; faults where Python raises TypeError. `op` is for the message.
+// Python's a < b; fails if Python would raise TypeError. `op` is for the message.
 bool less_values(const Value& a, const Value& b, const char* op = "<", int depth = 0);
 bool contains(const Value& container, const Value& item);
 
-// text.find(part, from), in linear time whatever the two are (std::string::find is quadratic).
+// text.find(part, from) in linear time for any input (std::string::find is quadratic).
 size_t find_text(Heap& heap, std::string_view text, std::string_view part, size_t from);
 
 std::string format_int(Int value);
 std::string format_python_float(double value);  // float.__repr__
-// Both are bounded by the heap's value limit.
+// The heap's limit for one value bounds both.
 void append_str(Heap& heap, std::string& out, const Value& value);
 void append_repr(Heap& heap, std::string& out, const Value& value, int depth = 0);
 std::string to_str(Heap& heap, const Value& value);
 Value to_string_value(Heap& heap, const Value& value);  // the value itself if it is a string
-// The text without a copy where it is one already.
+// Text of a value; does not copy if the value is a string.
 class TextOf {
  public:
   TextOf(Heap& heap, const Value& value) : value_(to_string_value(heap, value)) {}
@@ -43,9 +43,9 @@ class TextOf {
   Value value_;
 };
 
-// len(); -1 where Python raises TypeError.
+// len(); -1 if Python would raise TypeError.
 int64_t length_of(const Value& value);
-// list(value): consumes iterators. Faults if the value cannot be iterated.
+// list(value): consumes iterators. Fails if the value is not iterable.
 Values iterate(Heap& heap, const Value& value);
 
 struct JsonStyle {

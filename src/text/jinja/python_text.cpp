@@ -1,4 +1,4 @@
-// How Python writes values: str() and repr().
+// str() and repr() as in Python.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -15,13 +15,13 @@ namespace slimexx::text::jinja {
 
 std::string format_int(Int value) {
   if (value >= INT64_MIN && value <= INT64_MAX) return fmt::to_string(static_cast<int64_t>(value));
-  // Eighteen digits at a time: division of 128 bits is slow.
+  // Eighteen digits at a time, because 128-bit division is slow.
   constexpr Int kChunk = 1'000'000'000'000'000'000;
   const auto rest = static_cast<int64_t>(value % kChunk);
   return format_int(value / kChunk) + fmt::format("{:018}", std::abs(rest));
 }
 
-// Shortest digits; plain notation for exponents -4 .. 15, as float.__repr__ has it.
+// Shortest digits; plain notation for exponents -4 .. 15, like float.__repr__.
 std::string format_python_float(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";

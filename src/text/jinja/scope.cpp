@@ -1,6 +1,8 @@
-// Names to slots, by the rules of jinja2's compiler: every for, macro, call, set, filter, with and
-// generation block opens a scope; `if` does not. A scope first looks at all names it reads and
-// writes, then decides how each of its own slots begins: empty, a copy of an outer variable (it
+// Resolves names to slots by the rules of jinja2's compiler: every for, macro, call, set, filter,
+// with and generation block opens a scope; `if` does not. The first pass over a scope finds all
+// names it reads and writes. Then it decides the initial value of each of the scope's own slots:
+// empty, a copy of an outer variable (the scope writes a name that exists outside), or a variable
+// of the rendering.
 // writes a name that exists outside), or a variable of the rendering.
 #include <map>
 #include <optional>
@@ -17,8 +19,8 @@ struct Place {
   int slot;
 };
 
-// The names of one scope. A branch of an `if` gets a layer over its scope, which sees everything
-// below and is merged into it afterwards.
+// The names of one scope. Each branch of an `if` gets a layer over its scope, which sees everything
+// below it; later the layers are merged into the scope.
 class Symbols {
  public:
   Symbols(Function& function, Symbols* parent) : function_(function), parent_(parent) {}
@@ -58,7 +60,7 @@ class Symbols {
     loads_[slot] = {SlotLoad::Source::kContext, slot, {}, name};
   }
 
-  // A branch's write may or may not happen, so the slot begins with the outer value.
+  // A branch may not run, so a slot that it writes begins with the outer value.
   void merge(const std::vector<const Symbols*>& branches) {
     std::set<std::string> written;
     for (const Symbols* branch : branches) {
@@ -99,7 +101,7 @@ class Symbols {
   SlotLoad alias(int slot, const Place& outer) const {
     return {SlotLoad::Source::kOuter, slot, reference(outer), ""};
   }
-  // A name has one slot in its scope, in whichever branch it comes up first.
+  // A name has one slot per scope, whichever branch uses it first.
   int define(const std::string& name) {
     Symbols* bottom = this;
     while (bottom->base_ != nullptr) bottom = bottom->base_;
@@ -166,7 +168,7 @@ class Resolver {
   }
 
  private:
-  // First pass over a scope: which names it reads and writes, inner scopes left out.
+  // First pass over a scope: collects the names that it reads and writes, without inner scopes.
   void analyze(const Expr* expr, Symbols& symbols) {
     if (expr == nullptr) return;
     if (expr->kind == ExprKind::kName || expr->kind == ExprKind::kNamespaceRef)
@@ -280,7 +282,7 @@ class Resolver {
     soft_ = outer;
   }
 
-  // A scope inside the same function: analyses `body`, then resolves it.
+  // Resolves a scope inside the same function: analyses `body`, then resolves it.
   void resolve_scope(Stmt& stmt, Symbols& symbols) {
     stmt.entry = symbols.entry();
     const bool outer = soft_;
@@ -318,7 +320,7 @@ class Resolver {
     --loops_;
   }
 
-  // The test has variables of its own: it may run ahead of the body (loop.last, loop.nextitem).
+  // The test has its own variables, since it may run ahead of the body (loop.last, loop.nextitem).
   void resolve_for_test(Stmt& stmt, Function& function, Symbols& outer) {
     Symbols symbols(function, &outer);
     analyze_target(stmt.target, symbols, true);
@@ -440,7 +442,7 @@ class Resolver {
   }
 
   Program& program_;
-  bool soft_ = false;  // inside an if: unknown filters fail when they run, not before
+  bool soft_ = false;  // inside an if: unknown filters fail at run time, not at parse time
   int loops_ = 0;
 };
 

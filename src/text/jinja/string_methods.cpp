@@ -79,7 +79,8 @@ Value strip(Interpreter& in, const Value& self, const Arguments& arguments) {
   return in.heap().string(std::string(strip_text(in.heap(), self.text(), bound[0], left, right)));
 }
 
-// The part of the text that start and end select, as bytes; nothing if start lies past the end.
+// The part of the text between start and end, in bytes; nothing if start is beyond the end of the
+// text.
 struct Window {
   std::string_view text;
   size_t offset = 0;
@@ -169,7 +170,7 @@ Value replace(Interpreter& in, const Value& self, const Arguments& arguments) {
       require_string(bound[1], "replace's argument"), optional_int(bound[2], -1, "count")));
 }
 
-// Words between runs of white space; the last of at most `limit` cuts keeps the rest.
+// Splits into words at runs of white space, at most `limit` times; the last part is the rest.
 Values split_space(Heap& heap, std::string_view text, int64_t limit) {
   Values parts;
   text = strip_space_left(text);
@@ -298,7 +299,7 @@ Value remove_affix(Interpreter& in, const Value& self, const Arguments& argument
                               : text.substr(affix.size()));
 }
 
-// Pads the text with the fill character, as `align` says.
+// Pads the text with the fill character according to `align`.
 template <char align>
 Value justify(Interpreter& in, const Value& self, const Arguments& arguments) {
   const Values bound = bind_arguments("ljust", arguments, {"width", "fillchar"}, 1);
@@ -452,7 +453,7 @@ std::string justify_text(Heap& heap, const StringObject& string, int64_t width,
   if (width > (int64_t{1} << 40)) fail("a width beyond the limit of a value");
   heap.check_size(static_cast<uint64_t>(missing) * fill.size() + string.text.size());
   heap.charge_characters(static_cast<uint64_t>(missing));
-  // Python's str.center puts the odd blank left when the width is odd.
+  // Like Python's str.center: the extra fill character goes left if the width is odd.
   const int64_t left = align == '<'   ? 0
                        : align == '>' ? missing
                                       : missing / 2 + (missing & width & 1);

@@ -26,7 +26,7 @@ bool is_alpha(uint32_t c) {
 }
 
 void append_upper(std::string& out, uint32_t c) {
-  if (c == 0xDF) {  // one sharp s has no capital of its own in Python's mapping
+  if (c == 0xDF) {  // Python does not map sharp s to its capital letter
     out += "SS";
   } else {
     append_utf8(out, static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
@@ -39,7 +39,7 @@ void append_title(std::string& out, uint32_t c) {
     append_utf8(out, static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
   }
 }
-// `text` and `end` (past c) tell whether a sigma ends its word.
+// `text` and `end` (after c) tell whether a sigma ends its word.
 void append_lower(std::string& out, uint32_t c, std::string_view text, size_t end,
                   bool after_cased) {
   if (c == 0x130) {
@@ -63,7 +63,7 @@ bool in_class(uint32_t c, CharacterClass wanted) {
              kind == UTF8PROC_CATEGORY_NL;
     case CharacterClass::kDecimal:
       return kind == UTF8PROC_CATEGORY_ND;
-    case CharacterClass::kDigit:  // superscripts, circled and dingbat digits besides the decimals
+    case CharacterClass::kDigit:  // also superscripts, circled and dingbat digits
       return kind == UTF8PROC_CATEGORY_ND || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
              (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
              (c >= 0x2460 && c <= 0x2468);
@@ -80,7 +80,8 @@ bool in_class(uint32_t c, CharacterClass wanted) {
   return false;
 }
 
-// Python reads the decimal digits of all scripts. They stand in runs that begin with a zero.
+// Python reads the decimal digits of all scripts. Each script has ten in a row that begin with
+// zero.
 std::string with_ascii_digits(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
@@ -223,7 +224,7 @@ bool all_characters(std::string_view text, CharacterClass wanted) {
     const uint32_t c = next_code_point(text, i);
     if (in_class(c, wanted)) {
       found = true;
-    } else if (!case_only || is_cased(c)) {  // islower and isupper pass over the caseless
+    } else if (!case_only || is_cased(c)) {  // islower and isupper ignore characters without case
       return false;
     }
   }

@@ -10,7 +10,7 @@
 namespace slimexx::text::jinja {
 
 bool is_space(uint32_t code_point);           // str.isspace
-bool is_line_end(uint32_t code_point);        // where str.splitlines cuts
+bool is_line_end(uint32_t code_point);        // where str.splitlines splits
 bool is_printable(uint32_t code_point);       // str.isprintable
 bool is_word_character(uint32_t code_point);  // \w
 
@@ -37,11 +37,11 @@ enum class CharacterClass : uint8_t {
 bool all_characters(std::string_view text, CharacterClass wanted);
 bool is_title_case(std::string_view text);
 
-// Byte offset of code point `index`, which is at most the length.
+// Byte offset of code point number `index`, which must not exceed the length.
 size_t byte_offset(const StringObject& string, int64_t index);
 int64_t code_points_before(std::string_view text, size_t offset);
 
-int digit_value(char c);  // of 0-9a-zA-Z, else 99
+int digit_value(char c);  // for 0-9a-zA-Z, otherwise 99
 std::optional<Int> parse_python_int(std::string_view text, int base);
 std::optional<double> parse_python_float(std::string_view text);
 

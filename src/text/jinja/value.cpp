@@ -24,7 +24,7 @@ int64_t count_code_points(std::string_view text) {
   return count;
 }
 
-constexpr size_t kLinearLookup = 8;  // below this many entries a scan beats hashing
+constexpr size_t kLinearLookup = 8;  // with fewer entries a scan is faster than hashing
 
 }  // namespace
 
@@ -129,7 +129,7 @@ int64_t DictObject::position(const Value& key, size_t hash) const {
   }
   const auto [begin, end] = index_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
-    heap.charge(1);  // a template can make keys that share a hash
+    heap.charge(1);  // a template can make many keys with the same hash
     if (equal_values(entries[it->second].first, key)) return it->second;
   }
   return -1;
@@ -170,7 +170,8 @@ void DictObject::set(const Value& key, Value value) {
     entries[static_cast<size_t>(at)].second = std::move(value);
     return;
   }
-  constexpr uint64_t kEntryBytes = 4 * sizeof(Value) + 48;  // pair, vector's spare, index node
+  constexpr uint64_t kEntryBytes =
+      4 * sizeof(Value) + 48;  // a pair, the vector's reserve, an index node
   bytes += kEntryBytes;
   heap.grow(kEntryBytes);
   heap.charge(3);

@@ -1,7 +1,7 @@
-// Values of the template language: JSON's kinds plus what templates make themselves (tuples,
+// Values of the template language: JSON's kinds and kinds that only templates create (tuples,
 // ranges, iterators, namespaces, macros, loops, bound methods). Containers are immutable, so only
-// namespaces, loops and captured activations can form cycles; the heap clears those at its end.
-// One heap belongs to one rendering on one thread.
+// namespaces, loops and captured activations can form cycles; the heap clears those when it is
+// destroyed. A heap belongs to one rendering on one thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ namespace slimexx::text::jinja {
 __extension__ using Int = __int128;
 
 enum class Kind : uint8_t {
-  kMissing,  // a name without a value; never seen by a template
+  kMissing,  // a name without a value; templates never see it
   kUndefined,
   kNone,
   kBool,
@@ -26,8 +26,8 @@ enum class Kind : uint8_t {
   kTuple,
   kDict,
   kRange,
-  kView,      // dict.items() and its like
-  kIterator,  // what lazy filters return: passes over its items once
+  kView,      // dict.items() and similar
+  kIterator,  // result of a lazy filter: can be iterated once
   kNamespace,
   kMacro,
   kBuiltin,
@@ -35,7 +35,7 @@ enum class Kind : uint8_t {
   kLoop,
   kCycler,
   kJoiner,
-  kActivation,  // variables of a function; never a template's value
+  kActivation,  // the variables of a function; templates never see it
 };
 
 class Heap;
@@ -45,22 +45,21 @@ struct Object {
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object();
-  virtual void clear() {}  // drops the values held, to break cycles
+  virtual void clear() {}  // drops the values it holds, to break cycles
 
   Heap& heap;
   uint64_t bytes;
   uint32_t references = 0;
-  int depth;  // nesting of containers, so that destructors and printing recurse within bounds
+  int depth;  // nesting of containers; bounds the recursion of destructors and printing
 };
 
-// A fault of the template at run time; becomes an Error with the line.
+// A run-time fault of the template; becomes an Error with the line.
 struct Fault {
   std::string message;
-  std::string hint;  // "": what helps in general
+  std::string hint;  // "": a general hint
 };
 [[noreturn]] void fail(std::string message, std::string hint = "");
-// The text, or the beginning of a long one with "...": for messages. Names and keys may have
-// megabytes.
+// The text, cut with "..." if it is long, for messages. Names and keys may have megabytes.
 std::string shorten(std::string_view text, size_t max_bytes = 200);
 
 struct StringObject;
@@ -89,7 +88,7 @@ class Value {
 
   bool as_bool() const { return integer_ != 0; }
   Int as_int() const { return integer_; }  // kInt or kBool
-  double as_double() const;                // any number
+  double as_double() const;                // any kind of number
   Object* object() const { return object_; }
   template <class T>
   T& get() const {
@@ -117,8 +116,8 @@ struct StringObject final : Object {
   StringObject(Heap& owner, std::string value);
   std::string text;
   int64_t length;       // code points
-  bool markup = false;  // escaped or declared safe: + escapes the other side
-  Spans spans;          // generation blocks rendered into it; lost by any operation on the text
+  bool markup = false;  // escaped or declared safe: + escapes the other operand
+  Spans spans;          // generation blocks rendered into it; any operation on the text drops them
   void hold_spans(Spans rendered);
   bool ascii() const { return length == static_cast<int64_t>(text.size()); }
 };
@@ -126,10 +125,10 @@ struct StringObject final : Object {
 struct ListObject final : Object {
   ListObject(Heap& owner, Values values);
   Values items;
-  bool is_group = false;  // a tuple of groupby: has .grouper and .list
+  bool is_group = false;  // a tuple from groupby: has .grouper and .list
 };
 
-size_t hash_value(const Value& value);  // faults if the value is unhashable
+size_t hash_value(const Value& value);  // fails if the value is unhashable
 
 struct DictObject final : Object {
   explicit DictObject(Heap& owner);
@@ -153,7 +152,7 @@ struct UndefinedObject final : Object {
 struct RangeObject final : Object {
   RangeObject(Heap& owner, Int first, Int end, Int stride);
   int64_t size() const;
-  Int start, stop, step;  // a slice's end may lie beyond 64 bits
+  Int start, stop, step;  // the end of a slice may need more than 64 bits
 };
 
 enum class ViewKind : uint8_t { kItems, kKeys, kValues };
@@ -192,7 +191,7 @@ struct Function;  // ast.h
 struct Stmt;
 
 // The variables of one call of a function (the template itself, a macro, a call block, a recursive
-// loop). Kept alive by the macros made in it.
+// loop). Macros that are defined in the call keep it alive.
 struct Activation final : Object {
   Activation(Heap& owner, const Function& code, Value outer);
   void clear() override;
@@ -207,29 +206,30 @@ struct MacroObject final : Object {
 };
 
 // The `loop` variable. Items are pulled one by one, so that the test of `for x in y if test` sees
-// what the body did before, as in jinja2.
+// the effects of earlier iterations of the body, as in jinja2.
 struct LoopObject final : Object {
   LoopObject(Heap& owner, Values values, const Stmt& loop_statement);
-  void clear() override;  // when the loop ends: it holds its function's variables
+  void clear() override;  // when the loop ends: breaks the cycle with its function's variables
   Values source;
   size_t next = 0;
-  Value current, before, after;  // after: peeked, else missing
+  Value current, before, after;  // after: the peeked next item, or missing
   int64_t index0 = -1;
   int64_t depth0 = 0;
-  int64_t length = -1;  // once known
-  bool test_pending;    // source still wants the loop's test
+  int64_t length = -1;  // -1: not known yet
+  bool test_pending;    // the loop's test has not been applied to `source`
   Value last_changed;
   const Stmt& statement;
   Value closure;  // kActivation
 };
 
-// a * b, or the largest number where the product is larger.
+// a * b, or UINT64_MAX on overflow.
 inline uint64_t saturating_multiply(uint64_t a, uint64_t b) {
   uint64_t product;
   return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
-// Makes every object, counts work and live bytes and holds what may be cyclic until it dies.
+// Makes every object, counts work and live bytes, and keeps objects that may be in cycles until the
+// heap is destroyed.
 class Heap {
  public:
   Heap(int64_t max_value_bytes, int64_t max_work)
@@ -249,34 +249,34 @@ class Heap {
   T* make(Args&&... args) {
     return new T(*this, std::forward<Args>(args)...);
   }
-  // Keeps the object and clears it when the rendering ends.
+  // Keeps the object alive and clears it when the rendering ends.
   void keep(Kind kind, Object* object) { kept_.emplace_back(kind, object); }
 
-  // Charges for work before it is done: one unit, some 50 ns, for an evaluated node or an element.
-  // Work that grows with its operand must charge in proportion.
+  // Charges for work before it is done. One unit, about 50 ns, is one evaluated node or one
+  // element. Work that grows with its operand must charge in proportion.
   void charge(uint64_t work) {
     if (work > max_work_ - work_) fail_work();
     work_ += work;
   }
-  // For bytes that are copied, compared or hashed as a block.
+  // For bytes copied, compared or hashed as a block.
   void charge_bytes(uint64_t bytes) { charge(bytes / 64 + 1); }
-  // For bytes of text that are looked at one by one, or searched for another text.
+  // For bytes of text examined one by one, or searched for another text.
   void charge_characters(uint64_t bytes) { charge(bytes / 8 + 1); }
 
-  // Refuses an intermediate value of more than the limit before it is built.
+  // Refuses an intermediate value above the limit before it is built.
   void check_size(uint64_t bytes) const;
   void check_items(uint64_t count) const { check_size(saturating_multiply(count, sizeof(Value))); }
-  // The same for a text that grows.
+  // The same for a text that is being appended to.
   void check_text(const std::string& text) const {
     if (text.size() > static_cast<uint64_t>(max_value_bytes_)) check_size(text.size());
   }
   void grow(uint64_t bytes) { live_bytes_ += bytes; }
   void shrink(uint64_t bytes) { live_bytes_ -= bytes; }
-  // Called where values are made in bulk: live values may take four times the one-value limit
-  // beyond the caller's own variables.
+  // Call when making many values: live values, without the caller's variables, may take at most
+  // four times the limit for one value.
   void check_live() const;
-  // Call when the caller's variables are made: neither they nor the work for them count, and each
-  // of their bytes grants a little work.
+  // Call after the caller's variables are made. Neither they nor the work to make them count; each
+  // of their bytes adds a little to the work limit.
   void begin_limits();
 
  private:
@@ -285,7 +285,7 @@ class Heap {
   int64_t max_value_bytes_;
   uint64_t granted_work_, work_ = 0;
   uint64_t live_bytes_ = 0;
-  // Before begin_limits nothing is refused.
+  // No limits before begin_limits.
   uint64_t max_work_ = UINT64_MAX, baseline_ = UINT64_MAX / 2;
   Values kept_;
 };

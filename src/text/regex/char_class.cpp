@@ -45,7 +45,7 @@ bool is_word(uint32_t c) {
   const auto kind = category(c);
   if (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_NL) return true;
   if (kind == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
-  // Circled and squared letters: symbols that are Alphabetic.
+  // Circled and squared letters: general category symbol, but Alphabetic.
   if (in_range(c, 0x24B6, 0x24E9) || in_range(c, 0x1F130, 0x1F149) ||
       in_range(c, 0x1F150, 0x1F169) || in_range(c, 0x1F170, 0x1F189)) {
     return true;

@@ -13,9 +13,9 @@
 namespace slimexx::text {
 namespace {
 
-// Names have a hundred characters, and a pattern that reads one a few times from each start takes
-// some thousand steps. The interpreter counts every step, the JIT compiler not those of simple
-// repeats.
+// Names have about a hundred characters, so a pattern that reads the name a few times from each
+// start takes some thousand steps. The interpreter counts every step; the JIT compiler does not
+// count those of simple repeats.
 constexpr uint32_t kMostSteps = 100'000;
 
 std::string message_of(int code) {

@@ -57,7 +57,7 @@ constexpr CodeRange kSo[] = {
     {0x1fadf, 0x1fadf}, {0x1fae8, 0x1fae9}, {0x1faf7, 0x1faf8}, {0x1fbcb, 0x1fbef}};
 constexpr CodeRange kCf[] = {{0x13439, 0x1343f}};
 
-// Of a property, beside the categories that belong to it.
+// By property; without the characters of the categories that belong to the property.
 constexpr CodeRange kAlphabetic[] = {{0x363, 0x36f},     {0x897, 0x897},     {0xc04, 0xc04},
                                      {0xcf3, 0xcf3},     {0xf82, 0xf83},     {0x1dd3, 0x1de6},
                                      {0x10d69, 0x10d69}, {0x10efc, 0x10efc}, {0x11080, 0x11081},
@@ -131,7 +131,7 @@ constexpr Addition kAdditions[] = {
     {"Myanmar", kMyanmar},
 };
 
-// A category of one letter holds those of two that begin with it.
+// A category of one letter includes those of two letters that begin with it.
 bool holds(std::string_view group, std::string_view part) {
   return group == part || (group.size() == 1 && part.size() == 2 && part.starts_with(group));
 }

@@ -1,6 +1,6 @@
-// Characters that Unicode 15.0, 15.1 and 16.0 assigned or changed: the tokenizers library knows
-// them, PCRE2 10.42 and utf8proc 2.8 (Unicode 14.0) do not. Chinese extensions H and I are among
-// them. Newer libraries find nothing new here, since the ranges only repeat their own.
+// Characters that Unicode 15.0, 15.1 and 16.0 assigned or changed, Chinese extensions H and I among
+// them: the tokenizers library knows them, PCRE2 10.42 and utf8proc 2.8 (Unicode 14.0) do not. With
+// newer libraries these ranges are redundant.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 namespace slimexx::text {
 
 // `group` is a general category ("L" holds "Lu", "Ll", ...), a property or a script.
-std::string newer_characters(std::string_view group);  // ranges, to stand in a class of PCRE2
+std::string newer_characters(std::string_view group);  // ranges for a PCRE2 character class
 bool is_newer_character(std::string_view group, uint32_t c);
 
 }  // namespace slimexx::text

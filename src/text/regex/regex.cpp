@@ -16,16 +16,16 @@ namespace slimexx::text {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-// Steps of backtracking one match may take. The published patterns take one a character of a run of
-// white space.
+// Backtracking steps that one match may take. Published patterns take one step per character of a
+// run of white space.
 constexpr uint64_t kBaseMatchLimit = 2'000'000;
 constexpr uint64_t kMatchLimitPerByte = 4;
 constexpr const char* kBacktracks = "use a pattern that does not backtrack over long spans";
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kJitStackBytes = 4 << 20;
 
-// The match limit does not count the steps of simple repeats, so the search also has a budget of
-// processor time. It is looked at whenever this many character steps may have passed.
+// The match limit does not count the steps of simple repeats, so a search also has a budget of CPU
+// time. It is checked whenever this many character steps may have passed.
 constexpr uint64_t kStepsBetweenChecks = uint64_t{1} << 27;
 constexpr double kBaseSeconds = 2.0;
 constexpr double kSecondsPerMegabyte = 1.0;
@@ -36,7 +36,8 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// A match's working memory beside the pattern; one for each thread, since it cannot be shared.
+// The working memory of a match, besides the pattern; one per thread, since threads cannot share
+// it.
 struct MatchSpace {
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
@@ -78,7 +79,7 @@ size_t next_character(std::string_view text, size_t at) {
 struct Regex::Code {
   pcre2_code* compiled = nullptr;
   bool jit = false;
-  std::string shown;  // as the file has it
+  std::string shown;  // in the form of the file
   std::string where;
 
   ~Code() { pcre2_code_free(compiled); }
@@ -152,7 +153,7 @@ void Regex::find_all(std::string_view subject, std::vector<TextRange>& matches) 
                         static_cast<uint32_t>(std::min<uint64_t>(limit, UINT32_MAX)));
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(space.data);
   // One call tries at most `window` starts, so that even a pattern that scans to the end of the
-  // subject from every start comes back soon.
+  // subject from every start returns soon.
   const size_t window = std::max<size_t>(64, kStepsBetweenChecks / (subject.size() + 1));
   const double budget =
       kBaseSeconds + kSecondsPerMegabyte * 1e-6 * static_cast<double>(subject.size());
@@ -171,13 +172,14 @@ void Regex::find_all(std::string_view subject, std::vector<TextRange>& matches) 
     const int result = code_->match(subject, at, last_start, space);
     if (result == PCRE2_ERROR_NOMATCH) {
       at = next_character(subject, last_start);
-      steps = kStepsBetweenChecks;  // the whole window may have been scanned to the end
+      steps =
+          kStepsBetweenChecks;  // assume that every start scanned to the end: check the budget next
       continue;
     }
     if (result < 0)
       code_->fail(fmt::format("gives up on this text: {}", pcre_message(result)), kBacktracks);
     const TextRange match{bounds[0], bounds[1]};
-    // \K can set the start behind the end, or before text already consumed.
+    // \K can set the start after the end, or before text already consumed.
     if (match.begin > match.end || match.end < at) {
       code_->fail("uses \\K, which is not supported", "write the pattern without it");
     }

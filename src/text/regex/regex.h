@@ -1,6 +1,6 @@
-// Regular expressions of tokenizer.json. They are written for Oniguruma; here PCRE2's JIT runs
-// them, after a rewriting of the escapes on which the two differ. Bounded: a pattern that would
-// search for minutes ends in an Error.
+// Regular expressions of tokenizer.json. They are written for Oniguruma. Here they run on PCRE2's
+// JIT, after the escapes that differ are rewritten. Bounded: a pattern that would search for
+// minutes ends in an Error.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -14,20 +14,20 @@ struct TextRange {
   size_t begin, end;
 };
 
-// The pattern in PCRE2's dialect. Throws Error(kInput) for what cannot be rewritten.
+// Translates a pattern to PCRE2's dialect. Throws Error(kInput) if that is not possible.
 std::string rewrite_regex(std::string_view pattern, const std::string& where);
 
 class Regex {
  public:
-  // Throws Error(kInput) for a pattern that does not compile.
+  // Throws Error(kInput) if the pattern does not compile.
   static Regex compile(const std::string& pattern, const std::string& where);
   static Regex literal(const std::string& text, const std::string& where);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Appends the matches in `subject` (valid UTF-8), left to right. An empty match directly after
-  // the previous match is passed over. Throws Error(kInput) when the search takes too long.
+  // Appends the matches in `subject` (valid UTF-8), left to right. Skips an empty match directly
+  // after the previous match. Throws Error(kInput) if the search takes too long.
   void find_all(std::string_view subject, std::vector<TextRange>& matches) const;
 
  private:

@@ -85,7 +85,7 @@ uint32_t RegexReader::read_hexadecimal(size_t max_digits) {
     refuse(max_digits == 4 ? "\\u without four hexadecimal digits of a character"
                            : "\\x without the hexadecimal digits of a character");
   }
-  // There they are bytes of a character.
+  // Oniguruma takes such an escape for one byte of a character.
   if (max_digits == 2 && !braced && value > 0x7F) refuse("\\x80 to \\xff");
   at_ = begin + digits + (braced ? 1 : 0);
   return value;
@@ -129,8 +129,8 @@ CharSet RegexReader::read_property(bool in_class) {
   return *set;
 }
 
-// PCRE2 leaves properties as they are where case is ignored; Oniguruma adds the other cases to
-// those in a class.
+// When case is ignored, PCRE2 leaves properties as they are; Oniguruma adds the other cases to
+// properties in a class.
 void RegexReader::ignore_case_in(CharSet& set) const {
   if (set.cased || (set.negated && !set.folded.empty())) {
     refuse("a property that depends on case, in a class without case,");

@@ -1,4 +1,5 @@
-// Reads a pattern in Oniguruma's syntax. What the rewriting does not know is refused by name.
+// Reads a pattern in Oniguruma's syntax. Refuses, by name, everything that the rewriting does not
+// support.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,19 +17,19 @@ class RegexReader {
   bool done() const { return at_ >= in_.size(); }
   char peek(size_t ahead = 0) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
   bool starts_with(std::string_view text) const { return in_.substr(at_).starts_with(text); }
-  bool take(std::string_view text);  // moves past the text if it stands here
+  bool take(std::string_view text);  // if the text is next, moves past it and returns true
   void skip(size_t bytes) { at_ += bytes; }
   void skip_past(std::string_view text);  // to the end if the text is not found
-  std::string_view take_until(char end);  // and moves past `end`; refuses a pattern without it
+  std::string_view take_until(char end);  // also moves past `end`; refuses a pattern without it
 
   uint32_t read_code_point();  // a character, or an escape that stands for one
-  // \d \D \w \W \s \S \h \H \p{..} \P{..}, if one stands here.
+  // Reads \d \D \w \W \s \S \h \H \p{..} \P{..}, if one of them is next.
   std::optional<CharSet> read_set(bool in_class);
-  // From behind its '['. With `ignore_case`, refuses what case folding would change.
+  // Starts after the '['. With `ignore_case`, refuses characters that case folding would change.
   std::string read_class(bool ignore_case);
 
   [[noreturn]] void refuse(const std::string& what) const;
-  // Bounds what a short pattern grows to: each \b becomes some kilobytes.
+  // Bounds the size that a short pattern can grow to: each \b becomes some kilobytes.
   void check_size(size_t rewritten_bytes) const;
 
  private:

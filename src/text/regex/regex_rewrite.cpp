@@ -1,4 +1,4 @@
-// Oniguruma's dialect into PCRE2's, as far as tokenizers use it.
+// Translates Oniguruma's dialect to PCRE2's, as far as tokenizers use it.
 #include <fmt/core.h>
 
 #include <optional>
@@ -14,14 +14,14 @@ namespace slimexx::text {
 namespace {
 
 constexpr size_t kNone = std::string::npos;
-// \R, spelt out: PCRE2 takes it and a dot to have no character in common.
+// \R, written out, because PCRE2 assumes that \R and a dot never match the same character.
 constexpr const char* kLineBreak = R"((?>\x{d}\x{a}|[\x{a}-\x{d}\x{85}\x{2028}\x{2029}]))";
-// Of two letters, these fold to the same as one ligature.
+// Pairs of letters that case folding also produces from a single ligature.
 constexpr std::string_view kJoinedPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
 struct Options {
   bool ignore_case = false;
-  bool extended = false;  // white space and comments do not count
+  bool extended = false;  // white space and comments are ignored
 };
 
 class Rewriter {
@@ -40,11 +40,11 @@ class Rewriter {
 
  private:
   struct Group {
-    size_t begin = 0;  // in out_
+    size_t begin = 0;  // offset in out_
     Options outside;
-    bool implied = false;      // what follows (?i) belongs to a group of its own
-    bool assertion = false;    // nothing that can be repeated
-    bool look_behind = false;  // is one, or is inside one
+    bool implied = false;      // opened for the rest of the group after (?i)
+    bool assertion = false;    // cannot be repeated
+    bool look_behind = false;  // a look-behind, or inside one
     bool negative = false;
   };
 
@@ -68,9 +68,9 @@ class Rewriter {
   std::string out_;
   std::vector<Group> groups_;
   Options options_;
-  size_t atom_ = kNone;  // where in out_ the atom begins that a quantifier would repeat
-  std::string repeat_;   // the quantifier that the atom has already
-  char literal_ = '\0';  // the letter before, where case is ignored
+  size_t atom_ = kNone;  // offset in out_ of the atom that a quantifier would repeat
+  std::string repeat_;   // the quantifier that the atom already has
+  char literal_ = '\0';  // the previous letter, if case is ignored
   bool has_names_ = false, has_numbers_ = false;
 };
 
@@ -137,7 +137,8 @@ void Rewriter::rewrite_quantifier() {
   put_quantifier(quantifier);
 }
 
-// {n} {n,} {,m} {n,m}, and lazy, but for {n}, with a ? behind. Other braces stand for themselves.
+// Takes {n} {n,} {,m} {n,m}, all except {n} optionally lazy with a trailing ?. Other braces are
+// literal.
 std::optional<std::string> Rewriter::take_interval() {
   size_t end = 1;
   std::string low, high;
@@ -162,7 +163,8 @@ std::optional<std::string> Rewriter::take_interval() {
 
 void Rewriter::put_quantifier(const std::string& quantifier) {
   if (atom_ == kNone) in_.refuse("a repeat of nothing or of an anchor");
-  // PCRE2 would read the second of two quantifiers as lazy or possessive, or refuse it.
+  // PCRE2 would read the second of two quantifiers as lazy or possessive, or refuse it, so wrap the
+  // first in a group.
   if (!repeat_.empty()) {
     // Oniguruma repeats only the last character of (?:ab){1}+.
     if (repeat_.starts_with("{1}") || repeat_.starts_with("{1,1}")) in_.refuse("a repeat of {1}");
@@ -187,7 +189,7 @@ void Rewriter::put_anchor(const std::string& text) {
 }
 
 void Rewriter::put_set(const CharSet& set) {
-  // Oniguruma leaves a property outside a class as it is where case is ignored.
+  // Outside a class, Oniguruma does not apply ignored case to a property.
   const std::string pattern = set_pattern(set);
   put_atom(options_.ignore_case ? fmt::format("(?-i:{})", pattern) : pattern);
 }
@@ -255,8 +257,8 @@ void Rewriter::open_group() {
   push_group("(", group);
 }
 
-// (?i) to the end of the group, alternatives included, and (?i:...). Here m is PCRE2's s: dots
-// match newlines.
+// (?i) applies to the end of the group, alternatives included; (?i:...) to its own group.
+// Oniguruma's m is PCRE2's s: dots match newlines.
 void Rewriter::open_options() {
   Options options = options_;
   std::string on, off;
@@ -288,7 +290,7 @@ void Rewriter::open_options() {
 void Rewriter::push_group(const std::string& opening, Group group) {
   const char literal = literal_;
   put_anchor(opening);
-  literal_ = literal;  // (?:s)(?:s) is "ss"
+  literal_ = literal;  // (?:s)(?:s) counts as "ss"
   group.begin = out_.size() - opening.size();
   group.outside = options_;
   groups_.push_back(group);

@@ -11,10 +11,10 @@
 namespace slimexx::text {
 namespace {
 
-// White_Space. PCRE2's own \s also counts U+180E.
+// White_Space. PCRE2's own \s also has U+180E.
 constexpr std::string_view kSpace =
     R"(\x{09}-\x{0d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-// Alphabetic, M, Nd, Pc. PCRE2's own \w is L, N and the underscore.
+// Alphabetic, M, Nd, Pc. PCRE2's own \w has L, N and the underscore.
 constexpr std::string_view kWord =
     R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
 constexpr std::string_view kLatin1Numbers = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
@@ -31,7 +31,7 @@ constexpr std::string_view kAliases[][2] = {{"letter", "l"},
                                             {"lowercase", "lower"},
                                             {"whitespace", "space"}};
 
-// Scripts that grew since PCRE2's tables; the others go to PCRE2 as they are.
+// Scripts that grew after PCRE2's tables; other scripts are passed to PCRE2 unchanged.
 constexpr std::string_view kGrownScripts[][2] = {{"Arabic", "arab"},
                                                  {"Balinese", "bali"},
                                                  {"Common", "zyyy"},
@@ -62,10 +62,10 @@ std::string alphabetic() {
   return "\\p{Alphabetic}" + newer_characters("L") + newer_characters("Alphabetic");
 }
 
-// All that leaves a mark on paper, and the format characters.
+// All visible characters, and the format characters.
 std::string graphic() { return categories({"L", "M", "N", "P", "S", "Cf", "Co"}); }
 
-// Letter case, spaces, hyphens and underscores do not count in a property's name.
+// Ignores letter case, spaces, hyphens and underscores in a property's name.
 std::string plain_name(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -79,14 +79,15 @@ std::optional<CharSet> category_set(const std::string& plain) {
   for (const auto name : kCategories) {
     if (plain_name(name) != plain) continue;
     CharSet set{category(name)};
-    if (name == "L") set.folded = "\\x{345}";     // a mark that folds to iota
-    if (name == "Mn") set.except = "\\x{1171e}";  // Mc since Unicode 15
+    if (name == "L") set.folded = "\\x{345}";     // U+0345, a mark that folds to iota
+    if (name == "Mn") set.except = "\\x{1171e}";  // U+1171E, in Mc since Unicode 15
     set.cased = std::find(std::begin(kCasedCategories), std::end(kCasedCategories), name) !=
                 std::end(kCasedCategories);
     return set;
   }
   if (plain == "lc") return CharSet{categories({"Lu", "Ll", "Lt"}), "", false, true};
-  // PCRE2 counts the newer characters as unassigned, so these two are what the others leave.
+  // PCRE2 treats the newer characters as unassigned, so define these two as the complement of the
+  // others.
   if (plain == "c") return CharSet{categories({"L", "M", "N", "P", "S", "Z"}), "", true};
   if (plain == "cn") {
     return CharSet{categories({"L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Co", "Cs"}), "", true};
@@ -104,7 +105,7 @@ std::optional<CharSet> script_set(std::string_view name, const std::string& plai
     if (plain != plain_name(grown) && plain != short_name) continue;
     return CharSet{fmt::format("\\p{{sc:{}}}{}", grown, newer_characters(grown)), "", false, true};
   }
-  // Without "sc:", PCRE2 takes the script's extensions in.
+  // Without "sc:", PCRE2 would include script extensions.
   return CharSet{fmt::format("\\p{{sc:{}}}", name), "", false, true};
 }
 

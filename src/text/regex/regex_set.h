@@ -9,16 +9,16 @@
 namespace slimexx::text {
 
 struct CharSet {
-  std::string members = {};  // as they stand in a class of PCRE2
-  std::string except = {};   // of the members, those that do not belong to the set
+  std::string members = {};  // in the syntax of a PCRE2 class
+  std::string except = {};   // characters of `members` that do not belong to the set
   bool negated = false;
-  bool cased = false;       // holds letters without their other cases
-  std::string folded = {};  // what ignoring case adds to the members in a class
+  bool cased = false;       // has letters without their other cases
+  std::string folded = {};  // added to the members of a class if case is ignored
 };
 
-CharSet word_set(bool in_class);  // \w; [\w] lacks six numbers of Latin-1
+CharSet word_set(bool in_class);  // in a class, without six numbers of Latin-1
 CharSet space_set();              // \s
-// \p{name} and [[:name:]]. Nothing for a name that Oniguruma or this program does not know.
+// \p{name} and [[:name:]]. nullopt if Oniguruma or this program does not know the name.
 std::optional<CharSet> property_set(std::string_view name, bool in_class);
 std::optional<CharSet> posix_set(std::string_view name);
 
@@ -36,7 +36,7 @@ class ClassPattern {
  private:
   std::string members_;
   size_t bytes_ = 0;
-  std::vector<std::string> alternatives_;  // what cannot stand among the members of a class
+  std::vector<std::string> alternatives_;  // sets that cannot be members of a class
 };
 
 }  // namespace slimexx::text

@@ -12,8 +12,8 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-// The best table, or the one that the environment names. Bits differ between generic, which does
-// not fuse multiply and add, and the others.
+// The best table, or the one that SLX_CPU_KERNELS names. Generic bits differ from those of the
+// other tables, since it does not fuse multiply and add.
 const KernelTable* choose_kernels() {
   const auto tables = available_kernels();
   const char* wanted = std::getenv("SLX_CPU_KERNELS");

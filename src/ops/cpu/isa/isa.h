@@ -1,4 +1,4 @@
-// The instruction set of the CPU backend: SLX_CPU_KERNELS, or the best one; chosen at first use.
+// The instruction set of the CPU backend: SLX_CPU_KERNELS or the best one, chosen at first use.
 #pragma once
 #include <string_view>
 #include <vector>

@@ -1,18 +1,18 @@
 // The inner loops of the CPU backend, compiled once per instruction set from the same source
-// (kernels.inl) and reached through this table of plain functions. Within one instruction set every
-// element of every result is computed by one fixed order of operations, whatever the sizes around
-// it; between instruction sets bits may differ (the generic one has no fused multiply-add on
-// x86-64). Every sum over a row uses 64 strided partial sums and one fixed tree. This header is
-// seen by files compiled for machines we may not run on: no standard templates here.
+// (kernels.inl) and called through this table of plain functions. Within one instruction set every
+// element of every result is computed by one fixed order of operations, whatever the sizes of the
+// operands; between instruction sets bits may differ (the generic one has no fused multiply-add on
+// x86-64). Every sum over a row uses 64 strided partial sums and one fixed tree. Files compiled for
+// instruction sets that this CPU may lack include this header: use no standard templates here.
 #pragma once
 #include <cstdint>
 
 namespace slimexx::ops::cpu {
 
-// Scores of one attention block; the packed widths of score tiles.
+// Keys in one attention block, and so the width of a score tile.
 inline constexpr int64_t kScoreColumns = 64;
 
-// One product C[m,n] (+)= A[m,k] B[k,n] on operands that lie in cache.
+// One product C[m,n] (+)= A[m,k] B[k,n] on operands that fit in cache.
 struct BlockProduct {
   int64_t m, n, k;
   const float* a;
@@ -35,12 +35,12 @@ struct KernelTable {
   const char* name;
   int64_t rows, columns;  // the register tile of matmul
 
-  // a[i*row_stride + p*column_stride], m x k -> panels of `rows` rows, each stored [k][rows in
-  // panel].
+  // Packs a[i*row_stride + p*column_stride], m x k, into panels of `rows` rows, each stored
+  // [k][rows in panel].
   void (*pack_a)(const float* a, int64_t row_stride, int64_t column_stride, int64_t m, int64_t k,
                  float* packed);
-  // b(p, j) = b[j*n_stride + p*k_stride], one of the strides 1 -> [k][columns], zeros beyond n <=
-  // columns.
+  // Packs b(p, j) = b[j*n_stride + p*k_stride], where one of the strides is 1, into [k][columns],
+  // with zeros after the first n <= columns.
   void (*pack_b)(const float* b, int64_t n_stride, int64_t k_stride, int64_t n, int64_t k,
                  float* packed);
   // c[m, n<=columns] (+)= packed_a packed_b (+ bias[columns], added last; may be null).
@@ -75,8 +75,8 @@ struct KernelTable {
   void (*swiglu_backward_row)(float* dgate, float* dup, float* h, const float* dh,
                               const float* gate, const float* up, int64_t n);
 
-  // Turns the first `visible` of 64 scores into exp(score*scale - maximum), the others into 0, and
-  // moves the running maximum and sum on. Returns the factor of what was accumulated before.
+  // Turns the first `visible` of 64 scores into exp(score*scale - maximum) and the others into 0,
+  // and updates the running maximum and sum. Returns the factor that rescales the accumulator.
   float (*softmax_block)(float* scores, int64_t visible, float scale, float* maximum, float* sum);
   void (*scale_row)(float* x, int64_t n, float factor);
   void (*scale_row_into)(float* y, const float* x, int64_t n, float factor);
@@ -85,8 +85,8 @@ struct KernelTable {
   // dp -> p * (dp - delta) * scale over 64 columns, 0 where p is 0.
   void (*softmax_backward)(float* dp, const float* p, float delta, float scale);
 
-  // dlogits = p * (-dlp - dentropy * (log p + entropy)) / temperature, without the target's own
-  // term.
+  // dlogits = p * (-dlp - dentropy * (log p + entropy)) / temperature; the caller adds the target's
+  // own term.
   void (*log_probs_backward_row)(float* dlogits, const float* logits, int64_t n, float lse,
                                  float dlp, float dentropy, float entropy, float temperature);
   void (*adamw)(float* weights, float* exp_avg, float* exp_avg_sq, const float* gradient, int64_t n,

@@ -1,6 +1,6 @@
 // The matmul core. Every output is one chain acc = fma(a[i,p], b[p,j], acc), p ascending, held in a
-// register tile of kRows x kColumns; a tile may be stored and loaded again between blocks of p, which
-// changes no bit.
+// register tile of kRows x kColumns. A tile may be stored and loaded again between blocks of p,
+// which does not change any bit.
 #if defined(__AVX512F__)
 constexpr int kRows = 12, kColumnVecs = 2;  // 24 accumulators of 32 registers
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -36,7 +36,7 @@ SLX_INLINE void transpose_16x16(const float* const* rows, int64_t offset, float*
     t[8 + c] = _mm512_shuffle_f32x4(r[c], r[4 + c], 0xdd);
     t[12 + c] = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0xdd);
   }
-  // Ascending, so that a store narrower than 16 columns apart is completed by the next one.
+  // Ascending, so that the next store repairs what a store wider than `ld` overwrote.
 #pragma GCC unroll 4
   for (int c = 0; c < 4; ++c) _mm512_storeu_ps(out + c * ld, _mm512_shuffle_f32x4(t[c], t[4 + c], 0x88));
 #pragma GCC unroll 4
@@ -80,10 +80,10 @@ SLX_INLINE void transpose_16x16(const float* const* rows, int64_t offset, float*
 
 alignas(64) constexpr float kZeros[kLanes] = {};
 
-// out[p*ld + j] = rows[j][p], j < 16, p < k. Rows beyond `num_rows` read as zero. Columns [width, 16)
-// of each out row may be overwritten before the next row is written; 16 floats past the end too.
-// `ahead` floats past each row lies what the next strip will read: fetched early, since rows lie pages
-// apart, beyond the hardware's foresight (0: nothing).
+// out[p*ld + j] = rows[j][p], j < 16, p < k. Rows beyond `num_rows` read as zero. Columns [width,
+// 16) of each out row may be overwritten before the next row is written, and so may 16 floats past
+// the end. Each row's data for the next strip lies `ahead` floats later and is prefetched (0: no
+// prefetch): rows lie pages apart, so the hardware does not prefetch them.
 SLX_INLINE void transpose_strip(const float* const* rows, int64_t num_rows, int64_t k, float* out,
                                 int64_t ld, int64_t width, int64_t ahead) {
   int64_t p = 0;
@@ -110,7 +110,7 @@ void pack_a(const float* a, int64_t row_stride, int64_t column_stride, int64_t m
       for (int64_t j = 0; j < width; ++j) rows[j] = source + j * row_stride;
       transpose_strip(rows, width, k, panel, width, width, 0);
     } else if (row_stride == 1 && i0 + kLanes <= m) {
-      // Whole lanes at once: each row of the panel overwrites the surplus of the one before.
+      // Stores all lanes: each row of the panel overwrites the surplus of the row before.
       for (int64_t p = 0; p < k; ++p) store(panel + p * width, load(source + p * column_stride));
     } else {
       for (int64_t p = 0; p < k; ++p)
@@ -129,7 +129,7 @@ void pack_b(const float* b, int64_t n_stride, int64_t k_stride, int64_t n, int64
       transpose_strip(rows, width, k, packed + j0, kColumns, kLanes, kColumns * n_stride);
     } else {
       for (int64_t p = 0; p < k; ++p) {
-        // The next panel's part of this row, as in transpose_strip.
+        // Prefetch the next panel's part of this row, as in transpose_strip.
         __builtin_prefetch(b + p * k_stride + j0 + kColumns, 0, 2);
         store(packed + p * kColumns + j0, load_lanes(width > 0 ? b + p * k_stride + j0 : b, width));
       }
@@ -195,7 +195,7 @@ void multiply_tile(const TileArguments& t) {
 
 using TileFunction = void (*)(const TileArguments&);
 
-// The tile of `rows` rows: kRows or what remains at the edge.
+// The function for a tile of `rows` rows: kRows, or fewer at the edge.
 template <int kRowStride, int kTileRows = kRows>
 SLX_INLINE TileFunction tile_function(int64_t rows) {
   if constexpr (kTileRows == 1) {

@@ -1,10 +1,10 @@
-// Work along one row. A sum over a row runs in 64 strided partial sums (four Vecs), which are added
-// as (0+1)+(2+3) and then by sum_lanes' tree; missing elements count as zero.
+// Work along one row. A sum over a row has 64 strided partial sums (four Vecs), added as
+// (0+1)+(2+3) and then by the tree of sum_lanes; missing elements count as zero.
 constexpr int kChains = 4;
 
 SLX_INLINE float join(const Vec* acc) { return sum_lanes((acc[0] + acc[1]) + (acc[2] + acc[3])); }
 
-// term(offset, lanes) -> Vec, zero beyond `lanes`.
+// term(offset, lanes) returns a Vec that is zero beyond `lanes`.
 template <class Term>
 SLX_INLINE float sum_row(int64_t n, Term&& term) {
   Vec acc[kChains] = {zero(), zero(), zero(), zero()};

@@ -1,4 +1,4 @@
-// Everything around exp: log-softmax over a vocabulary and the softmax of one attention block.
+// Functions built on exp: log-softmax over a vocabulary and the softmax of one attention block.
 
 float sum_exp(const float* x, int64_t n, float shift) {
   const Vec s = broadcast(shift);

@@ -1,5 +1,5 @@
-// Vec: sixteen floats, whatever the width of the machine's registers. Only what rounds once per lane
-// (or is a sum tree written out here) may be added, so that a lane's bits never depend on its neighbours.
+// Vec: sixteen floats, whatever the register width. Add only operations that round once per lane
+// (or sum trees written out here), so that the bits of a lane never depend on its neighbours.
 #if defined(__AVX512F__)
 constexpr const char* kName = "avx512";
 constexpr int kParts = 1;
@@ -80,7 +80,7 @@ SLX_BINARY(*)
 SLX_BINARY(/)
 #undef SLX_BINARY
 
-// a*b + c, in one rounding where the machine can.
+// a*b + c, in one rounding if the instruction set has fused multiply-add.
 SLX_INLINE Vec fma(Vec a, Vec b, Vec c) {
   Vec r;
   SLX_EACH_PART {
@@ -96,7 +96,7 @@ SLX_INLINE Vec fma(Vec a, Vec b, Vec c) {
   }
   return r;
 }
-// The larger lane; b where the lanes compare false (a NaN in b stays, one in a goes).
+// The larger lane; b if the comparison is false (so a NaN in b stays, a NaN in a is dropped).
 SLX_INLINE Vec max(Vec a, Vec b) {
   Vec r;
   SLX_EACH_PART r.p[i] = a.p[i] > b.p[i] ? a.p[i] : b.p[i];
@@ -107,7 +107,7 @@ SLX_INLINE Vec min(Vec a, Vec b) {
   SLX_EACH_PART r.p[i] = a.p[i] < b.p[i] ? a.p[i] : b.p[i];
   return r;
 }
-// value where p is not zero, else zero: p log p and its kind at p = 0, log p = -inf.
+// value where p is not zero, otherwise zero: for p log p at p = 0, where log p = -inf.
 SLX_INLINE Vec zero_where_zero(Vec p, Vec value) {
   Vec r;
   SLX_EACH_PART r.p[i] = p.p[i] != 0.0f ? value.p[i] : Native{};
@@ -146,7 +146,7 @@ SLX_INLINE float sum_lanes(Vec v) {
   const Quad s = (t.q[0] + t.q[2]) + (t.q[1] + t.q[3]);
   return (s[0] + s[2]) + (s[1] + s[3]);
 }
-// A NaN may be passed over: sums that follow find it.
+// May ignore a NaN: the sums that follow still propagate it.
 SLX_INLINE float max_lanes(Vec v) {
   const auto larger = [](Quad a, Quad b) { return a > b ? a : b; };
   const Quads t = quads_of(v);
@@ -155,8 +155,8 @@ SLX_INLINE float max_lanes(Vec v) {
   return a > b ? a : b;
 }
 
-// exp(x) = 2^n exp(r), r = x - n ln 2 in two pieces, exp(r) = 1 + r + r^2 q(r) with q fitted here to
-// 3e-9 relative on |r| <= ln(2)/2; 2^n is applied as two factors so that denormals come out right.
+// exp(x) = 2^n exp(r), r = x - n ln 2 in two pieces, exp(r) = 1 + r + r^2 q(r), with q fitted to
+// 3e-9 relative error on |r| <= ln(2)/2. 2^n is applied as two factors so that denormals are right.
 // exp(-inf) = 0, exp(large) = inf, NaN stays.
 SLX_INLINE Vec exp(Vec x) {
   const Vec magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer

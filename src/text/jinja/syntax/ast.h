@@ -1,5 +1,5 @@
-// The parsed template: plain nodes owned by one Program, immutable after parsing, names resolved to
-// slots at parse time by the rules of jinja2's own compiler.
+// The parsed template: plain nodes owned by one Program, immutable after parsing. The parser
+// resolves names to slots by the rules of jinja2's own compiler.
 #pragma once
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ struct Stmt;
 enum class ExprKind : uint8_t {
   kConstant,
   kName,
-  kNamespaceRef,  // assignment target ns.name
+  kNamespaceRef,  // ns.name as an assignment target
   kTuple,
   kList,
   kDict,  // args: key, value, key, value, ...
@@ -38,7 +38,7 @@ enum class ExprKind : uint8_t {
   kItem,
   kSlice,   // args: start, stop, step; each may be null
   kCall,    // args[0] is the callee
-  kFilter,  // args[0] is the input; null in a block's filter: the block's text
+  kFilter,  // args[0] is the input; in a filter block it is null and the input is the block's text
   kTest,
 };
 
@@ -60,7 +60,7 @@ enum class Op : uint8_t {
   kNotIn
 };
 
-// Where a variable lives: `hops` functions outwards, then `slot`.
+// Location of a variable: `hops` functions outwards, then `slot`.
 struct SlotRef {
   int hops = 0;
   int slot = -1;
@@ -74,10 +74,10 @@ struct Expr {
   Op op = Op::kAdd;
   int line = 0;
   int depth = 1;
-  int string_index = -1;  // among Program::strings, for constants and attribute names
+  int string_index = -1;  // index in Program::strings, for constants and attribute names
   Int integer = 0;
   double real = 0;
-  std::string name;  // variable, attribute, filter, test
+  std::string name;  // of a variable, attribute, filter or test
   SlotRef ref;
   std::vector<Expr*> args;
   std::vector<Op> ops;
@@ -104,7 +104,7 @@ enum class StmtKind : uint8_t {
   kContinue,
 };
 
-// How a slot of a scope begins when the scope is entered.
+// Initial value of a slot when its scope is entered.
 struct SlotLoad {
   enum class Source : uint8_t { kMissing, kOuter, kContext } source = Source::kMissing;
   int slot = -1;
@@ -120,15 +120,15 @@ struct Parameter {
   int slot = -1;
 };
 
-// A function has an activation of its own: the template, a macro, the body of a call block, a
+// A piece of code with its own activation: the template, a macro, the body of a call block, a
 // recursive loop.
 struct Function {
   std::string name;
   int level = 0;
   int slot_count = 0;
-  bool captured = false;  // functions are made inside it
+  bool captured = false;  // functions are defined inside it
   std::vector<Parameter> parameters;
-  int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;  // -1: not used by the body
+  int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;  // -1: the body does not use it
   ScopeEntry entry;
   Block body;
   int line = 0;
@@ -139,17 +139,17 @@ struct Stmt {
   int line = 0;
   int depth = 1;
   std::string text;
-  Expr* target = nullptr;  // for, set
-  Expr* value = nullptr;   // iterated, assigned, called, filtered, printed
-  Expr* test = nullptr;    // for's filter
+  Expr* target = nullptr;  // of for and set
+  Expr* value = nullptr;   // the expression that is iterated, assigned, called, filtered or printed
+  Expr* test = nullptr;    // the test of a for
   Block body, else_body;
-  std::vector<std::pair<Expr*, Block>> branches;  // if: a null test is else
-  std::vector<std::pair<Expr*, Expr*>> bindings;  // with
+  std::vector<std::pair<Expr*, Block>> branches;  // for if: a null test means else
+  std::vector<std::pair<Expr*, Expr*>> bindings;  // for with
   bool recursive = false;
   SlotRef loop_ref;  // slot < 0: the body does not read `loop`
-  SlotRef name_ref;  // macro's variable
+  SlotRef name_ref;  // the macro's variable
   ScopeEntry entry, else_entry, test_entry;
-  Expr* test_target = nullptr;         // the loop's target with the slots of the test's scope
+  Expr* test_target = nullptr;         // the loop's target, with slots in the scope of the test
   std::unique_ptr<Function> function;  // macro, call block, recursive loop
 };
 
@@ -161,11 +161,11 @@ struct Program {
   std::vector<std::unique_ptr<Stmt>> statements;
 };
 
-// Nested statements and expressions that the parser accepts; bounds the recursion of the passes
+// Nesting of statements and expressions that the parser accepts; bounds the recursion of the passes
 // over the tree.
 inline constexpr int kMaxTreeDepth = 200;
 
-// Throws Error(kInput) with `where` and the line.
+// Throws Error(kInput) with `where` and the line number.
 [[noreturn]] void fail_syntax(const std::string& where, int line, const std::string& message);
 
 // Gives every name its slot; refuses unknown filters and tests.

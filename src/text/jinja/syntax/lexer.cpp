@@ -58,7 +58,7 @@ class Lexer {
   }
   size_t space_length(size_t from) const { return skip_space(text_, from) - from; }
 
-  // Where the next {{, {% or {# begins.
+  // Position of the next {{, {% or {#.
   size_t find_tag(size_t from) const {
     for (size_t i = from; i + 1 < text_.size(); ++i) {
       if (text_[i] == '{' && (text_[i + 1] == '{' || text_[i + 1] == '%' || text_[i + 1] == '#'))
@@ -67,7 +67,7 @@ class Lexer {
     return std::string::npos;
   }
 
-  // Emits the text before a tag at `tag`, stripped as the tag's sign and lstrip_blocks say.
+  // Emits the text before the tag at `tag`, stripped according to the tag's sign and lstrip_blocks.
   void push_text_before(size_t tag, bool is_variable, char sign) {
     std::string_view before = std::string_view(text_).substr(position_, tag - position_);
     const size_t length = before.size();
@@ -112,7 +112,8 @@ class Lexer {
     }
   }
 
-  // Past "word %}" with its sign at `from`, or 0. `end` tags also take +%} and the line's end.
+  // If `word` and the end of a tag follow at `from`, the position after them, otherwise 0. `end`
+  // tags also accept +%} and consume the line's end.
   size_t match_tag_word(size_t from, std::string_view word, bool end) const {
     size_t i = skip_space(text_, from);
     const std::string_view all(text_);
@@ -141,7 +142,7 @@ class Lexer {
   void lex_comment(size_t head) {
     const size_t end = text_.find("#}", position_ + head);
     if (end == std::string::npos) fail_here("missing end of comment");
-    // The sign that opened the comment does not close it: {#-#}.
+    // The sign that opened the comment does not count at its end: {#-#}.
     const char sign = end > position_ + head ? text_[end - 1] : '\0';
     size_t past = end + 2;
     if (sign == '-') {
@@ -152,7 +153,7 @@ class Lexer {
     advance(past - position_);
   }
 
-  // Whether the tag ends here; then consumes the end.
+  // If the tag ends here, consumes the end and returns true.
   bool lex_end(bool block) {
     const std::string_view close = block ? "%}" : "}}";
     size_t length = 0;
@@ -170,7 +171,7 @@ class Lexer {
   }
 
   void lex_inside(bool block) {
-    std::string open;  // brackets not closed yet
+    std::string open;  // brackets that are open
     while (true) {
       advance(space_length(position_));
       if (position_ >= text_.size()) fail_here(block ? "unclosed {% tag" : "unclosed {{ tag");
@@ -213,7 +214,7 @@ class Lexer {
     advance(op.size());
   }
 
-  // Length of digits with single underscores between them.
+  // Length of a run of digits, with single underscores allowed between them.
   template <class Accept>
   size_t digits_length(size_t from, Accept accept) const {
     size_t i = from;
@@ -298,7 +299,8 @@ class Lexer {
     advance(i + 1 - position_);
   }
 
-  // Python's escapes; `i` stands after the backslash. Returns the position after the escape.
+  // Decodes one of Python's escapes; `i` is the position after the backslash. Returns the position
+  // after the escape.
   size_t decode_escape(size_t i, std::string& value) {
     if (i >= text_.size()) fail_here("unclosed string");
     static constexpr std::string_view kFrom = "\\'\"abfnrtv", kTo = "\\'\"\a\b\f\n\r\t\v";

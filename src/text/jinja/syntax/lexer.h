@@ -1,5 +1,5 @@
-// Tokens of a template: text, the inside of {{ }} and {% %}, with white space already trimmed as
-// trim_blocks, lstrip_blocks and the - and + signs ask.
+// Tokens of a template: text, and the content of {{ }} and {% %}. White space is already trimmed
+// according to trim_blocks, lstrip_blocks and the - and + signs.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,7 +27,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   int line = 1;
-  std::string text;  // text, name, operator, decoded string
+  std::string text;  // text, name, operator, or decoded string
   Int integer = 0;
   double real = 0;
 };

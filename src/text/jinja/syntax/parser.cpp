@@ -123,8 +123,8 @@ int Parser::intern(std::string text) {
   return static_cast<int>(program_->strings.size()) - 1;
 }
 
-// Text, outputs and statements up to a tag whose name is among `end`, which becomes the current
-// token; up to the template's end if there are none.
+// Parses text, outputs and statements up to a tag named in `end`, which becomes the current token;
+// if `end` is empty, up to the end of the template.
 Block Parser::parse_block(Words end) {
   const Nested nested(*this);
   Block block;

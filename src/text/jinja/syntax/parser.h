@@ -37,10 +37,10 @@ class Parser {
 
   Expr* make(ExprKind kind, int line, std::vector<Expr*> args = {});
   Expr* make_binary(Op op, int line, Expr* left, Expr* right);
-  Expr* finish(Expr* expr) const;  // computes the depth and refuses too deep a tree
+  Expr* finish(Expr* expr) const;  // computes the depth, and refuses a tree that is too deep
   Stmt* make(StmtKind kind, int line);
   int intern(std::string text);
-  struct Nested;  // counts recursion
+  struct Nested;  // counts the depth of recursion
 
   // Statements (parser.cpp).
   Block parse_block(Words end);
@@ -101,7 +101,7 @@ class Parser {
   std::vector<Token> tokens_;
   size_t position_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;  // open in the current function
+  int loops_ = 0;  // open loops in the current function
 };
 
 struct Parser::Nested {

@@ -136,7 +136,7 @@ Expr* Parser::parse_product() {
   return left;
 }
 
-// Left to right, unlike Python's own **.
+// Left-associative, unlike Python's **.
 Expr* Parser::parse_power() {
   Expr* left = parse_unary(true);
   while (at_operator("**")) {
