@@ -86,12 +86,13 @@ struct Engine::Impl {
   Scheduler scheduler;
   LookupDrafter drafter;
   std::optional<DraftGate> gate;
-  bool wants_mtp_drafts = false;  // of the next step
+  bool wants_mtp_drafts = false;  // for the next step
   StepRunner runner;
-  StepSamples* under_way = nullptr;  // launched and not yet recorded; never without a request
+  StepSamples* under_way = nullptr;  // launched, not yet recorded; null if there are no requests
   uint64_t num_arrivals = 0;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences;
-  std::vector<std::unique_ptr<Sequence>> over;  // that the step under way may name
+  std::vector<std::unique_ptr<Sequence>> over;  // finished; the step in flight may still refer to
+                                                // them
   std::vector<Completion> finished;
 };
 
@@ -153,14 +154,15 @@ std::vector<Completion> Engine::Impl::step() {
   if (launched != nullptr) expect_samples(*launched);
   over.clear();
   under_way = launched;
-  // Nobody wants the last step's rows: whoever uses the cache or the weights next finds it over.
+  // When nothing is left in flight, wait for the last step, so that callers may reuse the cache and
+  // the weights.
   if (sequences.empty()) record_under_way();
   std::ranges::sort(finished, {}, &Completion::id);
   return std::exchange(finished, {});
 }
 
-// Guesses for rows that the batch has free. What follows a token is guessed when it is known, so
-// the host waits for the step under way: a step with drafts has nothing beside it.
+// Drafts for free rows of the batch. Drafting needs the last token to be known, so the host waits
+// for the step in flight: a step with drafts does not overlap with the host's work.
 void Engine::Impl::guess_drafts() {
   forget_drafts();
   const auto most = [&]() -> int64_t {
@@ -209,8 +211,8 @@ std::vector<TokenId> Engine::Impl::guess(const Sequence& sequence, int64_t most)
   return {drafts.begin(), drafts.begin() + n};
 }
 
-// Gives each sequence that goes on a place for its next token. Whose last one that is needs no
-// pages any more: what is launched later runs behind this step.
+// Appends a placeholder for the next token to each sequence that continues. A sequence that samples
+// its last token can free its pages now: later launches run after this step.
 void Engine::Impl::expect_samples(StepSamples& launched) {
   for (size_t row = 0; row < launched.due.size(); ++row) {
     Sequence*& sequence = launched.due[row];
@@ -225,7 +227,7 @@ void Engine::Impl::expect_samples(StepSamples& launched) {
   }
 }
 
-// Waits for what the step under way samples.
+// Waits for the samples of the step in flight and records them.
 void Engine::Impl::record_under_way() {
   if (under_way == nullptr) return;
   const StepSamples& samples = *std::exchange(under_way, nullptr);
@@ -242,8 +244,9 @@ void Engine::Impl::record_under_way() {
   }
 }
 
-// What the row guesses behind its token, and of a row of no draft what was guessed further behind
-// the last draft that was right, which may be another's.
+// Stores the drafts made after this row's token. A row that is not a draft also brings the further
+// passes, which follow the last accepted draft and so may belong to another row; a draft row
+// replaces the first entry only.
 void Engine::Impl::learn_mtp_drafts(const StepSamples& samples, size_t row,
                                     Sequence& sequence) const {
   std::vector<TokenId>& drafts = sequence.mtp_drafts;
@@ -267,7 +270,8 @@ void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
   }
 }
 
-// A draft's row counts if the row before it sampled that draft. Then it has a place for its token.
+// The row of a draft counts only if the row before it sampled that draft. Then appends a
+// placeholder for the row's token.
 bool Engine::Impl::accepts_draft(Sequence& sequence, int64_t draft) {
   if (sequence.is_over || sequence.num_accepted != draft - 1 ||
       sequence.tokens.back() != sequence.drafts[static_cast<size_t>(draft - 1)])
@@ -305,7 +309,7 @@ void Engine::Impl::abort(int64_t id) {
 void Engine::Impl::abort_all() {
   std::vector<int64_t> ids;
   for (const auto& [id, sequence] : sequences) ids.push_back(id);
-  std::ranges::sort(ids);  // the order in which pages are given up decides which are evicted first
+  std::ranges::sort(ids);  // the order in which pages are released decides which are evicted first
   for (const int64_t id : ids) abort(id);
 }
 

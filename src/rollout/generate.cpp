@@ -35,7 +35,8 @@ void generate(Engine& engine, const GenerationJob& job, WorkSource& source,
       const std::optional<int64_t> group = source.draw_group();
       has_groups = group.has_value();
       if (group) submit_group(engine, job, *group);
-      // One a step each: else the first of several engines that step together has the most to do.
+      // One group per step: otherwise the first of several engines in lock step would take the most
+      // work.
       if (engine.runs_in_lock_step()) break;
     }
     if (!source.goes_on(has_groups || engine.has_work())) return;

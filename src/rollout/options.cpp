@@ -6,7 +6,7 @@ namespace {
 using config::Binder;
 
 constexpr double kMaxInt32 = 2147483647;
-constexpr double kMaxSize = 1 << 20;  // ranks of a group
+constexpr double kMaxSize = 1 << 20;  // ranks in a group
 constexpr double kMaxGib = 1e6;
 constexpr int64_t kMostDrafts = 63;
 

@@ -5,7 +5,8 @@
 namespace slimexx::rollout {
 namespace {
 
-// The longest prefix of text that ends with `byte`, given that `matched` bytes of it stood before.
+// Length of the longest prefix of text that the input ends with after `byte`; it was `matched`
+// before.
 uint32_t advance(const std::string& text, const std::vector<uint32_t>& border, uint32_t matched,
                  char byte) {
   while (matched > 0 && text[matched] != byte) matched = border[matched - 1];

@@ -1,6 +1,5 @@
 // Finds stop strings in a stream of token bytes. A string may begin and end anywhere within tokens;
-// the memory is one position per string (Knuth, Morris, Pratt), whatever the length of the
-// response.
+// the state is one position per string (Knuth, Morris, Pratt), whatever the length of the response.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,7 +13,7 @@ class StopMatcher {
   StopMatcher() = default;
   explicit StopMatcher(const std::vector<std::string>& stops);
   bool empty() const { return patterns_.empty(); }
-  // Appends bytes; true if a stop string is complete within them. Not to be fed after that.
+  // Appends bytes; true if they complete a stop string. Do not call again after that.
   bool feed(std::string_view bytes);
 
  private:

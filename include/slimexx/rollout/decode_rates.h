@@ -1,15 +1,14 @@
-// What decode steps take on GPUs besides weights and keys, for those who estimate them: the gate of
-// guesses and `slimexx plan`.
+// Costs of decode steps on GPUs besides reading weights and keys. The draft gate and `slimexx plan`
+// use these estimates.
 #pragma once
 #include "slimexx/model/spec.h"
 
 namespace slimexx::rollout {
 
-// Seconds that a layer takes beyond the bytes that it reads, while its kernels wait for one
-// another: of steps of one sequence 24, 28 with experts and 40 us with latent attention too (an
-// H200).
+// Seconds per layer in which its kernels wait for one another and read nothing. On an H200, for
+// steps of one sequence: 24 us, 28 us with experts, 40 us with experts and latent attention.
 double layer_wait_seconds(const model::LayerSpec& layer);
-// Of a row: written, and read twice.
+// Bytes for the logits of one row: written once, read twice.
 double bytes_of_logits(const model::ModelSpec& spec);
 
 }  // namespace slimexx::rollout

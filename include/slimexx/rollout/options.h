@@ -1,5 +1,4 @@
-// The keys of the configuration's section `rollout` that shape the engine
-// (docs/reference/config.md).
+// The keys of the configuration section `rollout` that shape the engine (docs/reference/config.md).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,7 +17,7 @@ struct EngineKeys {
   double mem_fraction_static = kDefaultMemFraction;
   // The ranks of an engine: see make_engine_shape (rl/engine_shape.h).
   int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1, ep_num_redundant_experts = 0;
-  std::optional<int64_t> moe_dense_tp_size;  // unset: as attention
+  std::optional<int64_t> moe_dense_tp_size;  // unset: same as attention
   bool enable_dp_attention = false, enable_dp_lm_head = false;
   std::string speculative_algorithm = "none";
   std::optional<int64_t> speculative_num_steps, speculative_eagle_topk,
@@ -26,7 +25,7 @@ struct EngineKeys {
   bool speculative_gate = true;
 };
 
-// Within the section `rollout`.
+// `binder` is within the section `rollout`.
 void bind(config::Binder& binder, EngineKeys& keys);
 
 }  // namespace slimexx::rollout

@@ -12,15 +12,15 @@
 namespace slimexx::rollout {
 namespace {
 
-// Before anything was checked: so many drafts, of which this share of each was right if those
-// before it were. Assumed.
+// Assumed prior: this many drafts were offered at each place, and each was accepted with this
+// probability, given that all drafts before it were.
 constexpr double kFirstOffered = 16, kFirstShare = 0.7;
-// A step with drafts is launched when the one before is known: the device waits for the host, whose
-// work was up to 1 % of such steps on an H200. As much again is assumed for what it waits besides.
+// A step with drafts can only launch when the step before is known, so the device waits for the
+// host: up to 1 % of such steps on an H200. The same again is assumed for other waits.
 constexpr double kWait = 1.02;
-// Older drafts count half as much after so many more. Assumed.
+// Counts are halved when they reach this number, so older drafts weigh less. Assumed.
 constexpr double kMemory = 4096;
-// Bytes a second that a layer could read while it waits: an H200's copy.
+// Bytes per second that could be read while a layer waits: the copy rate of an H200.
 constexpr double kReadRate = 4.25e12;
 
 double count_elements(const model::ParameterCounts& counts, const char* part) {
@@ -32,7 +32,7 @@ double waits_of(const model::LayerSpec& layer, tensor::Device device) {
   return device.is_cpu() ? 0 : kReadRate * layer_wait_seconds(layer);
 }
 
-// Elements of the first MTP layer, without its copies of the embedding and the head.
+// Elements of the first MTP layer, without its copies of embedding and head.
 struct GuessElements {
   double experts = 0, rest = 0;
 };

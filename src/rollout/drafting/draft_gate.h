@@ -1,6 +1,6 @@
-// How many tokens of each sequence are worth guessing: what decode steps gain by guesses that were
-// right so far, against what more rows and the guesses cost. It counts bytes and does not measure
-// time, so all ranks of an engine decide alike.
+// Chooses how many tokens to draft per sequence: the gain from drafts, estimated from past
+// acceptance, against the cost of the extra rows and of drafting. Counts bytes and measures no
+// time, so all ranks of an engine make the same choice.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,28 +11,28 @@
 
 namespace slimexx::rollout {
 
-// What a decode step takes on a rank, in bytes that it reads: of experts those that
-// model::share_of_experts says.
+// Cost of a decode step on one rank, in bytes read. model::share_of_experts gives the share of
+// experts that is read.
 struct DecodeCost {
   double dense = 1, experts = 0;
-  // While a layer's kernels wait for one another nothing is read: the bytes that could be.
+  // Bytes that could be read while a layer's kernels wait for one another.
   double waits = 0;
   double expert_rate = 0;  // k/E
-  double rows_of_row = 1;  // rows that a rank's experts get for a row of its own
-  double row = 0;          // logits of a row, written and read
+  double rows_of_row = 1;  // rows that reach a rank's experts per row of its own batch
+  double row = 0;          // logits of one row, written and read
   double cached_token = 0;
-  // Of the MTP layer that guesses: what it reads and waits for, its experts, and the head.
+  // The drafting MTP layer: bytes read plus waits without experts, its experts, and the head.
   double guess = 0, guess_experts = 0, guess_head = 0;
-  // Of a forward of so many rows. `context`: cached tokens that a row sees.
+  // Cost of a forward with `rows` rows. `context`: cached tokens that each row attends to.
   double of_rows(double rows, double context) const;
-  // Of a step that checks and makes `drafts` guesses for each of so many sequences. The MTP layer
-  // computes all rows, and again a row of each sequence for every further guess.
+  // Cost of a step that verifies and makes `drafts` drafts for each sequence. The MTP layer
+  // computes all rows, and then one row per sequence for every further draft.
   double of_step(double sequences, double drafts, double context) const;
 };
 struct DecodeSetting {
   tensor::Device device = {};
   int64_t element_bytes = 2;
-  double cached_token = 0;  // bytes of keys and values of one over all layers
+  double cached_token = 0;  // bytes of keys and values per token, over all layers
   bool drafts_by_mtp = false;
 };
 DecodeCost decode_cost(const model::ModelSpec& spec, const dist::Groups& groups,
@@ -40,15 +40,15 @@ DecodeCost decode_cost(const model::ModelSpec& spec, const dist::Groups& groups,
 
 class DraftGate {
  public:
-  // At most `most` drafts a sequence.
+  // `most`: upper bound on drafts per sequence.
   DraftGate(int64_t most, const DecodeCost& cost);
-  // For the next step, of `running` sequences of `context` tokens in the mean and at most `most`
-  // drafts each: the number with the most tokens for its cost. Now and then it is `most`, so that
-  // guesses that got better are noticed.
+  // For the next step, with `running` sequences of `context` tokens on average and at most `most`
+  // drafts each: the number of drafts that yields the most tokens per cost. Every kProbeCalls-th
+  // call returns `most`, to notice when drafts get better.
   int64_t choose(int64_t running, double context, int64_t most);
-  // Whether the call after this one may want drafts, so that this step should make some.
+  // Whether the next call to choose() may return more than 0, so that this step should make drafts.
   bool goes_on() const { return last_ > 0 || (calls_ + 1) % kProbeCalls == 0; }
-  // Of a sequence, so many were checked and so many were right.
+  // For one sequence, `offered` drafts were verified and `accepted` of them accepted.
   void record(int64_t offered, int64_t accepted);
 
   static constexpr int64_t kProbeCalls = 64;
@@ -58,7 +58,8 @@ class DraftGate {
     double offered = 0, right = 0;
   };
   DecodeCost cost_;
-  std::vector<Count> counts_;  // by draft: how often it and all before it were right
+  std::vector<Count> counts_;  // entry i: how often draft i was verified, and accepted together
+                               // with all before it
   int64_t calls_ = 0, last_ = 0;
 };
 

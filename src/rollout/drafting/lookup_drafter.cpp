@@ -71,7 +71,7 @@ std::vector<TokenId> LookupDrafter::guess(const Sequence& sequence, int64_t most
     if (found == group.places[l].end()) continue;
     const auto [text, next] = found->second;
     const auto tokens = group.texts[text].tokens();
-    // Another run may have the hash.
+    // Different runs may share a hash.
     if (!std::ranges::equal(tokens.subspan(next - kLengths[l], kLengths[l]), run)) continue;
     const auto rest = tokens.subspan(next);
     const auto n = std::min<int64_t>(most, std::ssize(rest));

@@ -1,5 +1,6 @@
-// Guesses what follows a sequence's newest tokens: what followed them where they stood last, in the
-// sequence itself or in other samples of its group. No model is asked (prompt lookup, n-grams).
+// Drafts by prompt lookup (n-grams), without a model: finds the latest place in the sequence itself
+// or other samples of its group where the newest tokens occurred, and proposes the tokens that
+// followed.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,31 +16,31 @@ namespace slimexx::rollout {
 
 class LookupDrafter {
  public:
-  // Runs of so many tokens are looked for, the longer one first.
+  // Lengths of the runs to look up, the longer first.
   static constexpr std::array<size_t, 2> kLengths = {5, 2};
 
-  // Sequences are the caller's, from start to finish. Their tokens stay until the group's last
-  // sequence is finished.
+  // Sequences are borrowed from start to finish. Their tokens stay in the index until the group's
+  // last sequence finishes.
   void start(const Sequence* sequence);
   void finish(const Sequence* sequence);
-  // At most `most` tokens. All the sequence's tokens must be known. Takes time for tokens that are
-  // new in the group, not for those that are old.
+  // At most `most` tokens. All tokens of the sequence must be known. Takes time only for tokens
+  // that are new in the group.
   std::vector<TokenId> guess(const Sequence& sequence, int64_t most);
 
  private:
   struct Text {
     const Sequence* running = nullptr;
     std::vector<TokenId> finished;
-    size_t num_indexed = 0;  // tokens before which runs are in the index
+    size_t num_indexed = 0;  // runs that end before this token are in the index
     std::span<const TokenId> tokens() const;
   };
   struct Place {
-    uint32_t text = 0, next = 0;  // the token behind a run
+    uint32_t text = 0, next = 0;  // `next`: index of the token after the run
   };
   struct Group {
     std::vector<Text> texts;
     size_t num_running = 0;
-    // By hash of a run, where it stood last.
+    // Hash of a run -> its latest place.
     std::array<std::unordered_map<uint64_t, Place>, kLengths.size()> places;
   };
   static void index_new_tokens(Group& group);

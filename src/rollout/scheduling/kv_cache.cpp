@@ -41,11 +41,12 @@ int64_t cache_padding(const model::ModelSpec& spec, tensor::DType dtype, int64_t
 
 int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
                      int64_t pages_per_sequence) {
-  // Slots are numbered in 32 bits.
+  // Slot numbers have 32 bits.
   const int64_t addressable = std::numeric_limits<int32_t>::max() / options.page_tokens;
   if (options.max_total_tokens > 0)
     return std::min(addressable, (options.max_total_tokens - 1) / options.page_tokens + 1);
-  // More than twice what can run at once would only hold prefixes nobody asks for any more.
+  // More than twice the pages of all running sequences would only keep prefixes that are no longer
+  // requested.
   double pages = 2.0 * static_cast<double>(options.max_running_requests) *
                  static_cast<double>(pages_per_sequence);
   if (options.kv_cache_gib)
@@ -55,7 +56,7 @@ int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
 
 namespace {
 
-// What nothing else of a device's share takes, once the engine's workspace is there.
+// The rest of the device's share of memory, after the engine's workspace is subtracted.
 int64_t bytes_left(const EngineOptions& options, const EngineMemory& memory,
                    tensor::Device device) {
   if (device.is_cpu()) return int64_t{1} << 30;
@@ -65,7 +66,7 @@ int64_t bytes_left(const EngineOptions& options, const EngineMemory& memory,
   return share - (now.total_bytes - now.free_bytes) - memory.workspace_bytes;
 }
 
-// Before anything is made that grows with the cache.
+// Called before anything is allocated whose size grows with the cache.
 void check_host_room(const EngineOptions& options, int64_t bytes) {
   const HostMemory host = host_memory();
   if (host.total_bytes == 0 || bytes <= host.free_bytes) return;
@@ -82,7 +83,7 @@ void check_host_room(const EngineOptions& options, int64_t bytes) {
               is_tokens ? "rollout.max_total_tokens" : "rollout.kv_cache_gib");
 }
 
-// Four digits of a size times this are no smaller than the size.
+// A size times this, printed with four digits, is never below the size.
 constexpr double kRoundedUp = 1.001;
 
 }  // namespace
@@ -114,7 +115,7 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
 
 KvCache::KvCache(const model::ModelSpec& spec, tensor::Device device, tensor::DType dtype,
                  int64_t num_pages, int64_t page_tokens, tensor::Tensor memory) {
-  // Of each layer: keys and values each start on a boundary.
+  // Bytes per layer: its keys and its values each start on an aligned address.
   std::vector<int64_t> layer_bytes;
   for (const model::LayerSpec& layer : spec.layers) {
     const auto bytes_of = [&](const auto& block) {

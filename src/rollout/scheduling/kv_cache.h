@@ -11,22 +11,22 @@ namespace slimexx::rollout {
 
 // Bytes of one page over all layers.
 int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
-// What a cache takes beside its pages, at most: layers begin on a boundary.
+// Upper bound on the cache's bytes besides its pages: layers start on aligned addresses.
 int64_t cache_padding(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
 
-// The most pages that the options ask for, or else that could serve.
+// Upper bound on pages: set by the options, or otherwise by how many can be useful.
 int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
                      int64_t pages_per_sequence);
 
-// How many pages a cache gets: what lies in `cache_memory` where that is defined, else what the
-// options and the device allow (EngineOptions). Throws Error(kUsage) if one sequence of the
-// greatest length does not fit.
+// Number of pages of a cache: all that fit in `cache_memory` if that is defined, otherwise as the
+// options and the device allow (EngineOptions). Throws Error(kUsage) if one sequence of the maximum
+// length does not fit.
 int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, tensor::Device device,
                     const tensor::Tensor& cache_memory);
 
 class KvCache {
  public:
-  // In `memory` [bytes] U8 where that is defined, else in memory of its own.
+  // In `memory` [bytes] U8 if that is defined, otherwise in its own buffer.
   KvCache(const model::ModelSpec& spec, tensor::Device device, tensor::DType dtype,
           int64_t num_pages, int64_t page_tokens, tensor::Tensor memory);
   std::span<const model::LayerPages> layers() const { return layers_; }

@@ -1,4 +1,4 @@
-// A map of bounded size: what was used least recently makes room for what is new.
+// A map of bounded size that evicts the least recently used entry.
 #pragma once
 #include <cstddef>
 #include <list>
@@ -12,15 +12,15 @@ class LruMap {
  public:
   // `capacity`: at least 1.
   explicit LruMap(size_t capacity) : capacity_(capacity) {}
-  // Null if it is not there. Counts as a use.
+  // Null if the key is absent. Counts as a use.
   Value* find(const Key& key) {
     const auto found = places_.find(key);
     if (found == places_.end()) return nullptr;
     entries_.splice(entries_.begin(), entries_, found->second);
     return &entries_.front().second;
   }
-  // Of a key that is not there. Where the map is full, the entry whose last use lies furthest back
-  // is destroyed before make_value() is called.
+  // `key` must be absent. If the map is full, the least recently used entry is destroyed before
+  // make_value() is called.
   template <class MakeValue>
   Value& insert(const Key& key, const MakeValue& make_value) {
     if (entries_.size() == capacity_) {
@@ -40,7 +40,7 @@ class LruMap {
  private:
   using Entries = std::list<std::pair<Key, Value>>;
   size_t capacity_;
-  Entries entries_;  // the latest use first
+  Entries entries_;  // most recently used first
   std::map<Key, typename Entries::iterator> places_;
 };
 

@@ -1,8 +1,8 @@
-// Who holds which page of the KV cache. A page is in one of three states:
-//   free   nobody holds it and its content is worthless
+// Tracks the holders of each page of the KV cache. A page is in one of three states:
+//   free   no holder, content is worthless
 //   held   one or more sequences refer to it (counted)
-//   idle   nobody holds it, but its content may be found again through the prefix cache
-// Idle pages stand in the order in which they were given up, the oldest first to go.
+//   idle   no holder, but the prefix cache may find its content again
+// Idle pages are ordered by the time of their release; the oldest is evicted first.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ class PagePool {
   // A free page, held once from now on; kNoPage if there is none.
   PageId take_free();
   void retain(PageId page);  // one more holder of a held or idle page
-  // One holder less. The last one leaves the page idle if `keep_content`, else free.
+  // Removes one holder. The last one leaves the page idle if `keep_content`, otherwise free.
   void release(PageId page, bool keep_content);
   PageId oldest_idle() const;  // kNoPage if none
   void free_idle(PageId page);
@@ -38,8 +38,8 @@ class PagePool {
 
   std::vector<int32_t> holders_;
   std::vector<PageId> free_;  // a stack: the page freed last is taken first
-  // Doubly linked ring of the idle pages, closed by the id num_pages(), after which the oldest
-  // comes. kNoPage marks a page that is not in it.
+  // Doubly linked ring of the idle pages. The id num_pages() is its end mark; next_ of it is the
+  // oldest page. kNoPage marks a page that is not in the ring.
   std::vector<PageId> previous_, next_;
   int64_t num_idle_ = 0;
 };

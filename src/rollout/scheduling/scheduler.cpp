@@ -47,7 +47,7 @@ void Scheduler::plan_decodes() {
       grant(sequence, 1);
       ++i;
     } else {
-      preempt_newest();  // itself: growing preempted all that were newer
+      preempt_newest();  // this sequence: grow_pages already preempted all newer ones
     }
   }
 }
@@ -104,8 +104,7 @@ void Scheduler::plan_prompts() {
 }
 
 void Scheduler::admit_waiting() {
-  // Who was preempted in this step is not admitted in it: its pages went, less at least one, and
-  // its tokens need them all.
+  // A sequence that this step preempted is not admitted again: it would need all its pages back.
   while (budget_ > 0 && !waiting_.empty() && num_running() < options_.max_running &&
          can_admit(*waiting_.front())) {
     Sequence* sequence = waiting_.front();
@@ -117,7 +116,7 @@ void Scheduler::admit_waiting() {
   }
 }
 
-// Pages that are free or can be made so, less what running prompts have yet to take.
+// Free and idle pages, minus those that running prompts still need.
 int64_t Scheduler::num_available_pages() const {
   int64_t available = pool_.num_free() + pool_.num_idle();
   for (const Sequence* running : running_)
@@ -185,7 +184,8 @@ bool Scheduler::adopt_cached_pages(Sequence& sequence) {
   return sequence.num_computed > before;
 }
 
-// Takes pages for the next `count` tokens of running_[index]; returns for how many there is room.
+// Takes pages for the next `count` tokens of running_[index]; returns how many of these tokens have
+// room.
 int64_t Scheduler::grow_pages(size_t index, int64_t count) {
   Sequence& sequence = *running_[index];
   const auto room = [&] {
@@ -244,7 +244,8 @@ void Scheduler::cache_full_pages(Sequence& sequence, int64_t begin) {
           {sequence.tokens.data() + i * page_tokens, static_cast<size_t>(page_tokens)});
       parent = own;
     } else {
-      // Somebody else filled the same page. This step still writes and reads the own one.
+      // Another sequence already cached the same content. This step still writes and reads this
+      // sequence's own page.
       pool_.retain(cached);
       replacements_.push_back({&sequence, static_cast<size_t>(i), cached});
       parent = cached;
@@ -268,7 +269,7 @@ void Scheduler::finish_step() {
 
 void Scheduler::learned_token(Sequence* sequence) {
   if (!options_.enable_prefix_cache || sequence->num_pending() > 0) return;
-  // The step that computes its keys and values is launched, too.
+  // The step that computes this token's keys and values is also launched by now.
   cache_full_pages(*sequence, sequence->num_computed - 1);
   give_up_twins();
 }

@@ -1,23 +1,23 @@
-// Decides, step by step, which tokens of which sequences one forward computes and which pages hold
+// Decides for each step which tokens of which sequences one forward computes, and which pages hold
 // them. Policy:
 //   1. a step has a budget of tokens; sequences with one pending token (decode) come first, then
-//      the running prompts, then waiting requests, each by arrival; a prompt takes what budget is
-//      left and goes on in the next step
-//   2. a full page of tokens that any sequence has computed, or computes in this very step, is
+//      running prompts, then waiting requests, each by arrival; a prompt takes the budget that is
+//      left and continues in the next step
+//   2. a full page of tokens that any sequence has computed, or computes in this same step, is
 //      shared: a forward writes a layer's keys and values before its attention reads them. The last
-//      token is always computed, since its logits are wanted
-//   3. a waiting request starts when pages for all its tokens are there, with one page to spare for
+//      token is always computed, since its logits are needed
+//   3. a waiting request starts when there are pages for all its tokens, plus one spare page for
 //      each running sequence; strictly by arrival
-//   4. when pages run out, the newest running sequence is preempted: it gives up its pages, waits
-//      at the head, and is computed again from its tokens
-//   5. drafts, guesses of what follows a sequence's last token, have shares of their own behind all
-//      others, in pages that are free; their keys and values count when they are accepted
-//   6. the newest token of a sequence may be unknown while the step that samples it is under way:
-//      its place is planned all the same, and a page that it fills is shared once it is known
-// Hence at any time decodes are older than running prompts and those older than waiting requests;
-// who is preempted has no share of the step yet. The oldest sequence always gets on, because it may
-// preempt all others and the cache holds one sequence of the greatest length. A pure function of
-// the calls.
+//   4. when pages run out, the newest running sequence is preempted: it releases its pages, moves
+//      to the head of the queue, and is computed again from its tokens
+//   5. drafts (guesses of the tokens after a sequence's last one) get chunks of their own after all
+//      others, in free pages only; their keys and values count once they are accepted
+//   6. the newest token of a sequence may be unknown while the step that samples it is in flight:
+//      its place is planned anyway, and a page that it fills is shared once it is known
+// Hence decodes are always older than running prompts, and those are older than waiting requests; a
+// sequence is preempted only before it has a chunk in the step. The oldest sequence always makes
+// progress, because it may preempt all others and the cache holds one sequence of the maximum
+// length. The scheduler is a pure function of the calls.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -37,13 +37,14 @@ struct SchedulerOptions {
   bool enable_prefix_cache = true;
 };
 
-// A share of a step: tokens [begin, begin + count) of a sequence.
+// A chunk of a step: tokens [begin, begin + count) of a sequence.
 struct Chunk {
   Sequence* sequence = nullptr;
   int64_t begin = 0, count = 0;
-  bool samples = false;       // it ends with the last token there is: the next one is sampled
-  bool adopts_pages = false;  // tokens before `begin` that another share of the step may compute
-  // 0, or the share is the draft of this number (from 1), behind the shares of those before it.
+  bool samples = false;       // it ends with the last token: the next one is sampled
+  bool adopts_pages = false;  // another chunk of the step may compute tokens before `begin`
+  // 0: not a draft. Otherwise the number of the draft, from 1; its chunk comes after those of the
+  // drafts before it.
   int64_t draft = 0;
 };
 
@@ -51,29 +52,31 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerOptions& options);
 
-  // Sequences are the caller's, must stay until removed, and come by ascending arrival.
+  // Sequences are borrowed until removed, and must be added by ascending arrival.
   void add(Sequence* sequence);
-  // The shares of the next step; empty if there is no sequence. Valid until the next call. The
-  // caller launches it, then calls finish_step(). Before the next plan each sequence that is
-  // sampled has its token appended (known or expected) or is removed. Steps are computed in the
-  // order of their plans: pages that are given up may be written by the next one.
+  // The chunks of the next step; empty if there is no sequence. Valid until the next call. The
+  // caller launches them, then calls finish_step(). Before the next plan, each sampled sequence
+  // must have its token appended (known or expected) or be removed. Steps must run in the order of
+  // their plans: the next step may write to released pages.
   const std::vector<Chunk>& plan_step();
   void finish_step();
-  // Whether all that runs has one pending token and nothing waits: then drafts may be planned.
+  // Whether every running sequence has one pending token and none waits: then drafts may be
+  // planned.
   bool only_decodes() const;
   const std::vector<Sequence*>& running() const { return running_; }
-  // The sequence's next draft was its next token, and is one of its tokens now.
+  // The sequence's next draft was accepted and is now one of its tokens.
   void accepted_draft(Sequence* sequence);
-  // An expected token has become known, and more follow it.
+  // An expected token is now known, and the sequence continues.
   void learned_token(Sequence* sequence);
-  // Also while the step that samples its last token is under way.
+  // Allowed while the step that samples the sequence's last token is in flight.
   void remove(Sequence* sequence);
-  // Forgets every cached prefix; only while no sequence is there.
+  // Forgets every cached prefix; only while there are no sequences.
   void forget_prefixes();
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  // Whether one more request would get a share of the next step, as far as can be said without it.
+  // Whether one more request would get a chunk in the next step. An estimate, since its length is
+  // not known.
   bool has_room() const;
   const PagePool& pages() const { return pool_; }
   const PrefixCache& prefixes() const { return prefixes_; }
@@ -81,7 +84,7 @@ class Scheduler {
   const EngineStats& stats() const { return stats_; }
 
  private:
-  // A page of `sequence` that duplicates a cached one, to be given up for it after the step.
+  // A page of `sequence` that duplicates a cached one and is replaced by it after the step.
   struct Replacement {
     Sequence* sequence;
     size_t index;
@@ -93,7 +96,7 @@ class Scheduler {
   void admit_waiting();
   bool can_admit(const Sequence& sequence) const;
   void plan_prompt(size_t index);
-  bool adopt_cached_pages(Sequence& sequence);  // whether there were any
+  bool adopt_cached_pages(Sequence& sequence);  // whether any were found
   int64_t grow_pages(size_t index, int64_t count);
   void grant(Sequence& sequence, int64_t count, bool adopts_pages = false);
   void cache_full_pages(Sequence& sequence, int64_t begin);
@@ -109,11 +112,11 @@ class Scheduler {
   SchedulerOptions options_;
   PagePool pool_;
   PrefixCache prefixes_;
-  std::vector<Sequence*> running_;  // by arrival, all before
-  std::deque<Sequence*> waiting_;   // these, by arrival
+  std::vector<Sequence*> running_;  // by arrival; all arrived before those in waiting_
+  std::deque<Sequence*> waiting_;   // by arrival
   std::vector<Chunk> plan_;
   std::vector<Replacement> replacements_;
-  int64_t budget_ = 0;  // tokens left in the step being planned
+  int64_t budget_ = 0;  // tokens left in the step that is being planned
   EngineStats stats_;
 };
 

@@ -11,26 +11,26 @@ namespace slimexx::rollout {
 
 struct Sequence {
   Request request;
-  uint64_t arrival = 0;  // rank among all requests; kept through preemption
-  // Prompt, then response. The newest may be below 0: ~id is the row of the step under way that
+  uint64_t arrival = 0;  // order among all requests; kept through preemption
+  // Prompt, then response. The newest may be negative: ~row, where `row` of the step in flight
   // samples it.
   std::vector<TokenId> tokens;
-  std::vector<float> log_probs;  // of the response
+  std::vector<float> log_probs;  // one per response token
   StopMatcher stop_matcher;
-  int64_t max_tokens = 0;  // the length at which it ends
+  int64_t max_tokens = 0;  // length at which the sequence ends
   bool is_over = false;
-  // Guesses of the tokens behind `tokens`, for the step being planned or under way.
+  // Guesses of the tokens after `tokens`, for the step being planned or in flight.
   std::vector<TokenId> drafts;
-  // For the same step: pages for so many tokens are wanted, if there are free ones.
+  // For the same step: take free pages for up to this many tokens.
   int64_t wanted_tokens = 0;
-  int64_t num_accepted = 0;         // of them, as far as that step's rows were recorded
-  std::vector<TokenId> mtp_drafts;  // what the MTP layer guesses behind the last token
+  int64_t num_accepted = 0;         // accepted drafts among the rows recorded so far
+  std::vector<TokenId> mtp_drafts;  // MTP drafts of the tokens after the last one
 
-  // The scheduler's.
+  // Owned by the scheduler:
   int64_t num_computed = 0;  // tokens whose keys and values are in `pages` after the planned step
-  int64_t furthest_computed = 0;  // the most that num_computed ever was
+  int64_t furthest_computed = 0;  // the maximum that num_computed ever had
   std::vector<PageId> pages;
-  bool is_planned = false;  // has a share of the step being planned
+  bool is_planned = false;  // has a chunk in the step being planned
   bool is_removed = false;
   int64_t cached_tokens = 0;
   int64_t num_preemptions = 0;
@@ -40,7 +40,7 @@ struct Sequence {
   int64_t num_response_tokens() const { return static_cast<int64_t>(log_probs.size()); }
   int64_t num_pending() const { return num_tokens() - num_computed; }
 
-  // A launched step samples the next token in its row `row`.
+  // Row `row` of a launched step samples the next token.
   void expect_token(size_t row) {
     tokens.push_back(~static_cast<TokenId>(row));
     log_probs.push_back(0);

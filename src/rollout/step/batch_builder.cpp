@@ -9,10 +9,10 @@
 namespace slimexx::rollout {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // what kernels may ask of an array's start
+constexpr int64_t kAlignment = 256;  // alignment of each array, enough for any kernel
 constexpr auto kParameterBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
 
-// Of an array in a set.
+// One array of a set.
 struct Extent {
   tensor::DType dtype;
   int64_t size;  // elements
@@ -21,7 +21,7 @@ struct Extent {
   }
 };
 
-// In the order of BatchBuilder's arrays; what is uploaded ends with the page table.
+// In the order of BatchBuilder's arrays; the uploaded part ends with page_table.
 constexpr size_t kNumArrays = 18;
 std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
   using enum tensor::DType;
@@ -47,8 +47,8 @@ std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
            {kF32, drafts * limits.max_sequences}}};                 // draft_log_probs
 }
 
-// Rule N8: a uniform number is named by run seed, group, sample and position in the response, here
-// `further` behind the token that the share samples.
+// Rule N8: a random number is named by run seed, group, sample and position in the response. The
+// position here is `further` tokens after the one that the chunk samples.
 ops::SamplingRow sampling_row(const Chunk& chunk, uint32_t further = 0) {
   const Sequence& sequence = *chunk.sequence;
   const SamplingParams& sampling = sequence.request.sampling;
@@ -64,7 +64,7 @@ ops::SamplingRow sampling_row(const Chunk& chunk, uint32_t further = 0) {
                       static_cast<uint32_t>(name.group >> 32)}};
 }
 
-// Every sequence that decodes may have its keys split, and short chunks beside them.
+// Attention may split the keys of every decode sequence, and of short chunks in the same batch.
 int64_t max_split_tokens(const BatchLimits& limits) {
   constexpr int64_t kLeast = 64;
   return std::max(limits.max_sequences, kLeast);
@@ -95,7 +95,7 @@ LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits
                                  .page_tokens = limits.page_tokens,
                                  .device_cu_seqlens = ints({num_sequences + 1}),
                                  .device_context_lens = ints({num_sequences}),
-                                 // The longest context, too, decides what attention needs.
+                                 // Attention's workspace depends on the longest context, too.
                                  .max_query_len = limits.max_tokens,
                                  .max_key_len = limits.max_pages * limits.page_tokens,
                                  .max_split_tokens = max_split_tokens(limits)},
@@ -143,8 +143,8 @@ void BatchBuilder::begin_set() {
   sets_[current_].samples.drafts.clear();
 }
 
-// One copy of all up to the page table's end, beside the step that is under way: what lies between
-// arrays is less than another call costs.
+// Uploads everything up to the end of the page table in one copy that overlaps the step in flight:
+// copying the gaps between arrays costs less than another call.
 void BatchBuilder::upload_staged(tensor::Stream stream, int64_t num_table_entries) {
   Set& set = sets_[current_];
   const int64_t bytes = page_table_.host - set.host.data() +
@@ -169,7 +169,7 @@ void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t f
   }
 }
 
-// What the step before samples is not known: as good a guess as any.
+// Tokens that the step before samples are not known here: use 0, which only affects the drafts.
 void BatchBuilder::append_next_tokens(const Chunk& chunk, int64_t first_row) {
   const std::vector<TokenId>& tokens = chunk.sequence->tokens;
   for (int64_t i = 0; i < chunk.count; ++i) {
@@ -188,7 +188,7 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
     context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
   }
   batch_.attention.cu_seqlens = {cu, chunks.size() + 1};
-  // resolve_tokens() stands between earlier steps and what attends.
+  // resolve_tokens() runs between the earlier steps and attention.
   batch_.attention.context_is_written = std::ranges::none_of(chunks, &Chunk::adopts_pages);
 }
 
@@ -214,7 +214,8 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
                                         std::span<const model::LayerPages> layer_pages,
                                         bool makes_drafts) {
   makes_drafts_ = makes_drafts && limits_.num_mtp_drafts > 0;
-  // Decodes first, then ever longer chunks: attention has a kernel for each (attention_runs.h).
+  // Decodes first, then longer and longer chunks: attention has a kernel for each
+  // (attention_runs.h).
   sorted_.assign(shares.begin(), shares.end());
   std::ranges::stable_sort(sorted_, {}, &Chunk::count);
   const std::span<const Chunk> chunks = sorted_;
@@ -232,7 +233,7 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
   begin_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
-  // On a device such batches are build_decode's.
+  // On a GPU, build_decode builds such batches.
   const bool decodes = copies_.device.is_cpu() && std::ranges::all_of(chunks, [](const Chunk& c) {
                          return c.count == 1 && c.samples;
                        });
@@ -242,7 +243,8 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
   return batch_;
 }
 
-// Rows [from, to): no query stands in their sequences, no key is written, nothing of them is read.
+// Padding rows [from, to): their sequences have no queries, write no keys, and their results are
+// not read.
 void BatchBuilder::pad_decode(int64_t from, int64_t to) {
   for (int64_t b = from; b < to; ++b) {
     tokens_.i32()[b] = 0;
@@ -266,7 +268,7 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
   SLX_CHECK(num_sequences <= shape.num_sequences && shape.num_sequences <= limits_.max_sequences &&
                 shape.num_sequences <= limits_.max_tokens,
             "{} sequences, {} wanted", num_sequences, shape.num_sequences);
-  // The rows' stride is fixed: it belongs to the shape.
+  // The stride of page table rows is fixed, since it is part of the recorded shape.
   const int64_t width = limits_.max_pages;
   begin_set();
   stage_chunks(chunks, width);

@@ -1,8 +1,7 @@
-// Turns the shares of a step into what the model reads: tokens, positions, slots and page tables,
-// and the rows to sample from. Everything is staged in host memory and uploaded in one copy; all
-// memory is taken at construction. There are two sets of it, on the host and on the device, used in
-// turn: while one step is under way the next is staged and uploaded. Addresses depend on the set
-// alone.
+// Turns the chunks of a step into the model's inputs: tokens, positions, slots, page tables and the
+// rows to sample from. Everything is staged in host memory and uploaded in one copy; all memory is
+// allocated at construction. There are two sets of buffers, on host and device, used in turn: while
+// one step is in flight the next is staged and uploaded. Addresses depend on the set only.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,55 +15,55 @@
 namespace slimexx::rollout {
 
 struct BatchLimits {
-  int64_t max_tokens = 0, max_sequences = 0;  // of a batch
-  int64_t max_pages = 0, page_tokens = 0;     // of a sequence; of a page
-  int64_t num_mtp_drafts = 0;                 // passes of the MTP layer, which want more staged
+  int64_t max_tokens = 0, max_sequences = 0;  // per batch
+  int64_t max_pages = 0, page_tokens = 0;     // per sequence; per page
+  int64_t num_mtp_drafts = 0;                 // passes of the MTP layer; they need more arrays
 };
 
 // Device memory of a builder with these limits.
 int64_t plan_batch_bytes(const BatchLimits& limits);
 
-// A batch as large as any, without memory behind it: to plan a step's memory with.
+// A batch of the maximum size without memory, for planning the memory of a step.
 struct LargestBatch {
-  std::vector<int32_t> cu_seqlens;  // the batch's attention refers to it
+  std::vector<int32_t> cu_seqlens;  // referenced by the batch's attention layout
   model::Batch batch;
 };
 LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits,
                                 std::span<const model::LayerPages> layer_pages);
 
-// An array in the current set, and its copy on the device.
+// An array in the current set, on the host and on the device.
 struct StagedArray {
   char* host = nullptr;
   tensor::Tensor device;  // [capacity]
   int32_t* i32() const { return reinterpret_cast<int32_t*>(host); }
   float* f32() const { return reinterpret_cast<float*>(host); }
-  tensor::Tensor as_sampling_rows() const {  // [R,48], of U8
+  tensor::Tensor as_sampling_rows() const {  // [R,48] U8
     constexpr auto kBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
     return device.reshaped({device.dim(0) / kBytes, kBytes});
   }
 };
 
-// Rows of a batch whose next token is sampled by one head call. Views of the builder's memory.
+// Rows of a batch that one head call samples from. Views of the builder's memory.
 struct SamplingGroup {
   tensor::Tensor rows;             // [R] i32, rows of the batch
   tensor::Tensor parameters;       // [R, 48] U8, ops::SamplingRow
   tensor::Tensor tokens;           // [R] i32, written by sampling
-  tensor::Tensor log_probs;        // [R] f32, likewise
+  tensor::Tensor log_probs;        // [R] f32, written by sampling
   int32_t* host_tokens = nullptr;  // [R] in host memory, for hand_out_samples
   float* host_log_probs = nullptr;
 };
 
-// What a step samples, on its way to the host.
+// The samples of a step, on their way to the host.
 struct StepSamples {
-  std::vector<Sequence*> due;   // by row; null: nobody wants it any more
+  std::vector<Sequence*> due;   // by row; null: the sample is dropped
   std::vector<int64_t> drafts;  // by row: Chunk::draft
-  bool has_drafts() const { return !drafts.empty() && drafts.back() > 0; }  // they are the last
-  // By row, once is_there is passed.
+  bool has_drafts() const { return !drafts.empty() && drafts.back() > 0; }  // draft rows come last
+  // By row; valid once is_there has passed.
   const int32_t* tokens = nullptr;
   const float* log_probs = nullptr;
-  // Guesses of the next token by row, and behind it, from pass to pass, those of further ones for
-  // the rows of no draft: they follow the sequence's last draft that was right. A pass's guesses
-  // begin draft_stride behind those of the pass before.
+  // Draft tokens [num_draft_passes, draft_stride]. Pass 0: row r holds the draft of the token after
+  // row r's sample. Later passes have one row per sequence and draft the tokens after its last
+  // accepted draft.
   const int32_t* draft_tokens = nullptr;
   int64_t num_draft_passes = 0, draft_stride = 0;
   tensor::Event is_there;
@@ -78,16 +77,16 @@ class BatchBuilder {
   BatchBuilder(const BatchBuilder&) = delete;
   BatchBuilder& operator=(const BatchBuilder&) = delete;
 
-  // Stages and uploads a step, what is sampled included; what is queued on `stream` afterwards
-  // finds it there. Valid until the next call. The step before the last must be over: its set is
-  // written again. Tokens below 0 are staged as they are, for resolve_tokens. Shares
-  // come in ascending order of their tokens, and so do due()'s sequences.
-  // `makes_drafts`: drafts of what follows are wanted, where there is a layer to make them.
+  // Stages and uploads a step and its sampling rows; work queued on `stream` afterwards sees them.
+  // Valid until the next call. The step before the last must be finished: its set is overwritten.
+  // Tokens below 0 are staged as they are, for resolve_tokens. Chunks are sorted by ascending
+  // number of tokens, and so are the sequences in due(). `makes_drafts`: draft the following tokens
+  // if there is an MTP layer.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> shares,
                             std::span<const model::LayerPages> layer_pages,
                             bool makes_drafts = false);
-  // The same for shares of one token each, all of them sampled, filled up with sequences of no
-  // tokens: a batch that depends on the two bounds alone, but for the content of its arrays.
+  // The same for chunks of one token each, all of them sampled, padded with empty sequences. Apart
+  // from the contents of its arrays, the batch depends on the shape only.
   struct DecodeShape {
     int64_t num_sequences = 0, max_key_len = 0;
     bool has_drafts = false, makes_drafts = false;
@@ -96,35 +95,37 @@ class BatchBuilder {
   const model::Batch& build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
                                    std::span<const model::LayerPages> layer_pages,
                                    const DecodeShape& shape);
-  // What the last build staged, in the order of due(); no group has more than `max_rows` rows.
-  // After build_decode the one group is as large as its shape.
+  // The sampling rows of the last build, in the order of due(), in groups of at most `max_rows`
+  // rows. After build_decode there is one group, as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
-  // Where drafts are made: the same rows, with parameters, tokens and log-probs of what follows the
-  // token that each samples. Empty where none are wanted.
+  // The same rows, with parameters, tokens and log-probs for drafting the token after the sampled
+  // one. Empty if no drafts are made.
   const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
-  // Whether further passes guess more, for the sequences of a batch of one token a row. On a device
-  // they have a row for each row of it, the sequences' own first and the others idle; else there is
-  // one idle row, for ranks that make every pass together. On the CPU no row is idle.
+  // Whether further passes draft more tokens; only for batches of one token per row. On a GPU each
+  // such pass has as many rows as the batch, the sequences' own first and the others idle; without
+  // further drafts it has one idle row, for ranks that run every pass together. On the CPU no row
+  // is idle.
   bool guesses_further() const { return guesses_further_; }
   tensor::Tensor chain_cu_seqlens() const {
     return chain_cu_seqlens_.device.rows(0, num_chain_rows_ + 1);
   }
-  ops::DraftPass checked_pass() const;  // the batch's own, as what a pass follows
+  ops::DraftPass checked_pass() const;  // the batch's own, as input of the first further pass
   ops::CheckedDrafts checked_drafts() const;
   ops::DraftPages draft_pages() const;
-  tensor::Tensor drafts_of_pass(int64_t pass) const;  // [R] i32, from 0
-  // As group_drafts, of a later pass with its own parameters [R,48] U8.
+  tensor::Tensor drafts_of_pass(int64_t pass) const;  // [R] i32; passes count from 0
+  // As group_drafts, for a later pass with its own parameters [R,48] U8.
   const std::vector<SamplingGroup>& group_chain(int64_t max_rows, int64_t pass,
                                                 tensor::Tensor parameters);
-  // [T] i32 of the batch: the token behind each row, ~r where the step samples it as row r.
+  // [T] i32, by row of the batch: the token after the row, or ~r if row r of the samples will hold
+  // it.
   tensor::Tensor next_tokens() const { return next_tokens_.device.rows(0, batch_.tokens.dim(0)); }
   tensor::Tensor sampled_now() const { return sampled_tokens_.device; }
   std::span<Sequence* const> due() const { return sets_[current_].samples.due; }
   size_t current_set() const { return current_; }
-  // What the step before sampled, [max_sequences] i32 on the device.
+  // The samples of the step before, [max_sequences] i32 on the device.
   tensor::Tensor sampled_before() const { return sampled_[1 - current_]; }
-  // due()'s samples, to be there when all that is queued on the stream is done. They stay until the
-  // build after the next.
+  // The samples of due(), ready when all work queued on the stream is done. Valid until the build
+  // after the next.
   StepSamples& await_samples(tensor::Stream stream);
   int64_t memory_bytes() const;
 
@@ -136,7 +137,7 @@ class BatchBuilder {
   struct Sampled {
     tensor::Tensor parameters;  // [R,48] U8
     const StagedArray &tokens, &log_probs;
-    int64_t num_rows = 0, first_token = 0;  // the latter of tokens
+    int64_t num_rows = 0, first_token = 0;  // first_token: offset in tokens
   };
   const std::vector<SamplingGroup>& cut_groups(const Sampled& sampled, int64_t max_rows,
                                                std::vector<SamplingGroup>& groups);
@@ -169,13 +170,13 @@ class BatchBuilder {
   StagedArray rows_, parameters_;               // [max_sequences] i32; [max_sequences * 48] U8
   StagedArray tokens_, positions_, slots_;      // [max_tokens] i32
   StagedArray next_tokens_, draft_parameters_;  // as tokens_ and parameters_, for drafts
-  // Of passes that guess further: [max_sequences] i32, chain_cu_seqlens [max_sequences + 1].
+  // For the further draft passes: [max_sequences] i32; chain_cu_seqlens [max_sequences + 1].
   StagedArray chain_cu_seqlens_, first_drafts_, num_drafts_, held_tokens_;
   StagedArray page_table_;                          // [max_sequences * max_pages] i32
   StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
-  StagedArray draft_tokens_, draft_log_probs_;      // the same of drafts, tokens of every pass
-  std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ of both sets
-  int64_t num_sampled_rows_ = 0;                    // of due(), and padding
+  StagedArray draft_tokens_, draft_log_probs_;      // the same for drafts; tokens for every pass
+  std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ on the device, for both sets
+  int64_t num_sampled_rows_ = 0;                    // rows of due(), and padding
   bool makes_drafts_ = false, guesses_further_ = false;
   int64_t num_chain_rows_ = 0;
   std::vector<Chunk> sorted_;

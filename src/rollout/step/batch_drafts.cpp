@@ -1,4 +1,4 @@
-// What a builder stages and hands out for drafts of an MTP layer.
+// The parts of BatchBuilder for drafts of an MTP layer.
 #include <algorithm>
 
 #include "rollout/step/batch_builder.h"
@@ -6,13 +6,13 @@
 
 namespace slimexx::rollout {
 
-// Drafts stand behind all other shares, in the same order of sequences. Rows that are no sequence's
-// own have no query.
+// Draft chunks come after all others, in the same order of sequences. Rows without a sequence of
+// their own have no query.
 void BatchBuilder::stage_chain(std::span<const Chunk> chunks, bool decodes, int64_t num_rows) {
   if (limits_.num_mtp_drafts < 2) return;
   guesses_further_ = decodes && makes_drafts_;
   const int64_t own = guesses_further_ ? std::ranges::count(chunks, 0, &Chunk::draft) : 0;
-  // The CPU has no rows without a query.
+  // On the CPU every row has a query.
   const bool is_cpu = copies_.device.is_cpu();
   num_chain_rows_ = is_cpu ? own : guesses_further_ ? num_rows : std::min<int64_t>(num_rows, 1);
   std::fill_n(first_drafts_.i32(), num_chain_rows_, 0);
@@ -42,7 +42,7 @@ const std::vector<SamplingGroup>& BatchBuilder::group_drafts(int64_t max_rows) {
                     max_rows, draft_groups_);
 }
 
-// Rows of the batch are rows of the chain.
+// Row numbers of the batch are used as rows of the chain.
 const std::vector<SamplingGroup>& BatchBuilder::group_chain(int64_t max_rows, int64_t pass,
                                                             tensor::Tensor parameters) {
   return cut_groups(

@@ -13,18 +13,19 @@
 namespace slimexx::rollout {
 namespace {
 
-// Of all other tp ranks together: how many of their rows of terms a rank reads in one call, where
-// every one has all rows. Splitting rows moves fewer bytes from three ranks on, in two calls.
+// Upper bound on rows of partial sums that a rank reads from all other tp ranks together in one
+// call, when every rank holds all rows. With three or more ranks, splitting rows moves fewer bytes,
+// but needs two calls.
 constexpr int64_t kMostReadRows = 256;
 
-// Routed experts would compute the rows of each tp rank.
+// With routed experts, repeated rows would be computed once per tp rank.
 bool has_experts(const model::ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
     return std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
   });
 }
 
-// Gives the batch its rows; `ranges` keeps them.
+// Splits or repeats the rows of the batch over tp ranks; `ranges` owns the result.
 void share_rows(const ops::Context& ctx, const model::Decoder& decoder, model::Batch& batch,
                 std::vector<dist::Range>& ranges) {
   const int64_t rows = batch.tokens.dim(0);
@@ -58,7 +59,7 @@ void sample_rows(const ops::Context& ctx, const model::Decoder& decoder,
                  const SamplingGroup& group, int64_t allowed_tokens) {
   const tensor::ArenaScope scope(ctx.arena);
   const tensor::Tensor logits = model::head_logits(ctx, decoder.spec().head(), head, x, group.rows);
-  // Rows are normalised in the leaves of the vocabulary (numerics contract, N6).
+  // Rows are normalised leaf by leaf of the vocabulary (numerics contract, N6).
   const int64_t leaves = std::max<int64_t>(decoder.local_spec().leaves, ctx.groups.tp.size());
   ops::sample_tokens(ctx, group.tokens, group.log_probs, logits, group.parameters, allowed_tokens,
                      leaves);
@@ -100,11 +101,11 @@ DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decod
   layout.page_table = layout.page_table.rows(0, rows);
   layout.device_cu_seqlens = cu_seqlens;
   layout.device_context_lens = chain.pass.context_lens;
-  // The pass before wrote keys of it.
+  // The previous pass wrote keys of this context.
   layout.context_is_written = false;
   layout.max_query_len = 1;
   layout.max_key_len = std::max<int64_t>(layout.max_key_len, 1);
-  // The CPU reads the lengths when the rows are there.
+  // The CPU reads the lengths later, when the rows are computed.
   layout.cu_seqlens = layout.context_lens = {};
   if (ctx.planning()) {
     chain.planned_cu_seqlens.resize(static_cast<size_t>(rows) + 1);

@@ -1,6 +1,6 @@
-// What a step computes on each rank, for the runner and for its plan: the forward over a staged
-// batch, and the sampling of rows of it. No tensor-parallel rank needs to know a token or a row on
-// the host. All of them have whole rows of logits and sample the same tokens.
+// The computation of a step on each rank, shared by the runner and its memory plan: the forward
+// over a staged batch, and sampling from rows of it. No tensor-parallel rank needs tokens or rows
+// on the host. All of them have whole rows of logits and sample the same tokens.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,41 +11,41 @@
 
 namespace slimexx::rollout {
 
-// The residual stream [T,H] after the last layer, from the arena: this tp rank's rows, and all.
+// The residual stream [T,H] after the last layer, from the arena: `own` has this tp rank's rows,
+// `whole` all rows.
 struct StepOutput {
-  std::vector<dist::Range> tp_rows;  // the batch's
+  std::vector<dist::Range> tp_rows;  // referenced by the batch
   model::Batch batch;
   tensor::Tensor own, whole;
 };
 StepOutput forward_step(const ops::Context& ctx, const model::Decoder& decoder,
                         const model::ModelParameters& weights, const model::Batch& staged);
-// (scratch) tokens and log_probs of the group. `allowed_tokens` as sample_tokens.
+// (scratch) Writes tokens and log_probs of the group. `allowed_tokens` as for sample_tokens.
 void sample_rows(const ops::Context& ctx, const model::Decoder& decoder,
                  const model::HeadParameters<tensor::Tensor>& head, tensor::Tensor x,
                  const SamplingGroup& group, int64_t allowed_tokens);
 
-// y [T,H] of the first MTP layer, whole on every tp rank, whose row r guesses what follows
-// next_tokens[r] (i32), the token behind row r. Its keys and values are the last of the batch's
-// pages.
+// Output y [T,H] of the first MTP layer, whole on every tp rank. Row r predicts the token after
+// next_tokens[r] (i32), which is the token after row r. Its keys and values are in the last of the
+// batch's pages.
 tensor::Tensor draft_step(const ops::Context& ctx, const model::Decoder& decoder,
                           const model::ModelParameters& weights, const StepOutput& step,
                           tensor::Tensor next_tokens);
 
-// A pass of the MTP layer behind that of a step, one row a sequence: it guesses what follows the
-// token that the pass before guessed. Its keys take the places of tokens that are not there yet,
-// and the step that computes those writes them anew. From the arena, [R] each; `batch` is of this
-// pass.
+// A further pass of the MTP layer, one row per sequence: it drafts the token after the draft of the
+// pass before. Its keys go to slots of tokens that are not computed yet; the step that computes
+// those tokens overwrites them. From the arena, [R] each; `batch` describes this pass.
 struct DraftChain {
-  std::vector<dist::Range> tp_rows;  // the batch's
+  std::vector<dist::Range> tp_rows;  // referenced by the batch
   ops::DraftPass pass;
   tensor::Tensor from_rows;
-  std::vector<int32_t> planned_cu_seqlens;  // the batch's, in planning
+  std::vector<int32_t> planned_cu_seqlens;  // referenced by the batch while planning
   model::Batch batch;
 };
-// Behind the batch `checked` of one token a row. cu_seqlens [R+1] i32 of the device.
+// Follows the batch `checked` of one token per row. cu_seqlens [R+1] i32 on the device.
 DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decoder,
                             const model::Batch& checked, tensor::Tensor cu_seqlens);
-// y [R,H] of the pass, as draft_step's, from that of the pass before.
+// y [R,H] of this pass, as for draft_step, computed from `y` of the pass before.
 tensor::Tensor draft_further(const ops::Context& ctx, const model::Decoder& decoder,
                              const model::ModelParameters& weights, const DraftChain& chain,
                              tensor::Tensor y);

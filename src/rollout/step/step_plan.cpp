@@ -10,7 +10,7 @@
 namespace slimexx::rollout {
 namespace {
 
-// Of one head call. A device takes the rows of a whole batch at once where it can.
+// Upper bound for one head call. On a GPU a call takes the rows of a whole batch if possible.
 int64_t max_logits_bytes(tensor::Device device) {
   return device.is_cpu() ? int64_t{64} << 20 : int64_t{1} << 30;
 }
@@ -28,7 +28,7 @@ StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options
   StepSizes sizes;
   sizes.max_sequence_tokens =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : decoder.max_positions();
-  // A step never computes more than all that can be running.
+  // A step never has more tokens than all running sequences together.
   sizes.max_tokens = std::min(options.chunked_prefill_size,
                               options.max_running_requests * (sizes.max_sequence_tokens - 1));
   sizes.max_sequences = std::min(options.max_running_requests, sizes.max_tokens);
@@ -58,8 +58,8 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
 int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& groups,
                             int64_t num_mtp_drafts) {
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
-  constexpr int64_t kRankLaunches = 16;  // of a layer's exchanges between ranks
-  constexpr int64_t kLeafLaunches = 10;  // of a layer's two row-parallel products, or of the head
+  constexpr int64_t kRankLaunches = 16;  // a layer's exchanges between ranks
+  constexpr int64_t kLeafLaunches = 10;  // a layer's two row-parallel products, or the head
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
   const int64_t of_leaves = spec.leaves > 1 ? kLeafLaunches * spec.leaves : 0;
   const int64_t of_ranks = groups.tp.size() * groups.ep.size() > 1 ? kRankLaunches : 0;
@@ -73,7 +73,7 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups) {
   using enum tensor::DType;
   const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.num_mtp_drafts > 0);
-  std::vector<model::LayerPages> pages;  // one page a layer, without memory
+  std::vector<model::LayerPages> pages;  // one page per layer, without memory
   for (const model::LayerSpec& layer : spec.layers) {
     const auto page_of = [&](const auto& block) {
       return model::make_pages(block, weights.embedding.dtype(),
@@ -113,7 +113,7 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
     }
   };
   plan_step(sizes.max_tokens);
-  // Fewer rows, but all of them on every rank.
+  // Fewer rows, but every rank holds all of them.
   const int64_t repeated = most_repeated_rows(decoder.spec(), groups.tp.size());
   if (0 < repeated && repeated < sizes.max_tokens) plan_step(repeated);
   return plan.high_water_bytes();

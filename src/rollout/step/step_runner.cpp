@@ -9,7 +9,7 @@
 namespace slimexx::rollout {
 namespace {
 
-// Batches of decode steps come in these sizes, so that few of them are recorded.
+// Rounds the batch sizes of decode steps up, so that few sizes are recorded.
 int64_t round_up_sequences(int64_t n, int64_t most) {
   int64_t rounded = 1;
   while (rounded < n) rounded += rounded < 8 ? rounded : rounded < 32 ? 8 : rounded < 64 ? 16 : 32;
@@ -47,7 +47,7 @@ void StepRunner::leave_ranks() {
 StepRunner::~StepRunner() {
   try {
     tensor::synchronize(ctx_.stream);
-  } catch (const Error&) {  // whoever gives up in the middle of a failure has seen it
+  } catch (const Error&) {  // the failure that ends the run is already reported
   }
 }
 
@@ -68,7 +68,7 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks, bool makes_drafts
   return builder_.await_samples(ctx_.stream);
 }
 
-// Forward and sampling of what the builder has staged.
+// Queues forward and sampling of the staged batch.
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
   ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
@@ -107,8 +107,9 @@ void StepRunner::queue_drafts(const StepOutput& step) {
   }
 }
 
-// The recorded step that serves these shares: every one the next token of its sequence behind
-// tokens of earlier steps, on a device, within what one head call takes.
+// The shape of the recorded step for these chunks. Requires that every chunk is the next token of
+// its sequence after tokens of earlier steps, that the device is a GPU, and that one head call
+// takes all rows.
 std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(std::span<const Chunk> chunks,
                                                                   bool makes_drafts) const {
   if (ctx_.stream.device.is_cpu()) return std::nullopt;
@@ -133,8 +134,8 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
                               const BatchBuilder::DecodeShape& shape) {
   const model::Batch& batch = builder_.build_decode(ctx_.stream, chunks, kv_cache_.layers(), shape);
   const RecordedStep step{builder_.current_set(), shape};
-  // Recording takes longer than a launch in the plain way, which is hidden behind the step before:
-  // it is for what comes again.
+  // Recording takes longer than a plain launch, which overlaps with the step before. It pays for
+  // shapes that recur only.
   if (!records_steps_ || used_steps_.insert(step).second) return queue_step(batch);
   tensor::Graph* graph = recorded_steps_.find(step);
   if (graph == nullptr)

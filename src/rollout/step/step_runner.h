@@ -1,5 +1,5 @@
-// The device's side of the engine: keys and values, batches, the model, sampling, and the decode
-// steps that are recorded. A step is queued and not waited for.
+// The device side of the engine: keys and values, batches, the model, sampling and recorded decode
+// steps. Steps are queued and not waited for.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,23 +22,23 @@ namespace slimexx::rollout {
 
 class StepRunner {
  public:
-  // Decoder, weights and groups are borrowed. Takes all memory here. `records_steps`: decode steps
-  // become graphs where they can be, as Engine says.
+  // Decoder, weights and groups are borrowed. Allocates all memory here. `records_steps`: decode
+  // steps become graphs if possible (see Engine::records_steps).
   StepRunner(const model::Decoder& decoder, const model::ModelParameters& weights,
              tensor::Device device, const StepSizes& sizes, int64_t num_pages,
              tensor::Tensor cache_memory, const dist::Groups& groups, bool records_steps);
-  ~StepRunner();  // waits for what is queued
+  ~StepRunner();  // waits for queued work
   StepRunner(const StepRunner&) = delete;
   StepRunner& operator=(const StepRunner&) = delete;
 
-  // Queues one forward over the shares, of which there may be none, and sampling for those that
-  // are due. Collective over the groups' tp and ep ranks. Tokens below 0 are
-  // taken from the launch before. At most one launch may be unfinished (is_there not passed) at the
-  // call. The result stays until the launch after the next.
-  // `makes_drafts`: what follows the sampled tokens is guessed, where an MTP layer does that.
+  // Queues one forward over the chunks (possibly none), and sampling for those that need it.
+  // Collective over the groups' tp and ep ranks. Tokens below 0 are taken from the launch before.
+  // At most one launch may be unfinished (is_there not passed) at the call. The result stays valid
+  // until the launch after the next. `makes_drafts`: draft the tokens after the sampled ones if an
+  // MTP layer can.
   StepSamples& launch(std::span<const Chunk> chunks, bool makes_drafts);
 
-  // As Engine's.
+  // As for Engine.
   bool records_steps() const { return records_steps_; }
   void leave_ranks();
 
@@ -57,16 +57,16 @@ class StepRunner {
   const model::Decoder& decoder_;
   const model::ModelParameters& weights_;
   StepSizes sizes_;
-  int64_t head_rows_;  // of one head call
+  int64_t head_rows_;  // per head call
   KvCache kv_cache_;
   BatchBuilder builder_;
   tensor::Arena arena_;
   dist::Groups groups_;               // the engine's
-  dist::PeerMemories peer_memories_;  // of the arena
+  dist::PeerMemories peer_memories_;  // of arena_
   bool records_steps_;
-  ops::Context ctx_;  // on arena_
-  // A decode step is recorded at its second use, for the builder's set on whose memory it works.
-  // The step that gives way to a new one is not under way: that is the one used last.
+  ops::Context ctx_;  // allocates from arena_
+  // A decode step is recorded at its second use, for the builder's set whose memory it uses. An
+  // evicted graph is never in flight: only the most recently used one can be.
   using RecordedStep = std::pair<size_t, BatchBuilder::DecodeShape>;
   std::set<RecordedStep> used_steps_;
   LruMap<RecordedStep, tensor::Graph> recorded_steps_{kMaxRecordedSteps};
