@@ -1,5 +1,5 @@
 // Gradients of key and value heads that several tp ranks hold (model::narrow: fewer heads than
-// ranks). Each copy has the gradient of its rank's queries; their sum is that of the head.
+// ranks). Each copy has the gradient from its rank's queries; the head's gradient is their sum.
 #pragma once
 #include <span>
 #include <vector>
@@ -10,11 +10,11 @@ namespace slimexx::train {
 
 class CopiedGradients {
  public:
-  // The stages of a rank of `tp`, with their gradients.
+  // `chunks`: the stages of a tp rank, with their gradients.
   CopiedGradients(std::span<const StageChunk> chunks, const dist::Collective& tp);
   bool empty() const { return rows_.empty(); }
-  // Behind the last backward of a step, before gradients are summed over replicas: every copy
-  // becomes the sum of all, from the first rank's to the last. Collective over tp.
+  // Call after the last backward of a step, before gradients are summed over replicas. Every copy
+  // becomes the sum of all copies in rank order. Collective over tp.
   void sum(const ops::Context& ctx) const;
 
  private:

@@ -1,5 +1,5 @@
-// The routers of a step: what backward adds up of them on the device, that over all ranks, and the
-// correction biases that move by it.
+// The routers of a step: load sums that backward accumulates on the device, their sums over all
+// ranks, and the correction biases that they move.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,13 +17,13 @@ class StepRouters {
   // Zeroes the sums of a step that has `num_sequences` samples on all ranks.
   void start_step(const ops::Context& ctx, int64_t num_sequences);
   const model::RouterBalances& balances() const { return balances_; }
-  // This rank's sums, appended to `values`: each as two whole numbers, which doubles add up without
-  // rounding, so in any order. Waits for the device.
+  // Appends this rank's sums to `values`, each as two integers that doubles add without rounding,
+  // in any order. Waits for the device.
   void append_sums(const ops::Context& ctx, std::vector<double>& values) const;
-  // The values that append_sums wrote, summed over ranks.
+  // Reads the values of append_sums after they were summed over ranks.
   std::vector<RouterLoad> read_sums(std::span<const double> values);
-  // Moves the correction biases in `weights` of a stage by the sums that read_sums had: alike on
-  // every rank.
+  // Moves the correction biases in `weights` of a stage by the sums of read_sums, equally on all
+  // ranks.
   void move_biases(const ops::Context& ctx, const model::StageRange& stage,
                    const model::ModelParameters& weights) const;
 
@@ -36,7 +36,7 @@ class StepRouters {
   std::vector<Router> routers_;
   int64_t num_sums_ = 0;
   float bias_rate_ = 0;
-  tensor::Buffer sums_;  // of the routers, one behind another
+  tensor::Buffer sums_;  // of all routers, consecutive
   model::RouterBalances balances_;
   std::vector<int64_t> step_sums_;  // over all ranks
 };

@@ -1,8 +1,8 @@
-// How the flat parameters of a group are cut: into parts, in the order in which backward finishes
-// their gradients, and every part evenly over the ranks that sum it. So each part's exchange is a
-// whole reduce-scatter, in which every rank sends and receives alike, and a rank owns one slice of
-// every part. All ranks of a run cut alike; the cut decides in which order a rank adds its
-// gradients' norm, and nothing else that a bit hangs on.
+// Gradient buckets ("parts"): the flat parameters of a group are cut into parts in the order in
+// which backward finishes their gradients, and every part is sharded evenly over the ranks that sum
+// it. So each part is one balanced reduce-scatter, and a rank owns one slice of every part. All
+// ranks cut equally. The cut changes the order in which a rank sums its gradients' norm, and no
+// other bit.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace slimexx::train {
 
-// Parts and slices start at multiples of this many elements: vectors of bf16 stay whole.
+// Parts and slices start at multiples of this many elements, so that bf16 vectors stay whole.
 inline constexpr int64_t kSliceElements = 16;
 
-// A part that is smaller than this waits for the next, as many small exchanges cost more than they
-// hide: 256 MiB of f32, or a sixteenth of a small group.
+// Minimum size of a part, because many small exchanges cost more than they hide: 256 MiB of f32, or
+// a sixteenth of a small group.
 inline int64_t choose_min_part_elements(int64_t num_elements) {
   return std::min(int64_t{1} << 26, num_elements / 16);
 }
 
 struct GradientPart {
   dist::Range range;       // of the group's flat parameters
-  int64_t last_stage = 0;  // of backward: after it the part is final
+  int64_t last_stage = 0;  // stage of backward after which the part is final
   size_t group = 0;        // index into ParameterStore::groups()
 };
 
 // Stages of backward: 0 is the head with the MTP layers, 1 the last layer, num_layers the first,
-// num_layers + 1 the embedding (a tied one takes from the head too, so that it is final at the
-// end). The parts of a trainable group cover its parameters from the end to the start; all but its
+// num_layers + 1 the embedding (a tied one also gets gradients from the head and is final last).
+// The parts of a trainable group cover its parameters from the end to the start; all except the
 // last hold at least `min_elements` (0: choose_min_part_elements of the group). Parts of all groups
-// come in the order in which they are final.
+// are listed in the order in which they become final.
 std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store,
                                               const model::ModelSpec& spec, int64_t min_elements);
 
@@ -41,13 +41,13 @@ std::vector<GradientPart> list_gradient_parts(const model::ParameterStore& store
 // kSliceElements.
 std::vector<dist::Range> split_parts(std::span<const dist::Range> parts, int num_ranks);
 
-// Elements of the flat parameters, and where they stand in their owner's arrays.
+// A range of the flat parameters, and its position in the owner's arrays.
 struct OwnedPiece {
   dist::Range range;
   int64_t begin = 0;
 };
 
-// What `rank` owns, ascending, as its arrays hold it: one behind another. Slices that touch are one
+// The pieces that `rank` owns, ascending and consecutive in its arrays. Adjacent slices are one
 // piece; a single rank has one.
 std::vector<OwnedPiece> list_owned_pieces(std::span<const dist::Range> slices, int rank,
                                           int num_ranks);

@@ -1,7 +1,7 @@
-// Optimizer state in host memory, while weights and gradients are on a device: gradients come down
-// and weights go up in chunks, in page-locked memory, while the host's cores update another chunk.
-// The bits are those of an update on the device, whose kernel does the host's operations in the
-// host's order (ops/optimizer.h).
+// Optimizer state in host memory, with weights and gradients on a device. Chunks of gradients are
+// downloaded and chunks of weights uploaded through page-locked memory while the host's cores
+// update another chunk. The bits equal those of an update on the device, whose kernel does the same
+// operations in the same order (ops/optimizer.h).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace slimexx::train {
 
 class HostState {
  public:
-  // Small enough that gradients which just came down are still in the cache: on four H200s 10 %
-  // less time than 2^21 elements, and than 2^18, where the threads' meetings show.
+  // Small enough that downloaded gradients are still in the cache: on four H200s 10 % faster than
+  // 2^21 elements, and than 2^18, where thread synchronization dominates.
   static constexpr int64_t kChunkElements = int64_t{1} << 19;
-  static constexpr int kNumSlots = 3;  // one on its way down, one computed, one on its way up
+  static constexpr int kNumSlots = 3;  // one downloading, one updating, one uploading
 
-  // `device` is where weights and gradients are; the CPU works too. Gradients are f32, weights of
-  // `weight_dtype`. Throws Error(kEnvironment) if the host has not that much memory. Within a
-  // tensor::PlanningScope nothing moves.
+  // `device` holds weights and gradients; it may be the CPU. Gradients are f32, weights
+  // `weight_dtype`. Throws Error(kEnvironment) if the host lacks the memory. Moves nothing in a
+  // tensor::PlanningScope.
   HostState(tensor::Device device, int64_t state_bytes, tensor::DType weight_dtype,
             int64_t chunk_elements = kChunkElements);
 
-  // A part of the state, on the CPU.
+  // One tensor of the state, on the CPU.
   tensor::Tensor view(tensor::DType dtype, int64_t num_elements, int64_t offset_bytes) const;
   int64_t size_bytes() const { return size_bytes_; }
 
@@ -33,19 +33,19 @@ class HostState {
   struct Group {
     tensor::Tensor master, exp_avg, exp_avg_sq, weights, gradients;
   };
-  // ops::adamw_ranges. Gradients are those that the context's stream holds; the new weights are on
-  // the device when it has run. Returns when all is queued.
+  // ops::adamw_ranges. Reads gradients in stream order; the new weights are on the device when the
+  // stream has run. Returns when all work is queued.
   void update(const ops::Context& ctx, const Group& group, std::span<const ops::DecayRange> ranges,
               const ops::AdamWStep& step);
 
-  // f32 `values` [n] of the host from, and to, `weights` [n] of the device; done on return.
+  // Copies between f32 `values` [n] on the host and `weights` [n] on the device; done on return.
   void read_weights(tensor::Tensor values, tensor::Tensor weights);
   void write_weights(tensor::Tensor weights, tensor::Tensor values);
 
  private:
   struct Slot {
     tensor::Tensor weights, gradients;   // [chunk_elements], on the CPU
-    tensor::Event downloaded, uploaded;  // of its last use
+    tensor::Event downloaded, uploaded;  // of the slot's last use
   };
 
   tensor::Device device_;

@@ -1,6 +1,6 @@
 // Which samples share a microbatch and which rank runs it. Pure functions of the samples' lengths:
-// the microbatches of a step do not depend on the number of ranks (so gradients can be made to
-// agree bit for bit over grids later); only their assignment does.
+// the microbatches of a step do not depend on the number of ranks, so that gradients can agree bit
+// for bit over grids; only their assignment to ranks does.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -25,18 +25,16 @@ struct PackingOptions {
 };
 Bins pack_microbatches(std::span<const int64_t> lengths, const PackingOptions& options);
 
-// Two parts of about equally many tokens, in the order of `indices`, of which there are two or
-// more.
+// Splits `indices` (two or more), in their order, into two parts with about equally many tokens.
 Bins split_microbatch(std::span<const int64_t> indices, std::span<const int64_t> lengths);
 
-// Microbatch indices by rank: dealt out in turn, or balanced by cost. Ranks may get different
-// numbers.
+// Microbatch indices by rank: round robin, or balanced by cost. Ranks may get different numbers.
 Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool balance);
 
-// Gives every rank as many microbatches as the rank with most has, and at least one: empty ones,
-// added to `microbatches`, before its own. A block may be collective, so all ranks must run it
-// equally often. Their number is a multiple of `multiple`. Empty ones come first, so that the last
-// backward, under which gradients are summed, is one that takes time.
+// Adds empty microbatches to `microbatches` until every rank has as many as the rank with the most,
+// at least one, and a multiple of `multiple`: a block may be collective, so all ranks must run it
+// equally often. Empty ones come first, so that the last backward, which overlaps the gradient
+// sums, is a real one.
 void even_out(Bins& microbatches, Bins& by_rank, int64_t multiple = 1);
 
 }  // namespace slimexx::train

@@ -1,5 +1,5 @@
-// The schedule of a pipeline's steps: its sizes, and how long a step takes in the order in which
-// its ranks work (src/train/passes/operations.h).
+// The pipeline schedule: its sizes, and the length of a step under the order of
+// src/train/passes/operations.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace slimexx::train {
 struct PipelineShape {
   int num_ranks = 1;
   size_t num_chunks = 1;
-  bool zero_bubble = false;  // of one chunk
+  bool zero_bubble = false;  // only with one chunk
 };
 PipelineShape make_pipeline_shape(const TrainOptions& options, int num_ranks, size_t num_chunks);
 
-// Interleaved stages take microbatches in whole groups, of as many as there are ranks: empty ones
-// fill the last.
+// Interleaved stages take microbatches in groups of num_ranks; empty ones fill the last group.
 int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatches);
 
-// The time from a step's first forward to its last gradient, in those that a rank's forward and
-// backward of a microbatch take. Ranks are taken to be as fast as each other, and a forward to take
-// as long as gradients of inputs, or those of weights. What is above num_microbatches is waits.
+// Time from a step's first forward to its last gradient, in units of one rank's forward and
+// backward of a microbatch. Assumes equally fast ranks, and equal times for a forward, for
+// gradients of inputs and for gradients of weights. The excess over num_microbatches is pipeline
+// bubble.
 double count_step_slots(const PipelineShape& shape, int64_t num_microbatches);
-// The same of forwards alone, in those that a rank's forward takes.
+// The same for forwards only, in units of one rank's forward.
 double count_scoring_slots(const PipelineShape& shape, int64_t num_microbatches);
 
 }  // namespace slimexx::train

@@ -21,15 +21,15 @@ struct StageChunk;  // src/train/passes/executor.h
 
 class Scorer {
  public:
-  // All are borrowed: the stages of this rank of groups.pp, and a store that holds them.
+  // Borrowed: the stages of this rank of groups.pp, and a store that holds them.
   // `temperature` divides the logits.
   Scorer(const StageDecoders& decoders, const model::ParameterStore& store, float temperature,
          tensor::Device device, const dist::Groups& groups = dist::groups_of_one());
   ~Scorer();
-  // Scores of the samples' responses, in one forward. Collective over the ranks of a replica, which
-  // all have the same samples, and, where experts are split, over those of groups.ep and
-  // groups.etp: then `most_tokens` are the most that any of these has, and some may have no sample.
-  // Of the ranks of a replica its reporter gets the scores, the others nothing.
+  // Scores the samples' responses in one forward. Collective over the ranks of a replica, which all
+  // have the same samples, and, if experts are split, over groups.ep and groups.etp: then
+  // `most_tokens` is the maximum over these ranks, some of which may have no sample. The replica's
+  // reporter gets the scores, its other ranks nothing.
   std::vector<TokenScores> score(std::span<const Sample> samples, int64_t most_tokens = 0);
 
  private:
@@ -37,8 +37,8 @@ class Scorer {
   dist::Groups groups_;
   model::HeadOptions head_options_;
   tensor::Device device_;
-  tensor::Arena scratch_;              // of several slots
-  std::vector<tensor::Arena> arenas_;  // of the slots
+  tensor::Arena scratch_;              // shared by several slots
+  std::vector<tensor::Arena> arenas_;  // one per slot
 };
 
 }  // namespace slimexx::train

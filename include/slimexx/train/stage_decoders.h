@@ -1,4 +1,4 @@
-// A rank's part of a model, as training and scoring run it.
+// A rank's pipeline stages, for training and scoring.
 #pragma once
 #include <utility>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace slimexx::train {
 
-// The decoders of a rank's pipeline stages, by chunk: one, but for interleaved stages
+// Decoders of a rank's pipeline stages, by chunk: one, or several with interleaved stages
 // (model::list_stages). Borrowed.
 struct StageDecoders {
   StageDecoders(const model::Decoder& decoder) : chunks{&decoder} {}
@@ -17,12 +17,12 @@ struct StageDecoders {
   std::vector<const model::Decoder*> chunks;
 };
 
-// SLX_CHECKs that these are the stages of this rank of groups.pp: stages in an order of their own
-// would wait for each other for ever.
+// SLX_CHECKs that these are the stages of this rank of groups.pp: stages in another order would
+// deadlock.
 void check_stages(const StageDecoders& decoders, const dist::Groups& groups);
 
-// All ranks of a model replica have its losses and log-probs; those of one count: of the first tp
-// and cp rank of the last pipeline stage.
+// All ranks of a model replica have its losses and log-probs; only those of its reporter count, the
+// first tp and cp rank of the last pipeline stage.
 bool is_reporter(const dist::Groups& groups);
 
 }  // namespace slimexx::train

@@ -1,8 +1,7 @@
-// Runs the operations of a step over slots: each microbatch in flight has one, with an arena of its
-// own, so that the oldest can be freed first. It keeps what outlives an operation; what does not is
-// scratch, which all slots share, for operations run one after another. Products of weights'
-// gradients that backwards leave for later have places of their own. The same code measures, in
-// planning contexts.
+// Runs the operations of a step over slots. Each microbatch in flight has a slot with its own
+// arena, so that the oldest can be freed first. The arena holds tensors that outlive an operation;
+// all slots share one scratch arena, because operations run one after another. Deferred products of
+// weight gradients have arenas of their own. In planning contexts the same code measures memory.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,38 +17,37 @@
 namespace slimexx::train {
 
 struct Slot {
-  ops::Context ctx;  // its arena is the slot's, and shares its scratch where there are several
+  ops::Context ctx;  // its arena belongs to the slot; several slots share scratch
   int64_t microbatch = -1;
   size_t chunk = 0;
   std::optional<InFlight> in_flight = {};  // from forward to backward
 };
 
 struct SlotBytes {
-  int64_t kept = 0;      // of each slot
-  int64_t scratch = 0;   // of all together; 0 where the only slot's arena has its scratch too
-  int64_t deferred = 0;  // of each place of deferred products
+  int64_t kept = 0;      // per slot
+  int64_t scratch = 0;   // for all slots; 0 with one slot, whose arena has its scratch too
+  int64_t deferred = 0;  // per place of deferred products
   void grow_to(const SlotBytes& other);
 };
 struct SlotCounts {
   size_t slots = 1, deferred = 0;
 };
 SlotCounts count_all(std::span<const Operation> operations);
-// Of all, each as aligned as arenas of devices are.
+// All slots, scratch and deferred products together, each aligned as device arenas are.
 int64_t bytes_of_slots(const SlotBytes& bytes, const SlotCounts& counts);
 // What each slot may keep in `capacity` bytes beside scratch and deferred products.
 int64_t share_of_slots(int64_t capacity, const SlotBytes& bytes, const SlotCounts& counts);
 
-// Of a step or a scoring pass.
+// The memory of a step or a scoring pass.
 struct SlotPlan {
   SlotCounts counts;
-  SlotBytes most;                        // of its microbatches
+  SlotBytes most;                        // over its microbatches
   std::vector<int64_t> least_kept = {};  // of a step: bytes of a slot, by microbatch
-  // By microbatch: 0 where it fits, else what all slots would take with it. `most` is without
-  // these.
+  // By microbatch: 0 if it fits, otherwise the bytes of all slots with it. `most` leaves these out.
   std::vector<int64_t> too_large = {};
 };
 
-// Slots that only measure.
+// Slots that measure and hold no memory.
 class PlanningSlots {
  public:
   // most_ep_rows as in ops::Context.
@@ -59,7 +57,7 @@ class PlanningSlots {
   PlanningSlots& operator=(const PlanningSlots&) = delete;
   std::span<Slot> slots() { return slots_; }
   std::span<ops::DeferredProducts> deferred() { return deferred_; }
-  SlotBytes most_bytes() const;  // of the slot, and of the place, that took most
+  SlotBytes most_bytes() const;  // maximum over slots, and over places
 
  private:
   tensor::Arena scratch_;
@@ -68,7 +66,7 @@ class PlanningSlots {
   std::vector<ops::DeferredProducts> deferred_;
 };
 
-// Of a model without experts.
+// For a model without experts.
 inline const model::RouterBalances& no_routers() {
   static const model::RouterBalances none;
   return none;
@@ -78,14 +76,14 @@ inline const model::RouterBalances& no_routers() {
 struct StageChunk {
   const model::Decoder& decoder;
   model::ModelParameters weights;
-  model::ModelParameters gradients = {};  // of a policy
+  model::ModelParameters gradients = {};  // only if it trains
 };
 
 // Views of a store that holds the stages of `decoders`.
 std::vector<StageChunk> bind_chunks(const StageDecoders& decoders,
                                     const model::ParameterStore& store, bool with_gradients);
 
-// What all operations of a step share.
+// Inputs that all operations of a step share.
 struct StepWork {
   std::span<const StageChunk> chunks;
   const model::HeadOptions& head;
@@ -94,23 +92,24 @@ struct StepWork {
   std::span<const std::vector<float>> token_weights;   // as token_weights gives them
   const ops::PolicyLossOptions& loss;
   tensor::Tensor metrics;  // [kNumLossMetrics] F64, added to
-  // What the layers of a chunk keep of a microbatch for backward; asked before its forward.
+  // Which activations the layers of a chunk keep for backward; called before the forward.
   std::function<model::KeepPlan(size_t chunk, int64_t microbatch)> choose_keep;
-  const MtpWork* mtp = nullptr;  // of the stage with the head; null: no MTP layer is trained
+  const MtpWork* mtp = nullptr;  // on the stage with the head; null: no MTP layer is trained
   const model::RouterBalances& routers = no_routers();
-  // Of the last backward alone: gradients are final behind it, unless it leaves some.
+  // Called during the last backward only: gradients are final after it, except deferred ones.
   StageHooks last_backward = {};
-  std::span<ops::DeferredProducts> deferred = {};  // as many as the operations name
+  std::span<ops::DeferredProducts> deferred = {};  // one for each place that the operations use
   MeasuredRank measured = MeasuredRank::kLargest;  // in planning contexts
 };
 
-// Between stages, on the stream. Ranks of a pipeline agree on what is empty, which is not sent.
+// Transfers between stages, on the stream. Empty tensors are not sent; all ranks of a pipeline
+// agree which are empty.
 void send_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
 void receive_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
 
 // The first backward of a chunk writes its gradients, the others add to them, in the order of the
-// list. Those of MTP layers go with the forwards, so that they are final before the last backward
-// begins. What stages send each other goes through the pp group of the slots' contexts.
+// list. Gradients of MTP layers are computed with the forwards, so that they are final before the
+// last backward begins. Stages exchange rows through the pp group of the slots' contexts.
 void run_operations(std::span<const Operation> operations, const StepWork& work,
                     std::span<Slot> slots);
 

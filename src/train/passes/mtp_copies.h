@@ -1,7 +1,7 @@
 // Copies of embedding and head that a checkpoint keeps with an MTP layer. The layer computes with
-// the model's own ones, but programs that draft with it may read the copies. Of a layer that is
-// trained, copies that were equal to the model's own before the first step stay so; others, and
-// those of layers that are not trained, keep what was loaded.
+// the model's own tensors, but other programs that draft with it may read the copies. If a layer is
+// trained, copies that equalled the model's own tensors before the first step follow them; all
+// other copies keep the loaded values.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,12 +15,12 @@ namespace slimexx::train {
 
 class MtpCopies {
  public:
-  // `store` is borrowed. It may lack them: the last stage has them.
+  // `store` is borrowed. It has copies only on the last stage.
   MtpCopies(const model::ModelSpec& spec, const model::ParameterStore& store);
-  // With the weights before the first step; later calls do nothing. Collective over `host`, whose
-  // ranks have a model of the same spec.
+  // Compares the weights before the first step; later calls do nothing. Collective over `host`,
+  // whose ranks have a model of the same spec.
   void find_equal(const ops::Context& ctx, dist::Collective& host);
-  // Behind every update.
+  // Call after every update.
   void follow(const ops::Context& ctx) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace slimexx::train {
 
-// What all forwards of a scoring pass share.
+// Inputs that all forwards of a scoring pass share.
 struct ScoringWork {
   std::span<const StageChunk> chunks;
   const model::HeadOptions& head;
@@ -19,18 +19,18 @@ struct ScoringWork {
   std::span<const std::vector<int64_t>> microbatches;  // of this rank: indices of samples
 };
 
-// Runs what list_forward_operations gave. On the stage with the head it appends to `bytes` the
-// log-probs, then the entropies of each microbatch, one sample after another.
+// Runs the operations of list_forward_operations. On the stage with the head it appends to `bytes`,
+// per microbatch, the log-probs and then the entropies, one sample after another.
 void run_scoring(std::span<const Operation> operations, const ScoringWork& work,
                  std::span<Slot> slots, std::string& bytes);
 
-// Reads what run_scoring wrote of a microbatch at bytes[at] into scores[indices] and moves `at`
-// behind it.
+// Reads one microbatch of run_scoring's bytes from bytes[at] into scores[indices] and advances
+// `at`.
 void read_scores(const std::string& bytes, size_t& at, std::span<const Sample> samples,
                  std::span<const int64_t> indices, std::span<TokenScores> scores);
 
-// What one of `num_slots` slots must hold, whichever of `work`'s microbatches it gets. `shape` and
-// `rank` are of the pipeline.
+// Memory of one of `num_slots` slots for any of `work`'s microbatches. `shape` and `rank` describe
+// the pipeline.
 SlotBytes measure_scoring(const ScoringWork& work, int rank, const PipelineShape& shape,
                           size_t num_slots, tensor::Device device, const dist::Groups& groups,
                           int64_t most_ep_rows = 0);
