@@ -19,12 +19,12 @@ int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
   int64_t layer = -1;
   std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
   SLX_CHECK_GE(layer, 0);
-  return std::max<int64_t>(num_layers - layer, 0);  // 0 also of the MTP layers behind the last
+  return std::max<int64_t>(num_layers - layer, 0);  // MTP layers, after the last: 0
 }
 
-// Walks the group's parameters from the last to the first: store order is layer order. But for a
-// copy of the embedding on the last stage of a pipeline: where that holds chunks of layers, the
-// copy stands behind those of earlier chunks, and they wait for its gradient.
+// Walks the group's parameters from the last to the first, because store order is layer order. One
+// exception: on the last pipeline stage a copy of the embedding is stored after earlier chunks of
+// layers, so those wait for its gradient.
 void add_parts_of_group(const model::ParameterStore& store, size_t group, int64_t num_layers,
                         int64_t min_elements, std::vector<GradientPart>& parts) {
   int64_t end = store.groups()[group].num_elements, begin = end, stage = 0;

@@ -28,7 +28,7 @@ DType moment_dtype(const OptimizerOptions& options) {
   return DType::kBF16;
 }
 
-// Rounded to nearest, a moment in bf16 that decays by less than 2^-8 of itself stays where it is.
+// A bf16 moment, rounded to nearest, does not change if it decays by less than 2^-8 of itself.
 void warn_of_slow_decay(const OptimizerOptions& options) {
   const double beta = std::max(options.adam_beta1, options.adam_beta2);
   if (moment_dtype(options) == DType::kBF16 && beta > 1 - 0x1p-8)
@@ -121,7 +121,7 @@ void ShardedAdamW::cut_groups(const dist::Groups& groups, const std::vector<Grad
   }
 }
 
-// Of every group the master, then the first and the second moments.
+// Per group: the master, then the first and the second moments.
 void ShardedAdamW::allocate_state(tensor::Device device) {
   const DType moments = moment_dtype(options_);
   const auto master_bytes = [](int64_t n) {
@@ -210,7 +210,7 @@ double ShardedAdamW::weight_norm(const ops::Context& ctx) const {
   return std::sqrt(sum[0]);
 }
 
-// Group by group: of one group the order is that of its ranges.
+// Group by group, and within a group in the order of its ranges.
 double ShardedAdamW::sum_squares_of_gradients(const ops::Context& ctx) const {
   double sum = 0;
   for (const OwnedGroup& group : groups_)
@@ -262,7 +262,7 @@ void ShardedAdamW::update_on_device(const ops::Context& ctx, const ops::AdamWSte
                         group.exp_avg_sq, group.parameters->gradients, decay_ranges(group), adamw);
 }
 
-// What this rank adds to a norm over the group: its pieces but for replicas that another rank
+// This rank's contribution to a norm over the group: its pieces except replicas that another rank
 // counts. Gaps between parameters are zero.
 std::vector<ops::ElementRange> ShardedAdamW::counted_ranges(const OwnedGroup& group) const {
   std::vector<ops::ElementRange> ranges;
@@ -283,7 +283,7 @@ std::vector<ops::ElementRange> ShardedAdamW::counted_ranges(const OwnedGroup& gr
   return ranges;
 }
 
-// The same as the state counts its elements, where pieces touch.
+// The same ranges as positions in the state, adjacent ones merged.
 std::vector<ops::ElementRange> ShardedAdamW::counted_state(const OwnedGroup& group) const {
   std::vector<ops::ElementRange> ranges;
   auto piece = group.pieces.begin();
@@ -299,7 +299,7 @@ std::vector<ops::ElementRange> ShardedAdamW::counted_state(const OwnedGroup& gro
   return ranges;
 }
 
-// What this rank owns of every parameter, as its state counts.
+// This rank's range of every parameter, as positions in its state.
 std::vector<ops::DecayRange> ShardedAdamW::decay_ranges(const OwnedGroup& group) const {
   std::vector<ops::DecayRange> ranges;
   for (const OwnedPiece& piece : group.pieces) {
@@ -322,7 +322,7 @@ std::vector<ops::DecayRange> ShardedAdamW::decay_ranges(const OwnedGroup& group)
 void ShardedAdamW::plan_step(const ops::Context& ctx) const {
   SLX_CHECK(ctx.planning());
   sum_squares_of_gradients(ctx);
-  if (host_state_) return;  // it takes nothing of the device
+  if (host_state_) return;  // it uses no device memory
   sum_squares_of_masters(ctx);
   update_on_device(ctx, {});
 }

@@ -15,7 +15,7 @@ struct Partition {
   struct Set {
     double weight = 0;
     std::vector<int64_t> items;
-    // Heavier first; of equals the one with more items, then the larger items.
+    // Heavier first; ties: more items first, then larger items.
     bool operator<(const Set& other) const {
       if (weight != other.weight) return weight > other.weight;
       if (items.size() != other.items.size()) return items.size() > other.items.size();
@@ -26,7 +26,7 @@ struct Partition {
   double spread() const { return sets.front().weight - sets.back().weight; }
 };
 
-// The queue takes the widest spread first; of equals the one whose heaviest set is larger.
+// Widest spread first; ties: larger heaviest set first.
 struct WiderFirst {
   bool operator()(const Partition& a, const Partition& b) const {
     if (a.spread() != b.spread()) return a.spread() < b.spread();
@@ -50,15 +50,15 @@ Partition merge(Partition a, const Partition& b) {
 
 namespace {
 
-// The room that is left in bins, as a tree of maxima: the first bin with room for an item is found
-// in the logarithm of their number. Bins that were not begun have all of the capacity.
+// Free room of bins as a tree of maxima, which finds the first bin with room in logarithmic time.
+// Unused bins have the whole capacity.
 class RoomTree {
  public:
   RoomTree(size_t bins, int64_t capacity) {
     while (leaves_ < bins) leaves_ *= 2;
     most_.assign(2 * leaves_, capacity);
   }
-  // One always has room if size is at most the capacity.
+  // Some bin has room if size is at most the capacity.
   size_t first_with_room(int64_t size) const {
     size_t node = 1;
     while (node < leaves_) node = most_[2 * node] >= size ? 2 * node : 2 * node + 1;

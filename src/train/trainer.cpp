@@ -53,8 +53,8 @@ std::vector<int> list_reporters(dist::Collective& host, const dist::Groups& grou
   return reporters;
 }
 
-// Of the model's stages the first and the last, where the last one holds a copy of the embedding.
-// Collective over the pipeline.
+// Group of the first and the last stage, if the last one holds a copy of the embedding. Collective
+// over the pipeline.
 std::unique_ptr<dist::Collective> make_embedding_group(const model::ModelSpec& spec,
                                                        const dist::Groups& groups) {
   const int rank = groups.pp.rank(), last = groups.pp.size() - 1;
@@ -156,7 +156,7 @@ void Trainer::clear_gradients() {
     if (group.trainable) ops::fill_zero(context(), group.gradients);
 }
 
-// What the first microbatch adds to.
+// Zeroes gradients that the first microbatch adds to.
 void Trainer::clear_before_backward() {
   for (const auto& info : policy_.infos()) {
     if (info.zero_before_backward && info.trainable)
@@ -164,8 +164,8 @@ void Trainer::clear_before_backward() {
   }
 }
 
-// Hands over all parts that are final. A rank's order is that of the parts, whenever they go: with
-// the next layer's attention, which they slow least.
+// Starts the sums of all final parts, in the order of the parts. Called before the next layer's
+// attention, which they slow down least.
 void Trainer::start_final_parts(const ops::Context& ctx) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
     if (parts_[num_started_parts_].last_stage > last_stage_done_) return;
@@ -177,7 +177,7 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   // Gradients of a tied embedding are not final before the other end's are added.
   if (embedding_ranks_ != nullptr && spec_.tied_embeddings && stage > spec_.num_layers()) return;
   last_stage_done_ = stage;
-  // Behind the first layer there is no attention to wait for.
+  // After the first layer no attention follows.
   const bool has_attention_next = stage < spec_.num_layers();
   if (!has_attention_next) start_final_parts(ctx);
 }
@@ -243,7 +243,7 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
-  // All cp ranks have the whole loss; of MTP layers each has that of its own rows.
+  // All cp ranks have the whole loss, but only their own rows' loss of MTP layers.
   if (!is_reporter_) std::fill_n(sums.begin(), ops::kNumLossMetrics, 0);
   if (!reports_own_rows(groups_)) std::ranges::fill(sums, 0);
   routers_->append_sums(ctx, sums);

@@ -1,6 +1,7 @@
 // The trainer: packs samples into microbatches, runs forward, loss and backward over them, reduces
-// the gradients and updates the weights. All ranks hold all samples of a step and call alike; each
-// runs the microbatches that are its own, as many as any other: some are empty. One thread.
+// the gradients and updates the weights. All ranks hold all samples of a step and make the same
+// calls. Each runs its own microbatches; all run equally many, of which some may be empty. One
+// thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -31,34 +32,34 @@ struct StepLoss {
 
 struct StepResult {
   double metrics[ops::kNumLossMetrics] = {};  // over all ranks
-  double total_weight = 1;                    // of all tokens in the loss, see sum_token_weights
-  std::vector<double> mtp_losses = {};        // mean over its labels, by trained MTP layer
-  std::vector<RouterLoad> routers = {};       // of the layers with experts, over all ranks
+  double total_weight = 1;                    // of all tokens in the loss: see sum_token_weights
+  std::vector<double> mtp_losses = {};        // by trained MTP layer, mean over its labels
+  std::vector<RouterLoad> routers = {};       // one per layer with experts, over all ranks
   double gradient_norm = 0;                   // before clipping
   double learning_rate = 0;                   // as given
   bool skipped = false;                       // NaN or Inf gradients: the weights are as before
   int64_t num_microbatches = 0, num_tokens = 0;
-  int64_t microbatches_per_rank = 0;  // that every rank ran, empty ones included
-  // Tokens that the microbatches had room for. One whose only sample is longer had room for that.
+  int64_t microbatches_per_rank = 0;  // run by every rank, empty ones included
+  // Capacity of all microbatches in tokens; a longer single sample counts with its own length.
   int64_t packed_room_tokens = 0;
   double flops = 0;  // forward and backward of the step, all ranks
-  // Of the update, from the gradient norm to the new weights on this rank; only where the state is
-  // in host memory, for else it goes on beside what follows.
+  // Time of the update, from the gradient norm to the new weights on this rank; only with the state
+  // in host memory, because otherwise the update overlaps later work.
   double update_seconds = 0;
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
-  // Of a metric that the loss's weights sum: the weighted mean. 0 where no token has a weight.
+  // Weighted mean of a metric that is summed with the loss's token weights; 0 if no token has
+  // weight.
   double mean(ops::LossMetric m) const { return total_weight > 0 ? metric(m) / total_weight : 0; }
 };
 
-// Activations of the largest microbatches in flight, with everything else that is in the arena
-// then.
+// Activation memory with the largest microbatches in flight, everything else in the arena included.
 struct ActivationBytes {
-  int64_t least = 0;  // layers keep what recompute_granularity: full keeps
-  int64_t most = 0;   // layers keep everything; more memory would serve nothing
-  // Of the least where several microbatches are in flight: each keeps its own for backward, and all
-  // share what an operation takes while it runs.
+  int64_t least = 0;  // layers keep as little as with recompute_granularity: full
+  int64_t most = 0;   // layers keep everything; more memory would be unused
+  // Parts of `least` with several microbatches in flight: `kept` per microbatch for backward, and
+  // `scratch` of the running operation, shared by all.
   int64_t in_flight = 1, kept = 0, scratch = 0;
-  // Operands of gradients of weights that are made later: of each of so many microbatches.
+  // Operands of deferred weight gradients: `deferred` bytes for each of num_deferred microbatches.
   int64_t num_deferred = 0, deferred = 0;
 };
 
@@ -82,7 +83,7 @@ class StepRouters;      // step_routers.h
 class CopiedGradients;  // copied_gradients.h
 class MtpCopies;        // mtp_copies.h
 
-// What train.max_logits_gib is where the configuration leaves it out.
+// Default of train.max_logits_gib, in bytes.
 int64_t default_max_logits_bytes(tensor::Device device);
 
 class Trainer {
@@ -90,7 +91,7 @@ class Trainer {
   // `policy` must have gradients and hold the stages of `decoders`, those of this rank of
   // groups.pp; all are borrowed. `host` has all ranks; gradients and weights go
   // through groups that must end before the memory of the policy does (ProcessGrid).
-  // `temperature` divides the logits, in training as in generation. `min_part_elements` is of
+  // `temperature` divides the logits, in training as in generation. `min_part_elements` is that of
   // list_gradient_parts; 0: choose_min_part_elements.
   Trainer(const StageDecoders& decoders, model::ParameterStore& policy, dist::Collective& host,
           const dist::Groups& groups, const TrainOptions& options,
@@ -99,72 +100,72 @@ class Trainer {
   ~Trainer();
 
   // One optimizer step over all of `samples` (the global batch). `before_update`, if given, is
-  // called on every rank when the reduced gradients stand with their owners, before clipping.
+  // called on every rank when each owner has its reduced gradients, before clipping.
   // Collective.
   StepResult step(std::span<const Sample> samples, const StepLoss& loss, double learning_rate,
                   const std::function<void()>& before_update = {});
 
   // Log-probs (and entropies) of the responses under `weights`, for all samples on every rank.
-  // `decoders` are those of these weights: the policy's own, or a reference's, which may have
-  // another architecture on the same vocabulary. Collective.
+  // `decoders` belong to these weights: the policy's own, or a frozen model's, which may have
+  // another architecture with the same vocabulary. Collective.
   std::vector<TokenScores> compute_log_probs(const StageDecoders& decoders,
                                              const model::ParameterStore& weights,
                                              std::span<const Sample> samples);
 
-  // 2-norm of the policy's weights. Between steps, behind at least one. Collective.
+  // 2-norm of the policy's weights. Call between steps, after at least one. Collective.
   double weight_norm() { return optimizer_.weight_norm(context()); }
   ShardedAdamW& optimizer() { return optimizer_; }
-  // The last stage's copy of the embedding gets the first stage's weights, as behind every step;
-  // for weights that were loaded. Collective.
+  // Copies the first stage's embedding to the last stage's copy, as after every step; call it after
+  // loading weights. Collective.
   void publish_embedding();
-  // All gradients become zero, between parameters too: the norm is taken over the whole buffer.
+  // Zeroes all gradients, gaps between parameters included: the norm covers the whole buffer.
   void clear_gradients();
-  // After before_update: every rank's gradient buffer holds all reduced gradients. Collective.
+  // Gathers all reduced gradients into every rank's gradient buffer; after before_update.
+  // Collective.
   void gather_gradients();
   int64_t memory_bytes() const { return arena_.capacity_bytes(); }
-  // The most of it that steps and scoring have used so far.
+  // High-water mark of steps and scoring so far.
   int64_t used_bytes() const;
-  // What the activations of a run may take: no sequence is longer than `longest_sequence` tokens,
-  // and no microbatch has more than `num_samples` samples. On recompute_granularity none or full
-  // both figures are what that takes.
+  // Upper bound on activation memory if no sequence is longer than `longest_sequence` tokens and no
+  // microbatch has more than `num_samples` samples. With recompute_granularity none or full,
+  // `least` and `most` are equal.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
-  // The same for compute_log_probs of a model, and of the policy.
+  // The same for compute_log_probs, of the policy or of another model.
   int64_t plan_scoring(int64_t longest_sequence, int64_t num_samples) const {
     return plan_scoring(decoders_, policy_, longest_sequence, num_samples);
   }
   int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
-  // What forward, loss and backward of microbatches of `samples` take, as many of them in flight
-  // as there may be, with layers that keep as `keep` says.
+  // Memory of forward, loss and backward with microbatches of `samples` in all slots, if layers
+  // keep activations as `keep` says.
   int64_t plan_microbatch(std::span<const Sample> samples, model::KeepPlan keep,
                           MeasuredRank measured = MeasuredRank::kLargest) const;
-  // Activations live in `memory` [bytes] U8 from now on, and never grow: each microbatch keeps what
-  // fits (recompute_granularity auto). One that would need more is split by samples, which changes
-  // the order of sums and nothing else; a single sample that needs more throws Error(kEnvironment)
-  // on all ranks. The lender leaves the memory alone while a call of this trainer runs, and expects
-  // no content afterwards.
-  // Without this call the arena grows with the microbatches, and auto keeps everything.
-  // Ranks that compute a microbatch together keep the same of it: what fits on all of them.
-  // Rows go between ranks by kernels then, where these ranks reach each other's `memory`: the
-  // beginning of a Buffer. Collective over the groups of a model replica.
+  // From now on activations live in `memory` [bytes] U8 and never grow: each microbatch keeps what
+  // fits (recompute_granularity auto). A microbatch that needs more is split by samples, which
+  // changes only the order of sums; a single sample that needs more throws Error(kEnvironment) on
+  // all ranks. The owner must not use the memory during a call of this trainer; its content is
+  // undefined afterwards. Without this call the arena grows with the microbatches, and auto keeps
+  // everything. Ranks that compute a microbatch together keep the same activations: what fits on
+  // all of them. `memory` must begin a Buffer: ranks that can reach each other's memory then
+  // exchange rows by kernels. Collective over the groups of a model replica.
   void borrow_memory(tensor::Tensor memory);
-  // After a failure, before anybody waits for the device: kernels that wait for ranks that are gone
-  // end. No step follows.
+  // Call after a failure, before anything waits for the device: ends kernels that wait for ranks
+  // that are gone. No step may follow.
   void leave_ranks();
-  // Replaces what the options say. Another limit changes how many rows of logits make one chunk,
-  // and with that the last bits of the head's gradient.
+  // Overrides train.max_logits_gib. Another limit changes the rows per chunk of logits, and with
+  // that the last bits of the head's gradient.
   void limit_logits(int64_t max_logits_bytes);
   int64_t max_logits_bytes() const { return head_options_.max_logits_bytes; }
-  // What the layers of the last microbatch kept for backward.
+  // Activations that the layers of the last microbatch kept.
   model::KeepPlan last_keep() const { return keep_; }
 
  private:
   struct Assignment {
-    Bins microbatches;             // sample indices; those that even_out added are empty
-    int64_t num_packed = 0;        // that have samples
-    int64_t room_tokens = 0;       // of those
-    Bins mine;                     // the microbatches of this rank; as many on every rank
-    std::vector<int64_t> numbers;  // of these, among all microbatches
+    Bins microbatches;             // sample indices; microbatches added by even_out are empty
+    int64_t num_packed = 0;        // microbatches with samples
+    int64_t room_tokens = 0;       // capacity of those
+    Bins mine;                     // this rank's microbatches; equally many on every rank
+    std::vector<int64_t> numbers;  // indices of `mine` among all microbatches
     std::vector<int> owner;        // rank of each microbatch
   };
   ops::Context context();
@@ -172,9 +173,9 @@ class Trainer {
   Bins pack(std::span<const Sample> samples) const;
   Assignment assign(const StageDecoders& decoders, std::span<const Sample> samples,
                     Bins microbatches) const;
-  // Packs samples and assigns the microbatches. In planned memory those that `reserve` finds too
-  // large are split by samples until all fit; one sample that does not throws AgreedError. Then
-  // collective.
+  // Packs samples and assigns the microbatches. In planned memory, splits by samples those that
+  // `reserve` finds too large until all fit; a single sample that does not fit throws AgreedError.
+  // Collective in planned memory.
   SlotPlan assign_fitting(const StageDecoders& decoders, std::span<const Sample> samples,
                           const std::function<SlotPlan(const Assignment&)>& reserve,
                           Assignment& assignment);
@@ -188,7 +189,7 @@ class Trainer {
   std::vector<Slot> share_arena(const SlotPlan& plan);
   SlotCounts most_counts() const;
   int64_t measure_update() const;
-  // Over the cp ranks that share a microbatch.
+  // Of all cp ranks that share a microbatch.
   int64_t max_microbatch_tokens() const { return options_.max_tokens_per_gpu * groups_.cp.size(); }
   std::optional<model::KeepPlan> fixed_keep() const;
   model::KeepPlan choose_keep(size_t chunk, std::span<const Sample> samples,
@@ -206,42 +207,42 @@ class Trainer {
   void start_final_parts(const ops::Context& ctx);
   void sum_tied_gradients(const ops::Context& ctx) const;
   MtpWork mtp_work(std::span<const Sample> samples) const;
-  // Sums of kNumLossMetrics metrics: the loss's, then those of each MTP layer; then the routers'.
+  // Returns sums of kNumLossMetrics metrics for the loss and for each MTP layer, then the routers'.
   std::vector<double> run_microbatches(std::span<const Sample> samples,
                                        const Assignment& assignment, const StepLoss& loss,
                                        std::span<const Operation> operations, const SlotPlan& plan);
 
   const StageDecoders decoders_;
-  const model::ModelSpec& spec_;  // of the whole model
+  const model::ModelSpec& spec_;  // the whole model
   std::vector<StageChunk> chunks_;
   model::ParameterStore& policy_;
   dist::Collective& host_;
   dist::Groups groups_;
-  dist::PeerMemories peer_memories_;  // of the arena
-  // All ranks of a model replica have its losses and log-probs; its reporter's count.
+  dist::PeerMemories peer_memories_;  // on arena_
+  // All ranks of a model replica have its losses and log-probs; only its reporter's count.
   bool is_reporter_;
-  std::vector<int> reporters_;  // ranks of `host`, by dp rank; empty until somebody asks
+  std::vector<int> reporters_;  // ranks of `host`, by dp rank; filled on first use
   TrainOptions options_;
   model::HeadOptions head_options_;
   tensor::Device device_;
   tensor::Arena arena_;
-  // Borrow from arena_ during a step or a scoring pass; a slot alone is arena_ itself.
+  // Borrow from arena_ during a step or a scoring pass; a single slot uses arena_ itself.
   tensor::Arena scratch_arena_;
   std::vector<tensor::Arena> slot_arenas_, deferred_arenas_;
-  // The first and the last stage, where the last one holds a copy of the embedding; else null.
+  // The first and the last stage, if the last one holds a copy of the embedding; otherwise null.
   std::unique_ptr<dist::Collective> embedding_ranks_;
-  tensor::Tensor embedding_, embedding_gradient_;  // of these
+  tensor::Tensor embedding_, embedding_gradient_;  // of embedding_ranks_
   bool is_planned_ = false;                        // the arena's size is final
-  bool has_split_ = false;                         // a microbatch that did not fit
+  bool has_split_ = false;                         // a microbatch did not fit
   model::KeepPlan keep_ = {};
-  int64_t most_tokens_ = 0;  // of the microbatches of all ranks, in the last step or scoring
+  int64_t most_tokens_ = 0;  // in a microbatch of any rank, in the last step or scoring
   const int64_t num_trained_mtp_;
   tensor::Buffer metrics_;  // [1 + num_trained_mtp_, kNumLossMetrics] f64, sums of one step
   std::unique_ptr<StepRouters> routers_;
   std::unique_ptr<CopiedGradients> copied_gradients_;
   std::unique_ptr<MtpCopies> mtp_copies_;
   std::vector<GradientPart> parts_;
-  size_t num_started_parts_ = 0;  // of this step, as is the stage
+  size_t num_started_parts_ = 0;  // in this step, as last_stage_done_
   int64_t last_stage_done_ = -1;
   ShardedAdamW optimizer_;
 };

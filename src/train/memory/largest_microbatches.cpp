@@ -21,7 +21,7 @@ Lengths equal_lengths(int64_t num_tokens, int64_t count, int64_t longest) {
   return lengths;
 }
 
-// The longest, and what is left.
+// Samples of the longest length, and one with the rest.
 Lengths longest_lengths(int64_t num_tokens, int64_t most, int64_t longest) {
   Lengths lengths;
   for (int64_t left = num_tokens; left >= 2 && std::ssize(lengths) < most; left -= longest)
@@ -29,8 +29,8 @@ Lengths longest_lengths(int64_t num_tokens, int64_t most, int64_t longest) {
   return lengths;
 }
 
-// One long sample, and of the rest as many as there may be: of tables with a line for each sample
-// that is as wide as the longest, the largest.
+// One long sample and as many short ones as possible: the largest for tables with a row per sample
+// and the longest sample's width.
 Lengths one_long_length(int64_t num_tokens, int64_t most, int64_t longest) {
   const int64_t first = std::min(longest, std::max(num_tokens / 2, num_tokens - 2 * (most - 1)));
   const int64_t left = num_tokens - first;
@@ -39,10 +39,10 @@ Lengths one_long_length(int64_t num_tokens, int64_t most, int64_t longest) {
   return lengths;
 }
 
-// What a cp rank may have of samples beyond its share of their tokens, at most.
+// Upper bound on the tokens of a cp rank beyond its even share.
 struct UnevenShares {
-  double of_sample = 0;  // tokens
-  double of_token = 0;   // in short samples, of which each adds that
+  double of_sample = 0;  // tokens per sample
+  double of_token = 0;   // per token, if all samples are short
 };
 UnevenShares find_uneven_shares(int cp_size) {
   UnevenShares most;
@@ -59,8 +59,8 @@ UnevenShares find_uneven_shares(int cp_size) {
   return most;
 }
 
-// Of these samples each cp rank has what one of them has at most of as many: in whole chunks, which
-// all ranks have alike. Very short samples become fewer.
+// Changes the lengths so that every cp rank gets, in equal whole chunks, the most tokens that one
+// rank can get from as many samples. Merges very short samples.
 Lengths in_whole_chunks(const Lengths& lengths, int cp_size) {
   int64_t num_tokens = 0;
   for (const int64_t length : lengths) num_tokens += length;
@@ -81,7 +81,7 @@ Lengths in_whole_chunks(const Lengths& lengths, int cp_size) {
   return whole;
 }
 
-// The rows that predict the last counts[i] tokens of sample i: of the rank with the most of them.
+// Maximum over ranks of the rows that predict the last counts[i] tokens of each sample i.
 int64_t count_rows(const Lengths& lengths, const Lengths& counts, int cp_size) {
   int64_t most = 0;
   for (int rank = 0; rank < cp_size; ++rank) {
@@ -97,11 +97,11 @@ int64_t count_rows(const Lengths& lengths, const Lengths& counts, int cp_size) {
   return most;
 }
 
-// Numbers of last tokens, one for each sample.
+// How many last tokens each sample trains.
 struct Counts {
   int64_t least = 0;
-  int64_t first = 1;  // the token from which on they are at most
-  // The least of each sample, and `more` tokens of the first samples.
+  int64_t first = 1;  // earlier tokens are never trained
+  // `least` tokens of each sample, and `more` in total, given to the first samples.
   Lengths take(const Lengths& lengths, int64_t more) const {
     Lengths counts;
     for (const int64_t length : lengths) {
@@ -113,8 +113,7 @@ struct Counts {
   }
 };
 
-// The most of the samples' last tokens that give no rank more than `most_rows`, where there are
-// such.
+// The largest counts that give no rank more than `most_rows` rows, if there are any.
 Lengths limit_rows(const Lengths& lengths, const Counts& counts, int64_t most_rows, int cp_size) {
   int64_t low = 0, high = 0;
   for (const int64_t length : lengths) high += length;
@@ -128,7 +127,7 @@ Lengths limit_rows(const Lengths& lengths, const Counts& counts, int64_t most_ro
   return counts.take(lengths, low);
 }
 
-// Of the responses' tokens the last labels[i] are trained, and those before token `first`.
+// Samples whose loss masks have the last labels[i] response tokens and those before token `first`.
 std::vector<Sample> make_samples(const Lengths& lengths, const Lengths& responses,
                                  const Lengths& labels, int64_t first = 0) {
   std::vector<Sample> samples;
@@ -153,7 +152,7 @@ std::vector<Sample> make_samples(const Lengths& lengths, const Lengths& response
 
 std::vector<std::vector<Sample>> list_largest_microbatches(const MicrobatchLimits& limits) {
   const int64_t longest = std::max<int64_t>(limits.longest, 2);
-  // A capacity beyond all samples is not filled.
+  // All samples together may not fill the capacity.
   const int64_t num_samples = std::max<int64_t>(limits.num_samples, 1);
   const int64_t num_tokens = std::min(std::max(limits.num_tokens, longest), num_samples * longest);
   const int64_t most = std::clamp<int64_t>(num_samples, 1, num_tokens / 2);

@@ -1,5 +1,5 @@
-// The microbatches of a step or a scoring pass, and the memory that they take: where that is
-// planned, those that would not fit are split.
+// Microbatches of a step or a scoring pass, and their memory. In planned memory, microbatches that
+// do not fit are split.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace slimexx::train {
 namespace {
 
-// What each microbatch takes of a slot alone, in the order of SlotPlan::too_large. Those of one
-// sample come first: they cannot make room for others.
+// `microbatches`: slot bytes of each microbatch alone, in the order of SlotPlan::too_large. Those
+// with one sample are placed first, because they cannot be split.
 void place_in(SlotPlan& plan, std::span<const SlotBytes> microbatches,
               std::span<const std::vector<int64_t>> indices, int64_t capacity) {
   std::vector<size_t> order(microbatches.size());
@@ -71,8 +71,8 @@ SlotPlan Trainer::assign_fitting(const StageDecoders& decoders, std::span<const 
   }
 }
 
-// Whether there were any. Ranks agree: those of a replica run the same microbatches, and all run
-// equally many. What is too large on one of them is split on all.
+// Returns whether any was too large. Ranks agree: those of a replica run the same microbatches, and
+// all run equally many. A microbatch that is too large on one rank is split on all.
 bool Trainer::split_too_large(std::span<const Sample> samples, const Assignment& assignment,
                               const SlotPlan& plan, Bins& microbatches) {
   const size_t count = assignment.microbatches.size();
@@ -109,11 +109,11 @@ bool Trainer::split_too_large(std::span<const Sample> samples, const Assignment&
   return true;
 }
 
-// Without a plan the arena grows to what this rank's largest microbatches take.
+// Without a plan the arena grows to the size of this rank's largest microbatches.
 SlotPlan Trainer::reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
                                    const SlotCounts& counts) {
   most_tokens_ = count_most_tokens(samples, assignment.microbatches);
-  const bool is_open = is_planned_ && !fixed_keep();  // what layers keep
+  const bool is_open = is_planned_ && !fixed_keep();  // what layers keep is chosen later
   SlotPlan plan{.counts = counts, .most = {}};
   std::vector<SlotBytes> microbatches;
   for (const auto& indices : assignment.mine) {

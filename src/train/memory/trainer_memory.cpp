@@ -1,4 +1,4 @@
-// What a trainer's activations take, and what layers keep in the memory that is there.
+// Activation memory of a trainer, and which activations layers keep in the memory they have.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ using tensor::Tensor;
 
 constexpr model::KeepPlan kKeepAll{.level = model::LayerKeep::kAll};
 constexpr model::KeepPlan kKeepLeast{.level = model::LayerKeep::kInputs};
-// Of a slot. Tables with an element for each sample or row take whole units of an arena's
-// alignment, so that a microbatch may take some hundred bytes more than others that are larger.
+// Slack per slot. Tables with an element per sample or row are padded to the arena's alignment, so
+// that a smaller microbatch may take some hundred bytes more than a larger one.
 constexpr int64_t kTableBytes = 8192;
 
 std::vector<int64_t> all_indices(std::span<const Sample> samples) {
@@ -80,8 +80,8 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
     least.grow_to(measure(kKeepLeast));
     most.grow_to(measure(kKeepAll));
   }
-  // What is kept is decided later, and scratch before that. Of a stage of few layers, what is
-  // computed again may take more than what would be kept.
+  // Scratch is fixed before the choice of what layers keep. In a stage with few layers,
+  // recomputation may need more memory than keeping.
   least.scratch = most.scratch = std::max(least.scratch, most.scratch);
   least.kept += kTableBytes;
   most.kept += kTableBytes;
@@ -98,7 +98,7 @@ ActivationBytes Trainer::plan_activations(int64_t longest_sequence, int64_t num_
 int64_t Trainer::plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                               int64_t longest_sequence, int64_t num_samples) const {
   const std::vector<StageChunk> chunks = bind_chunks(decoders, weights, false);
-  // As many as of any number of microbatches.
+  // Enough microbatches to need all slots.
   const size_t num_slots = count_slots(
       list_forward_operations(groups_.pp.rank(), shape(chunks.size()), 4 * groups_.pp.size()));
   SlotBytes bytes;
@@ -119,13 +119,14 @@ int64_t Trainer::plan_microbatch(std::span<const Sample> samples, model::KeepPla
                         counts);
 }
 
-// Whatever the number of microbatches.
+// Upper bound over the number of microbatches.
 SlotCounts Trainer::most_counts() const {
   return count_all(list_most_operations(groups_.pp.rank(), shape(chunks_.size())));
 }
 
-// Of a microbatch of num_tokens that meets any other one of the pass. All ranks know all of them,
-// so that nobody has to ask. The tp and cp ranks of a replica have its tokens between them.
+// Upper bound on the tokens in the EP x ETP group when a microbatch of num_tokens meets any others
+// of the pass. All ranks know all microbatches, so no communication is needed. The tp and cp ranks
+// of a replica share its tokens.
 int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
   const int64_t ranks = int64_t{groups_.ep.size()} * groups_.etp.size();
   const int64_t of_replica = int64_t{groups_.tp.size()} * groups_.cp.size();
@@ -134,8 +135,8 @@ int64_t Trainer::most_ep_rows(int64_t num_tokens) const {
   return replicas * std::max(num_tokens, most_tokens_);
 }
 
-// The slots of a step, or of a scoring pass: behind what they share, equal shares of the arena. One
-// has all that is left, and its scratch where what it keeps ends.
+// Slots of a step or a scoring pass: equal shares of the arena after the part that they share. A
+// single slot gets all of it, with scratch after its kept tensors.
 std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
   const SlotCounts& counts = plan.counts;
   const SlotBytes& most = plan.most;
@@ -162,14 +163,14 @@ std::vector<Slot> Trainer::share_arena(const SlotPlan& plan) {
   return slots;
 }
 
-// What one of the slots must hold for forward, loss and backward of one microbatch.
+// Memory of one slot for forward, loss and backward of one microbatch.
 SlotBytes Trainer::measure_step(std::span<const Sample> samples, std::span<const int64_t> indices,
                                 model::KeepPlan keep, const SlotCounts& counts,
                                 MeasuredRank measured) const {
   ops::PolicyLossOptions largest;
   largest.kind = ops::LossKind::kSft;
-  largest.entropy_coef = 1;                                 // wants every optional tensor
-  std::vector<std::vector<float>> weights(samples.size());  // of this microbatch alone
+  largest.entropy_coef = 1;                                 // needs every optional tensor
+  std::vector<std::vector<float>> weights(samples.size());  // only of this microbatch
   for (const int64_t i : indices)
     weights[static_cast<size_t>(i)].resize(samples[static_cast<size_t>(i)].loss_mask.size());
   const PipelineShape pipeline = shape(chunks_.size());
@@ -222,22 +223,22 @@ std::optional<model::KeepPlan> Trainer::fixed_keep() const {
   return std::nullopt;
 }
 
-// What the layers of a microbatch keep. In planned memory: what fits in more_bytes more than the
-// least.
+// Which activations the layers of a microbatch keep. In planned memory: what fits into `more_bytes`
+// above the minimum.
 model::KeepPlan Trainer::choose_keep(size_t chunk, std::span<const Sample> samples,
                                      std::span<const int64_t> indices, int64_t more_bytes) const {
   if (fixed_keep() || !is_planned_) return fixed_keep().value_or(kKeepAll);
   const int64_t num_tokens = count_tokens(samples, indices);
   const model::Decoder& decoder = chunks_[chunk].decoder;
-  // Rows of this cp rank and of this tp rank, at most: chunks of a sequence differ by a token.
+  // Upper bound on this cp and tp rank's rows: chunks of a sequence differ by a token.
   const int64_t cp = groups_.cp.size(), tp = groups_.tp.size();
   const int64_t rows = cp == 1 ? num_tokens : num_tokens / cp + 2 * std::ssize(indices);
   return model::choose_keep(decoder.local_spec(), decoder.stage(), device_,
                             {(rows + tp - 1) / tp, rows}, more_bytes);
 }
 
-// [microbatch * chunks + chunk]. Where backward computes again what other ranks take part in, all
-// keep as little as the rank that keeps least.
+// [microbatch * chunks + chunk]. If recomputation involves other ranks, all of them keep as little
+// as the rank that keeps least.
 std::vector<model::KeepPlan> Trainer::choose_keeps(std::span<const Sample> samples,
                                                    const Assignment& assignment,
                                                    const SlotPlan& plan) const {

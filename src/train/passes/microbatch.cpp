@@ -17,7 +17,7 @@ Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values) 
   return t;
 }
 
-// Memory for as many as `capacity`.
+// Allocates `capacity` elements.
 Tensor upload_ints(const ops::Context& ctx, const std::vector<int32_t>& values, int64_t capacity) {
   const Tensor t = ctx.arena.allocate(DType::kI32, {capacity}).rows(0, std::ssize(values));
   tensor::upload(ctx.stream, t, values.data());
@@ -35,7 +35,7 @@ int largest_rank(const model::ContextShards& shards) {
   return static_cast<int>(largest - shards.ranges.begin());
 }
 
-// `ranges` gets those of the ranks: with `equal` as many rows for each as the largest has.
+// Fills `ranges` with the rows of each rank; with `equal`, every rank gets as many as the largest.
 model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextShards& shards,
                                  bool equal, std::vector<dist::Range>& ranges) {
   ranges = shards.ranges;
@@ -46,8 +46,8 @@ model::ContextRows upload_shards(const ops::Context& ctx, const model::ContextSh
           .rank_rows = upload_ints(ctx, shards.rank_rows)};
 }
 
-// Where the keys of a layout's sequences are, on CUDA. A plan has pages for any lengths of so many
-// sequences.
+// Page tables for the keys of a layout's sequences, on CUDA. A plan reserves pages for any lengths
+// of this many sequences.
 void page_context(const ops::Context& ctx, Microbatch& out,
                   const std::vector<int32_t>& sequence_of_chunk) {
   const int64_t num_sequences = std::ssize(out.cu_sequences) - 1;
@@ -63,16 +63,16 @@ void page_context(const ops::Context& ctx, Microbatch& out,
       table.push_back(
           std::min(pages.first_page[static_cast<size_t>(b)] + static_cast<int32_t>(page),
                    static_cast<int32_t>(num_pages) - 1));
-  const int cp_chunks = 2;  // of a sequence on a rank
+  const int cp_chunks = 2;  // per sequence and rank
   ops::AttentionLayout& layout = out.batch.attention;
   layout.page_table = upload_ints(ctx, table, cp_chunks * num_sequences * pages.most_pages)
                           .reshaped({chunks, pages.most_pages});
   layout.page_tokens = model::kContextPage;
   layout.device_context_lens = upload_ints(ctx, out.context_lens);
-  layout.max_split_tokens = 0;  // long chunks, which are walked whole
+  layout.max_split_tokens = 0;  // chunks are long: no split
   out.batch.sequences.cu_seqlens = out.cu_sequences;
   out.batch.sequences.device_cu_seqlens = upload_ints(ctx, out.cu_sequences);
-  std::vector<int32_t> spans;  // of each sequence, the chunks of this rank
+  std::vector<int32_t> spans;  // this rank's chunks, per sequence
   for (int64_t b = 0; b < num_sequences; ++b) {
     const auto s = static_cast<size_t>(b);
     const int64_t length = out.cu_sequences[s + 1] - out.cu_sequences[s];
@@ -84,7 +84,7 @@ void page_context(const ops::Context& ctx, Microbatch& out,
   out.batch.sequences.query_spans = upload_ints(ctx, spans).reshaped({num_sequences, 4});
 }
 
-// Leaves this rank's share of the packed rows, and a layout of its chunks.
+// Reduces the packed rows to this rank's share and lays out its chunks.
 void shard_context(const ops::Context& ctx, bool of_largest_rank, Microbatch& out,
                    PackedRows& packed) {
   const int cp = ctx.groups.cp.size();
@@ -122,7 +122,7 @@ void shard_context(const ops::Context& ctx, bool of_largest_rank, Microbatch& ou
   packed.targets = model::take_share(out.row_shards, rank_of_rows, packed.targets);
   packed.rows = model::take_share(out.row_shards, rank_of_rows, packed.rows);
   const int64_t first = out.token_shards.ranges[static_cast<size_t>(rank)].begin;
-  for (int32_t& row : packed.rows)  // of the batch, now of this rank
+  for (int32_t& row : packed.rows)  // from the batch's numbering to this rank's
     row = out.token_shards.rank_rows[static_cast<size_t>(row)] - static_cast<int32_t>(first);
   out.batch.context = upload_shards(ctx, out.token_shards, of_largest_rank, out.token_ranges);
   out.loss_rows = upload_shards(ctx, out.row_shards, of_largest_rank, out.row_ranges);
@@ -132,8 +132,7 @@ void shard_context(const ops::Context& ctx, bool of_largest_rank, Microbatch& ou
   out.batch.attention.num_keys = starts.back();
 }
 
-// Of each sequence, the rows of this rank among those of its tp ranks, which are in turn this cp
-// rank's chunks.
+// Per sequence, the rows of this tp rank within this cp rank's chunks.
 void list_own_sequences(const ops::Context& ctx, Microbatch& out) {
   const bool is_sharded = out.batch.context.is_sharded();
   const std::vector<int32_t>& starts = is_sharded ? out.cu_sequences : out.cu_seqlens;

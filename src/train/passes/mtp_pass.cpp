@@ -13,7 +13,7 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// The first token of a sample that depth k predicts: a response token, and k + 2 or later.
+// The first token of a sample that depth k predicts: a response token at k + 2 or later.
 int64_t first_label(const Sample& sample, int64_t depth) {
   return std::max(sample.prompt_length(), depth + 2);
 }
@@ -37,7 +37,7 @@ Tensor upload_vector(const ops::Context& ctx, DType dtype, const std::vector<T>&
   return t;
 }
 
-// A layer between its forward and its backward.
+// State of one layer between its forward and its backward.
 struct Depth {
   model::Batch batch;
   int64_t num_rows = 0;
@@ -47,13 +47,14 @@ struct Depth {
   model::MtpTape tape;
 };
 
-// One pass over the layers. All memory is the caller's scope's.
+// One pass over the layers. All memory belongs to the caller's arena scope.
 class MtpPass {
  public:
   MtpPass(const Pass& pass, const model::ModelParameters& gradients, const MtpWork& work,
           bool accumulate)
       : p_(pass), gradients_(gradients), work_(work), accumulate_(accumulate), head_(pass.head) {
-    head_.temperature = 1;  // the loss is of the distribution itself, not of one that was sampled
+    head_.temperature =
+        1;  // the loss uses the model's distribution, not the sampling temperature's
   }
 
   void forward(std::span<const Sample> samples, std::span<const int64_t> indices,
@@ -67,7 +68,7 @@ class MtpPass {
       d.batch = microbatch.batch;
       d.batch.tokens = upload_vector(p_.ctx, DType::kI32, labels.tokens);
       const int64_t vocab_size = p_.decoder.spec().vocab_size;
-      d.batch.own_vocabulary = {};  // the embedding counts as constant
+      d.batch.own_vocabulary = {};  // the embedding is a constant
       d.num_rows = std::ssize(labels.rows);
       d.rows = make_head_rows(p_.ctx, vocab_size, d.batch.tp_rows, labels.rows, labels.targets,
                               d.tp_ranges);
@@ -76,7 +77,7 @@ class MtpPass {
     }
   }
 
-  // From the last layer to the first: a layer also learns from the layers behind it.
+  // From the last layer to the first: a layer also learns from later layers.
   void backward() {
     const Tensor x = depths_[0].y;
     const Tensor dx = allocate_like(x);
@@ -93,7 +94,7 @@ class MtpPass {
   }
 
  private:
-  // In a plan for the largest rank as many rows as any cp rank has.
+  // A plan for the largest rank uses the row count of the cp rank with the most rows.
   MtpLabels own_share(const MtpLabels& labels, const Microbatch& microbatch) const {
     const model::ContextShards& shards = microbatch.token_shards;
     MtpLabels own = take_share(labels, shards, microbatch.context_rank);
@@ -106,12 +107,12 @@ class MtpPass {
     return own;
   }
 
-  // The loss of depth k, and its gradient by y.
+  // The loss of depth k, and its gradient with respect to y.
   void add_loss(size_t k, Tensor dx) {
     const tensor::ArenaScope scope(p_.ctx.arena);
     const Depth& d = depths_[k];
     const model::HeadSpec spec = p_.decoder.local_spec().head();
-    // Embedding, trunk and head are constants here: no gradient of the head's matrix.
+    // Embedding, trunk and head are constants here: no gradient for the head's matrix.
     const model::HeadParameters<Tensor> w{p_.weights.mtp[k].final_norm, p_.weights.head.lm_head};
     const model::HeadParameters<Tensor> g{gradients_.mtp[k].final_norm, {}};
     const int64_t num_rows = d.num_rows;

@@ -36,9 +36,9 @@ std::vector<Compute> list_forwards(const PipelineShape& shape, int64_t num_micro
   return forwards;
 }
 
-// One forward, one backward behind a warm-up of forwards: as many as it takes until the first
-// backward can be there. Backwards go through the chunks from the last to the first. Where they
-// leave weights' gradients, those of the microbatch `rank` before follow a backward.
+// 1F1B after a warm-up of forwards that lasts until the first backward can arrive. Backwards go
+// through the chunks from the last to the first. If they defer weight gradients, each backward is
+// followed by the weight gradients of the microbatch `rank` earlier.
 std::vector<Compute> list_forwards_and_backwards(int rank, const PipelineShape& shape,
                                                  int64_t num_microbatches) {
   const std::vector<Compute> forwards = list_forwards(shape, num_microbatches);
@@ -62,17 +62,17 @@ std::vector<Compute> list_forwards_and_backwards(int rank, const PipelineShape& 
   return computes;
 }
 
-// What one stage makes for another.
+// A tensor that one stage computes for another.
 struct Transfer {
   int from = 0, to = 0;
   Compute maker, user;
 };
 
-// Orders the operations of all ranks as they would run: the gradients of inputs and those of
-// weights take as long as a forward each. A transfer stands where both ranks have ended what they
-// were at, which may be long before the receiver uses it: the sender does not wait for that. A slot
-// is taken by a forward, or the receive before it, only when it is free, and by forwards in their
-// order: or one that comes later could leave none to the next.
+// Orders the operations of all ranks as they would run, if gradients of inputs and of weights each
+// take as long as a forward. A transfer is placed as soon as both ranks have finished their current
+// operation, possibly long before the receiver needs it, so that the sender does not wait. A
+// forward (or the receive before it) takes a slot only if one is free, and forwards take slots in
+// order: otherwise a later one could leave none for the next.
 class PipelineOrder {
  public:
   PipelineOrder(const PipelineShape& shape, std::vector<std::vector<Compute>> computes,
@@ -88,7 +88,7 @@ class PipelineOrder {
     return of(rank).operations;
   }
 
-  // Until the last rank is done; a forward takes 1.
+  // Time until the last rank is done; a forward takes 1.
   int64_t count_time() {
     run();
     return std::ranges::max_element(ranks_, {}, &Rank::idle_at)->idle_at;
@@ -97,10 +97,10 @@ class PipelineOrder {
  private:
   struct Rank {
     std::vector<Compute> computes;
-    std::vector<std::optional<Compute>> slots;  // the forward that a slot keeps
-    size_t next = 0;                            // of computes
+    std::vector<std::optional<Compute>> slots;  // the forward whose activations a slot keeps
+    size_t next = 0;                            // index into computes
     int64_t idle_at = 0;
-    std::vector<Compute> inputs = {};  // received, of computes that are still to come
+    std::vector<Compute> inputs = {};  // received for later computes
     std::vector<Operation> operations = {};
   };
 
@@ -147,8 +147,8 @@ class PipelineOrder {
     return has_input(r, c);
   }
 
-  // The earliest operation that can go on; of several a transfer, and of those a backward's, which
-  // frees a slot. False: there is none.
+  // Runs the earliest operation that can run; ties: transfers first, and among them those of a
+  // backward, which frees a slot. Returns false if there is none.
   bool take_next() {
     auto best_transfer = pending_.end();
     int64_t best = -1;
@@ -238,7 +238,7 @@ class PipelineOrder {
   std::vector<Transfer> pending_;
 };
 
-// The most forwards whose backwards are still to come.
+// Maximum number of forwards without their backward.
 size_t most_in_flight(const std::vector<Compute>& computes) {
   size_t now = 0, most = 0;
   for (const Compute& c : computes) {
@@ -269,7 +269,7 @@ PipelineOrder order_step(const PipelineShape& shape, int64_t num_microbatches) {
 PipelineOrder order_scoring(const PipelineShape& shape, int64_t num_microbatches) {
   auto computes =
       list_of_all_ranks(shape, [&](int) { return list_forwards(shape, num_microbatches); });
-  // Interleaved stages are a ring, in which somebody must have room to receive.
+  // Interleaved stages form a ring, in which some rank must have room to receive.
   const std::vector<size_t> num_slots(computes.size(), shape.num_chunks > 1 ? 2 : 1);
   return {shape, std::move(computes), num_slots, false};
 }
@@ -320,7 +320,7 @@ size_t count_deferred(std::span<const Operation> operations) {
 }
 
 std::vector<Operation> list_most_operations(int rank, const PipelineShape& shape) {
-  // Warm-ups are over behind these.
+  // Enough to finish all warm-ups.
   return list_operations(rank, shape, 4 * shape.num_ranks);
 }
 
