@@ -24,7 +24,7 @@ int64_t number_in(const char* path) {
   return error == std::errc() && end == line.data() + line.size() ? value : -1;
 }
 
-// The number behind a word that begins a line; -1 if no line begins so.
+// The number after the word that begins a line; -1 if no line begins with it.
 int64_t number_behind(const char* path, const std::string& word) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

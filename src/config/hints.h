@@ -32,7 +32,7 @@ std::string hint_unknown_key(const std::string& path, const KnownFields& known,
 // names of another framework, such as all below verl's actor_rollout_ref; empty if there are none.
 std::string hint_unknown_section(const std::vector<std::string>& leaves, const KnownFields& known);
 
-// The key that stands for a flag: its path, and ": false" behind it where the flag turns it off, as
+// The key that stands for a flag: its path, followed by ": false" if the flag turns it off, as
 // --disable-rewards-normalization does.
 std::string key_of_flag(const std::string& flag, const std::string& path);
 

@@ -18,8 +18,8 @@ struct Message {
   int64_t size_bytes = 0;
 };
 
-// One operand a rank, [n] each: this rank's, which becomes the result, and the others' one behind
-// another by rank.
+// One operand a rank, [n] each: this rank's, which becomes the result, and the others',
+// concatenated another by rank.
 struct Terms {
   char* own = nullptr;
   const char* others = nullptr;

@@ -80,7 +80,7 @@ void add_message(std::vector<Message>& messages, const Message& message) {
   if (message.size_bytes > 0) messages.push_back(message);
 }
 
-// Rows that lie one behind another, by rank; but this rank's own.
+// Messages for consecutive rows, by rank, except this rank's own.
 std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> rows, int own) {
   std::vector<Message> messages;
   char* at = bytes_of(data);

@@ -126,7 +126,7 @@ Tensor norm_unless_kept(const ops::Context& ctx, const LayerPlace& place, Tensor
   return normed;
 }
 
-// The gradient of a branch's output: dx, or behind a sandwich norm with weights `w` [H] what that
+// The gradient of a branch's output: dx, or after a sandwich norm with weights `w` [H] what that
 // leaves of it.
 Tensor branch_gradient(const ops::Context& ctx, const LayerPlace& place, Tensor dx, Tensor raw,
                        Tensor w, Tensor dw) {

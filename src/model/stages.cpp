@@ -65,7 +65,7 @@ std::vector<int64_t> list_stage_layers(const std::vector<int64_t>& rank_layers, 
   return layers;
 }
 
-// Layers at which a stage may begin: none behind it shares a selection from before.
+// Layers at which a stage may begin: no later layer shares a selection of an earlier one.
 std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   std::vector<int64_t> starts;
   bool shares_next = false;  // of the layers from here on the first with a choice shares one

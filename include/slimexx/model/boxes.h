@@ -34,7 +34,7 @@ struct PartBox {
 std::vector<PartBox> list_boxes(const ParameterInfo& info, int64_t begin, int64_t end);
 std::vector<PartBox> list_boxes(const ParameterInfo& info);
 
-// Elements that lie one behind another in the parameter and in the tensor of `part`.
+// Elements that are consecutive both in the parameter and in the tensor of `part`.
 struct ElementRun {
   int64_t in_parameter = 0, on_disk = 0, size = 0;
   size_t part = 0;

@@ -1,9 +1,10 @@
 // Which ranks of an expert-parallel group hold which experts. Loading, hand-over and dispatch all
 // go by it.
 //
-// Copies of experts stand one behind another: copy c is of expert c % E. So each expert comes once,
-// and then those that are kept twice do, from expert 0 on (SGLang's trivial placement). Ranks hold
-// consecutive copies, as many each; of what that leaves over, the first ranks hold one more.
+// Physical experts are numbered consecutively: number c is a copy of expert c % E. So each expert
+// comes once, and then those that are kept twice do, from expert 0 on (SGLang's trivial placement).
+// Ranks hold consecutive copies, as many each; of what that leaves over, the first ranks hold one
+// more.
 //
 //   E 5, 7 copies, 3 ranks     copy     0 1 2 | 3 4 | 5 6
 //                              expert   0 1 2 | 3 4 | 0 1

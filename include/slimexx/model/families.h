@@ -43,7 +43,7 @@ std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder&
 // fusions are data (HfPart).
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage);
-// Of all the stages of one rank, one behind another (list_stages).
+// Parameters of all stages of one rank, concatenated (list_stages).
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec,
                                            std::span<const StageRange> stages);
 

@@ -39,7 +39,7 @@ struct LayerTape {
 struct LayerInput {
   Tensor x = {};       // [T,H] the residual stream
   Tensor normed = {};  // [T,H] its norm by this layer's input_norm
-  // [T,k] i32, the keys that the last layer selected which selects any: layers behind it may share
+  // [T,k] i32, the keys that the last layer selected which selects any: later layers may share
   // them.
   Tensor selected = {};
 };

@@ -1,5 +1,5 @@
 // An MTP layer (multi-token prediction) predicts token i + 2 from the model's hidden state of token
-// i and the embedding of token i + 1; the layer behind it predicts one token further, from its
+// i and the embedding of token i + 1; the next layer predicts one token further, from its
 // output and the embedding of token i + 2:
 //   x = input([norm(embedding); norm(hidden)]);   y = decoder layer(x);   logits = head(norm(y))
 // Rotary positions are those of the hidden states. Decoder runs it, over packed sequences only.
@@ -15,7 +15,7 @@ struct MtpParameters {
   T embedding_norm, hidden_norm;  // [H]
   T input;  // [H,2H]: columns of the embedding, then those of the hidden state
   LayerParameters<T> layer;
-  T final_norm;  // [H]; the head behind it is the model's
+  T final_norm;  // [H]; followed by the model's head
 };
 
 // What backward needs.

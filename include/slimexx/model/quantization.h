@@ -14,7 +14,7 @@ enum class ScaleKind : uint8_t { kBlock, kChannel, kTensor };
 struct Quantization {
   ScaleKind kind = ScaleKind::kBlock;
   int64_t block_rows = 0, block_columns = 0;  // kBlock: what a scale is for; smaller at the edges
-  std::string scale_suffix;                   // of the scales' names, behind the name of the tensor
+  std::string scale_suffix;                   // appended to the tensor's name for its scales
 
   // Rows and columns of the values that share a scale, in a matrix.
   int64_t rows_of_scale(int64_t rows) const;

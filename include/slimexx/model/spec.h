@@ -46,7 +46,7 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// A layer that predicts one token further (multi-token prediction), behind the model's last.
+// A layer of multi-token prediction, after the model's last layer.
 struct MtpSpec {
   LayerSpec layer;
   // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
@@ -68,7 +68,7 @@ struct ModelSpec {
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
   std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
-  int64_t num_missing_mtp = 0;      // that config.json names behind these, and the weights lack
+  int64_t num_missing_mtp = 0;      // named by config.json after these, but absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
   // Of tensors that no step changes: what they are exported in, where the folder that they come
@@ -85,7 +85,8 @@ struct ModelSpec {
 // stays.
 ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes);
 
-// A pipeline stage: consecutive layers, with or without the embedding before and the head behind.
+// A pipeline stage: consecutive layers, with or without the embedding before them and the head
+// after them.
 struct StageRange {
   int64_t first_layer = 0, end_layer = 0;
   bool has_embedding = true, has_head = true;

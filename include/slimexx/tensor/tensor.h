@@ -59,7 +59,8 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   ~Event();
   void record(Stream stream);
-  void wait_on(Stream stream) const;  // what is queued on `stream` after this runs behind the event
+  void wait_on(
+      Stream stream) const;  // work queued on `stream` after this call runs after the event
   // Returns when it is passed. Throws Error(kRun) if work before it failed.
   void synchronize() const;
 

@@ -16,7 +16,7 @@ class RankPage {
   RankPage(const RankPage&) = delete;
   RankPage& operator=(const RankPage&) = delete;
   Activity& activity() const { return *activity_; }
-  // Once all have opened it: nothing is left behind then, however the processes end.
+  // Call once all have opened it: nothing remains on disk then, however the processes end.
   static void forget_name(const std::string& name);
 
  private:

@@ -161,7 +161,7 @@ void Checkpoint::read_box(size_t index, const tensor::Box& box, char* destinatio
       read_from(piece, piece.box, 0);
       continue;
     }
-    int64_t skipped = 0;  // a range is its boxes one behind another
+    int64_t skipped = 0;  // a range concatenates its boxes
     for (const tensor::Box& held : tensor::split_range(t.shape, piece.begin, piece.end)) {
       read_from(piece, held, skipped);
       skipped += tensor::count_elements(held);

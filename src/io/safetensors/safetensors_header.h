@@ -28,7 +28,7 @@ struct SafetensorsHeader {
 uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes,
                              const std::string& path);
 
-// `data_bytes`: the bytes behind the header in the file.
+// `data_bytes`: the bytes after the header in the file.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes,
                                            const std::string& path);
 

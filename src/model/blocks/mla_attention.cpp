@@ -88,7 +88,7 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
-  // The parts of a head one behind the other. Where values are wider, zeros fill up queries and
+  // Concatenates the parts of a head. Where values are wider, zeros fill up queries and
   // keys: attention's gradients are of values that are no wider.
   const int64_t width = std::max(s.head_dim(), s.value_dim);
   const Tensor query_rows = rows(n * width), all_keys = key_rows(n * width);

@@ -91,7 +91,7 @@ WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
   return wanted;
 }
 
-// Of "model.layers.N.": N, if that is behind the layers that the model has.
+// N of "model.layers.N.", if the model has fewer layers.
 std::optional<int64_t> layer_behind_last(const ModelSpec& spec, std::string_view name) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return std::nullopt;

@@ -27,7 +27,7 @@ void freeze_by_name(ParameterList& list, const ModelSpec& spec) {
   }
 }
 
-// What a trainer writes behind its updates.
+// Parameters that a trainer writes after its updates.
 bool is_copied(const ModelSpec& spec, const std::string& hf_name) {
   for (int64_t i = 0; i < spec.num_trained_mtp(); ++i) {
     const std::string hf = fmt::format("model.layers.{}.", spec.num_layers() + i);
@@ -78,7 +78,7 @@ bool is_rounded(tensor::DType from, tensor::DType to) {
 }
 
 // An MTP layer that is not trained is frozen. The copies of embedding and head always are: those of
-// a trained layer are written behind updates (train/passes/mtp_copies.h).
+// a trained layer are written after updates (train/passes/mtp_copies.h).
 MtpParameters<ParameterId> declare_mtp(ParameterList& list, const ModelSpec& spec,
                                        const MtpSpec& mtp, int64_t index) {
   const size_t begin = list.infos.size();

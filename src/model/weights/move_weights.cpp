@@ -56,7 +56,7 @@ std::span<const WeightMove> moves_of_round(const std::vector<WeightMove>& moves,
   return {first, std::ranges::upper_bound(moves, round, {}, &WeightMove::round)};
 }
 
-// Calls visit(move, its elements in `bytes`, one behind another).
+// Calls visit(move, elements) for each move; the elements are consecutive in `bytes`.
 template <class Visit>
 void for_each_move(std::span<const WeightMove> moves, const tensor::Tensor& bytes,
                    const Visit& visit) {

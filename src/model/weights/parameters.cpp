@@ -34,7 +34,7 @@ int64_t aligned_bytes(int64_t bytes) {
   return (bytes + kGroupAlignmentBytes - 1) / kGroupAlignmentBytes * kGroupAlignmentBytes;
 }
 
-// Bytes of all groups one behind another, of weights or of gradients.
+// Bytes of all groups together, of weights or of gradients.
 int64_t sum_bytes(std::span<const ParameterGroup> groups,
                   int64_t (*group_bytes)(const ParameterGroup&)) {
   int64_t total = 0, end = 0;

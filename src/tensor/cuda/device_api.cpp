@@ -91,7 +91,7 @@ void* allocate(int index, int64_t bytes) {
     return nullptr;
   }
   check_cuda(status, "cudaMalloc");
-  // On the compute stream, behind which everything else that touches the memory is queued.
+  // On the compute stream: all other work on the memory is queued after it.
   SLX_CUDA(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), as_stream(compute_stream(index))));
   SLX_CUDA(cudaStreamSynchronize(as_stream(compute_stream(index))));
   return data;
