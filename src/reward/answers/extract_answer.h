@@ -7,8 +7,8 @@
 
 namespace slimexx::reward {
 
-// The text after the last thought (</think>), up to a chat marker such as <|im_end|> that does not
-// begin it. Empty if a thought is never left.
+// The text after the last thought (</think>), up to a chat marker such as <|im_end|> (a marker at
+// the start does not count). Empty if a thought is never closed.
 std::string_view final_part(std::string_view response);
 
 // The boxes of a reference answer, joined ("\boxed{1} and \boxed{2}" is a list), or the whole text
