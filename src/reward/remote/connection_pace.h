@@ -8,7 +8,7 @@ namespace slimexx::reward {
 
 class ConnectionPace {
  public:
-  // At most `most` connections; one is waited for no longer than `stall_s` while others are taken.
+  // At most `most` connections. Waits at most `stall_s` for one while others are accepted.
   ConnectionPace(int64_t most, double stall_s);
 
   // Whether one more may be opened, with `open` connections of which `opening` are not accepted
