@@ -21,7 +21,7 @@ std::string sympy_form(std::string_view answer);
 std::vector<std::string> split_tuple(std::string_view form);
 
 // LaTeX as plain text: \frac{a+b}{2} -> (a+b)/2, \sqrt{2} -> sqrt(2), \pi -> pi, \alpha -> its
-// letter, \text{x} -> x. Null where groups or environments nest too deeply.
+// letter, \text{x} -> x. nullopt if groups or environments nest too deeply.
 std::optional<std::string> latex_plain_text(std::string_view latex);
 
 }  // namespace slimexx::reward
