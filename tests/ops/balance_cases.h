@@ -9,7 +9,7 @@
 
 namespace slimexx::ops::testing {
 
-// Of whole sequences.
+// Whole sequences.
 inline std::vector<int32_t> lengths_of(const std::vector<int32_t>& cu_seqlens) {
   std::vector<int32_t> lengths;
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s)

@@ -26,7 +26,8 @@ class HttpServer {
   // Called concurrently with the body of each request.
   using Handler = std::function<HttpAnswer(const std::string& body)>;
 
-  // Python's http.server as it comes: one connection at a time, which ends with its answer, and
+  // Like Python's http.server: one connection at a time, which ends with its answer, and a queue of
+  // five.
   // five that wait.
   enum class Kind { kThreads, kOneByOne };
 

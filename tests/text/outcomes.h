@@ -17,7 +17,7 @@ inline std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
-// Of the processor, which a busy machine does not change.
+// CPU time, which other load on the machine does not change.
 inline double seconds_of(const std::function<void()>& action) {
   const std::clock_t start = std::clock();
   action();

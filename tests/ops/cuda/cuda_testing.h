@@ -65,7 +65,7 @@ class OnDevice {
     }
     tensor::upload(tensor::compute_stream(test_device()), view(), bytes.data());
   }
-  // Of the shape it was made with; the compute type as f32.
+  // Has the shape it was made with; the compute type is converted to f32.
   Array back() const {
     Array out = like_.clone();
     if (dtype_ == out.view().dtype()) {

@@ -179,7 +179,7 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
       run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, w, one); });
       run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, w, one); });
       const Array got_y = one_y.back(), got_h = one_h.back();
-      // With a shared expert behind them nothing else changes, and its row is that of a product.
+      // Adding a shared expert changes nothing else, and its row is that of a plain product.
       run_op([&](const Context& s) { matmul_forward(s, shared_y, row, shared_w, {}); });
       run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, shared_w, {}); });
       run_op([&](const Context& s) { expert_matmul_forward(s, joined_y, row, w, one, shared_w); });

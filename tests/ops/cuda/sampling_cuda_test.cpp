@@ -126,7 +126,7 @@ void expect_stated_tokens(const Array& one, int64_t draws, int64_t allowed,
       EXPECT_EQ(got.tokens[at], token) << what << ", draw " << i << ", top_p " << rule.top_p
                                        << ", top_k " << rule.top_k << ", min_p " << rule.min_p;
     }
-    // Of 40000 tokens an edge is near in 2e-6 * 40000 = 8 % of the draws.
+    // With 40000 tokens an edge is near in 2e-6 * 40000 = 8 % of the draws.
     EXPECT_GE(checked, draws * 3 / 4) << what;
   }
 }
