@@ -55,7 +55,7 @@ struct Collection {
 // Expands lists, sets and +-; "p = 5, q = 2, p = 7, q = 2" becomes two tuples.
 Collection collect(const Ref& node);
 
-// Carries out matrix sums, products, powers and determinants; null where the sizes do not fit.
+// Evaluates matrix sums, products, powers and determinants; null if the sizes do not fit.
 Ref evaluate_matrices(const Ref& node);
 
 }  // namespace slimexx::reward::latex

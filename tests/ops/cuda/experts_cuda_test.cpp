@@ -355,8 +355,8 @@ TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
   }
 }
 
-// Rows that no expert has stand behind those that have one: the products that add over rows read
-// some of them, which must be zero, and nothing else there is touched.
+// Rows without an expert come after the others. The products that add over rows read some of them,
+// which must be zero; the rest stays unchanged.
 TEST_F(ExpertsCuda, SwigluBackwardLeavesZerosBehindTheLastRow) {
   const int64_t width = 40;
   const float unset = 7;

@@ -234,8 +234,8 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
 
-// A batch of sequences with up to three drafts each, of which some are right, and two passes behind
-// it; on the CPU and on the device.
+// A batch of sequences with up to three drafts each, some of them right, followed by two draft
+// passes; on the CPU and on the device.
 struct DraftBatch {
   static constexpr int32_t kSequences = 301, kPages = 5, kPageTokens = 16;
   std::vector<int32_t> tokens, sampled, guessed, positions, first, count, held, table;

@@ -112,7 +112,7 @@ class Parser {
   const std::vector<Token>& tokens_;
   size_t at_ = 0;
   int depth_ = 0;
-  int bars_ = 0;         // open |
+  int bars_ = 0;         // number of open |
   bool in_set_ = false;  // directly inside \{ \}: a bar there is "such that"
 };
 
