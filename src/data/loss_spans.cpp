@@ -27,7 +27,7 @@ bool is_learnt(const Json& message) {
   return mask == message.end() || *mask == 1 || *mask == true;
 }
 
-// Whether a value that stands in a message has any text in it.
+// Whether a value inside a message contains any text.
 bool has_text(const Json& value) {
   if (value.is_string()) return !trim(value.get_ref<const std::string&>()).empty();
   if (!value.is_structured()) return false;
@@ -36,7 +36,7 @@ bool has_text(const Json& value) {
   return false;
 }
 
-// Content, thoughts and calls of tools have many names; these keys say nothing.
+// Content, thoughts and tool calls have many names; only these keys do not count as content.
 bool is_empty_turn(const Json& message) {
   for (const auto& [key, value] : message.items())
     if (key != "role" && key != "name" && key != "type" && key != "id" && has_text(value))
@@ -61,7 +61,7 @@ int64_t require_prefix(const std::string& part, const std::string& whole, size_t
       kSpansHint);
 }
 
-// Turn by turn: the text from behind the generation prompt to the end of the turn.
+// Turn by turn: from the end of the generation prompt to the end of the turn.
 ByteSpans spans_by_prefix(const text::ChatTemplate& chat_template, const Json& messages,
                           const Json& tools, const Json* kwargs, const std::string& whole) {
   ByteSpans spans;
@@ -110,8 +110,8 @@ ByteSpans spans_by_template(const Json& messages, const ByteSpans& rendered) {
   return spans;
 }
 
-// Bytes that the first `end` bytes of the text became when they were tokenized. A normalizer may
-// change the length of text; it is taken to work on both sides of `end` apart.
+// Bytes of the tokenized text that the first `end` bytes of the text became. A normalizer may
+// change the length; this assumes that it treats the two sides of `end` independently.
 int64_t tokenized_length(const text::Tokenizer& tokenizer, std::string_view text, int64_t end) {
   int64_t length = 0;
   for (const text::TokenId id : tokenizer.encode(text.substr(0, static_cast<size_t>(end)))) {

@@ -1,4 +1,4 @@
-// The bytes of a rendered conversation that an assistant said, and their tokens.
+// The byte ranges of the assistant's text in a rendered conversation, and their tokens.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,20 +17,19 @@ using ByteSpans = std::vector<std::pair<int64_t, int64_t>>;  // [begin, end), in
 struct LearntText {
   std::string text;
   ByteSpans spans;
-  bool ends_with_learnt = false;  // a learnt turn is the last
+  bool ends_with_learnt = false;  // the last turn is trained
 };
 
-// Throws Error(kInput) for a turn of the assistant's that is learnt and says nothing: what a
-// template makes of it, the end of the turn and perhaps an empty thought, would be all that it
-// teaches.
+// Throws Error(kInput) for a trained assistant turn without content. Only the text that the
+// template adds, the end of the turn and perhaps an empty thought, would be trained.
 void refuse_empty_turns(const Json& messages);
 
-// Renders the conversation and finds the spans of the assistant's turns that are learnt.
+// Renders the conversation and finds the spans of the assistant turns that are trained.
 LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
                          const Json& tools, const Json* kwargs);
 
-// The loss mask of `tokens`, which are encode(text): 1 for each token whose first byte lies within
-// a span, and for one of eos_ids right behind a span, the end of that turn.
+// The loss mask of `tokens`, which must be encode(text): 1 for each token whose first byte lies
+// within a span, and for an eos token directly after a span, which ends that turn.
 std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_view text,
                                  const std::vector<text::TokenId>& tokens, const ByteSpans& spans,
                                  const std::vector<text::TokenId>& eos_ids);

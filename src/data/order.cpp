@@ -32,7 +32,7 @@ EpochOrder::EpochOrder(int64_t num_rows, bool shuffle, int64_t seed, std::string
 
 void EpochOrder::arrange_epoch() {
   if (cursor_.shuffle) {
-    // Wraps like unsigned numbers where seed + epoch overflows.
+    // Unsigned, so that seed + epoch wraps instead of overflowing.
     const uint64_t seed =
         static_cast<uint64_t>(cursor_.seed) + static_cast<uint64_t>(cursor_.epoch);
     permutation_ = python_shuffle(cursor_.num_rows, static_cast<int64_t>(seed));
@@ -79,7 +79,7 @@ void EpochOrder::restore(const Cursor& cursor) {
                     cursor_.shuffle, cursor_.seed, cursor.shuffle, cursor.seed),
         "set rollout_shuffle and seed of data as they were");
   }
-  // Rows must have numbers: see num_drawn.
+  // Refuse positions whose row numbers would overflow (see num_drawn).
   if (cursor.epoch < 0 || cursor.epoch >= INT64_MAX / cursor.num_rows - 1 || cursor.offset < 0 ||
       cursor.offset > cursor.num_rows) {
     throw Error(ErrorCode::kInput,

@@ -11,7 +11,7 @@ PythonRandom::PythonRandom(int64_t seed) {
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(magnitude),
                                        static_cast<uint32_t>(magnitude >> 32)};
   const size_t key_size = key[1] != 0 ? 2 : 1;
-  // init_by_array of the reference implementation: mt[i] mixed with the key, then with its index.
+  // init_by_array of the reference implementation: mixes mt[i] with the key, then with its index.
   seed_with_word(19650218u);
   size_t i = 1, j = 0;
   const auto mix = [&](uint32_t factor) {

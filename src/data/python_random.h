@@ -1,5 +1,5 @@
-// The generator behind Python's `random` module: MT19937 (Matsumoto and Nishimura, "Mersenne
-// Twister", ACM TOMACS 8(1), 1998), seeded and read as CPython does.
+// The generator of Python's `random` module: MT19937 (Matsumoto and Nishimura, "Mersenne Twister",
+// ACM TOMACS 8(1), 1998), seeded and read as in CPython.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ class PythonRandom {
   uint32_t next_word();
   // random.getrandbits(bits), 1 <= bits <= 64.
   uint64_t next_bits(int bits);
-  // random.randrange(bound), bound >= 1: draws of its bit length until one is below it.
+  // random.randrange(bound), bound >= 1: draws numbers of bound's bit length until one is below it.
   uint64_t next_below(uint64_t bound);
 
  private:

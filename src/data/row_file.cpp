@@ -72,7 +72,7 @@ void throw_first(const std::vector<std::exception_ptr>& failures, const std::vec
   }
 }
 
-// A name of the Hugging Face hub, or a folder that was fetched from it, is no file of rows.
+// Explains that a name of the Hugging Face hub, or a folder fetched from it, is not a file of rows.
 
 }  // namespace
 

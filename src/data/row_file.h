@@ -1,4 +1,4 @@
-// Rows of a JSON-lines file, or of a slice of it, and work on each of them in parallel.
+// Reads the rows of a JSON-lines file or of a slice of it, and processes them in parallel.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace slimexx::data {
 
-// "path@[start:end]" taken apart. Bounds count as Python's do; absent ones are 0 and the end.
+// The parts of "path@[start:end]". Bounds follow Python's rules; the defaults are 0 and the end.
 struct SlicedPath {
   std::string path;
   int64_t start = 0;
   int64_t end = INT64_MAX;
 };
-// Throws Error(kUsage) for a suffix that is not a slice. A file that is named so as it stands is
-// one.
+// Throws Error(kUsage) if the suffix is not a slice. If a file has the whole text as its name, it
+// is taken as that file.
 SlicedPath parse_sliced_path(const std::string& prompt_data);
 
 struct Row {
@@ -30,14 +30,14 @@ struct Row {
   int64_t line_number = 0;
 };
 
-// Reads the rows of a file, or of a slice, some at a time: files of gigabytes are made into prompts
-// without standing in memory as text. Says how far it is every ten seconds.
+// Reads the rows of a file or slice in batches, so that the text of a file of gigabytes is never in
+// memory as a whole. Logs its progress every ten seconds.
 class RowReader {
  public:
-  // With a bound that counts from the end, the file is read once before to count its rows.
+  // A bound that counts from the end makes it read the file once more to count the rows.
   explicit RowReader(const std::string& prompt_data);
-  // The next rows, about kBatchBytes of them and one at least; false after the last. Throws
-  // Error(kInput) if the slice holds no row.
+  // The next rows, about kBatchBytes but at least one; false after the last. Throws Error(kInput)
+  // if the slice has no row.
   bool next(std::vector<Row>& batch);
 
  private:
@@ -46,20 +46,20 @@ class RowReader {
   std::string prompt_data_;
   SlicedPath slice_;  // bounds from 0 on
   io::LineReader reader_;
-  int64_t count_ = 0, num_rows_ = 0;  // rows of the file that were passed, and those returned
+  int64_t count_ = 0, num_rows_ = 0;  // rows of the file passed so far, and rows returned
   std::chrono::steady_clock::time_point last_line_;
 };
 inline constexpr size_t kBatchBytes = size_t{16} << 20;
 
-// All of them.
+// All rows of a file or slice.
 std::vector<Row> read_rows(const std::string& prompt_data);
 
-// Calls work(i, object) for each row, parsed to an object, on the thread pool; rethrows the failure
-// of the first row that fails, with its place.
+// Calls work(i, object) for each row, parsed to an object, on the thread pool. If rows fail,
+// rethrows the error of the first one, with its place.
 void for_each_row(const std::vector<Row>& rows,
                   const std::function<void(size_t, const Json&)>& work);
 
-// 128-bit hash of the numbers and lines of rows, in the order in which they are added.
+// 128-bit hash of the numbers and lines of rows, in the order of add().
 class RowHash {
  public:
   RowHash();

@@ -64,8 +64,8 @@ class SftReader {
                          options_.apply_chat_template_kwargs.get());
   }
 
-  // Not the end of a turn alone, with the white space that a template adds to it, nor the first
-  // token, which no other comes before.
+  // Ignores ends of turns, the white space that a template adds to them, and the first token, which
+  // no token precedes.
   bool has_text_to_learn(const SftExample& example) const {
     const auto& ends = options_.eos_ids;
     for (size_t i = 1; i < example.tokens.size(); ++i) {

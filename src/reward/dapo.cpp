@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kTailChars = 300;
 constexpr std::string_view kInvalid = "[INVALID]";
 
-// Deleted one after the other: words that follow a number, and LaTeX that says nothing about it.
+// Deleted one after the other: words that follow a number, and LaTeX that does not change its
+// value.
 constexpr std::string_view kDeleted[] = {
     "square",
     "ways",
@@ -71,7 +72,7 @@ constexpr std::pair<std::string_view, std::string_view> kReplaced[] = {
     {"\\text{and}", ","}, {"\\text{m}", "\\text{}"},
 };
 
-// On each line, what stands between the first two dollar signs, if it has two.
+// Keeps, on each line with two dollar signs, only the text between the first two.
 std::string keep_first_formula(std::string_view text) {
   std::string out;
   for (;;) {
@@ -86,8 +87,8 @@ std::string keep_first_formula(std::string_view text) {
   }
 }
 
-// Each `opening`...} becomes its content: up to the next brace of that line, or the line's last
-// one.
+// Replaces each `opening`...} by its content, up to the next brace of that line, or up to the
+// line's last brace.
 void unwrap(std::string& text, std::string_view opening, bool to_last_brace) {
   size_t found = text.find(opening);
   if (found == std::string::npos) return;
@@ -110,7 +111,7 @@ void unwrap(std::string& text, std::string_view opening, bool to_last_brace) {
   text = out.append(text, begin);
 }
 
-// frac12 -> frac{1}{2} with two operands, sqrt2 -> sqrt{2} with one; where a brace follows nothing.
+// frac12 -> frac{1}{2} with two operands, sqrt2 -> sqrt{2} with one; only if no brace follows.
 void brace_operands(std::string& text, std::string_view name, int operands) {
   size_t found = text.find(name);
   std::string out;
@@ -141,8 +142,7 @@ void drop_commas_of_number(std::string& text) {
   }
 }
 
-// Behind "answer", blanks and a colon at `position`: where the answer begins; npos if it is not
-// that.
+// Start of the answer after "answer", blanks and a colon at `position`; npos if they are not there.
 size_t answer_start(std::string_view text, size_t position) {
   constexpr std::string_view kWord = "answer";
   if (!matches_word(text, position, kWord)) return text.npos;
@@ -150,7 +150,7 @@ size_t answer_start(std::string_view text, size_t position) {
   if (colon >= text.size() || text[colon] != ':') return text.npos;
   const size_t begin = skip_space(text, colon + 1);
   if (begin < text.size()) return begin;
-  // Nothing but blanks behind the colon: the last of them that is no line feed is the answer.
+  // Only blanks after the colon: the last of them that is not a line feed is the answer.
   for (size_t i = text.size(); i > colon + 1;) {
     i = previous_char(text, i);
     if (text[i] != '\n') return i;

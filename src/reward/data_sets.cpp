@@ -8,7 +8,7 @@ namespace {
 struct DataSet {
   std::string_view part, grader;
 };
-// The first whose part is in the name counts.
+// The first entry whose first text is part of the name counts.
 constexpr DataSet kDataSets[] = {
     {"dapo", "dapo"},     {"gpqa", "gpqa"},   {"mmlu", "gpqa"},       {"deepscale", "deepscaler"},
     {"gsm", "math"},      {"aime", "math"},   {"amc", "math"},        {"minerva", "math"},

@@ -1,5 +1,5 @@
-// `f1`: overlap of the words of response and label, as question answering over short spans counts
-// it: harmonic mean of precision and recall over the multisets of words.
+// `f1`: overlap of the words of response and label, as scored in extractive question answering: the
+// harmonic mean of precision and recall over the multisets of words.
 #include <fmt/core.h>
 
 #include <map>
@@ -16,8 +16,8 @@ bool is_ascii_punctuation(uint32_t c) {
          (c >= 123 && c <= 126);
 }
 
-// Lower case, no ASCII punctuation, no articles. An article is a run of word characters, so it may
-// have other signs beside it, which stay.
+// Lower case, without ASCII punctuation and articles. An article is a whole run of word characters;
+// non-word signs next to it stay.
 std::vector<std::string> split_words(std::string_view text) {
   const std::string lower = lower_text(text);
   std::vector<std::string> words;

@@ -1,5 +1,4 @@
-// The graders behind rewards.h, one function and one file each: deepscaler.cpp, dapo.cpp, math.cpp
-// ....
+// The graders of rewards.h, one function and one file each: deepscaler.cpp, dapo.cpp, math.cpp ....
 #pragma once
 #include <optional>
 #include <string>
@@ -18,7 +17,7 @@ Grade grade_gpqa(const RewardInput& input);
 Grade grade_f1(const RewardInput& input);
 Grade grade_random(const RewardInput& input);
 
-// The label as a response of the form that the grader reads: what earns the full reward.
+// The label as a response in the form that the grader reads; it earns the full reward.
 std::string give_deepscaler(const RewardInput& input);
 std::string give_dapo(const RewardInput& input);
 std::string give_gsm8k(const RewardInput& input);
@@ -37,8 +36,8 @@ inline Grade failed_grade(std::string reason, std::string prediction = "") {
 // boxed.cpp: content of the last \boxed{...} (or \fbox{...}) with matched braces.
 std::optional<std::string> last_boxed(std::string_view text);
 
-// answer_equality.cpp: the comparison behind `math`. Are the two answers, LaTeX or plain text,
-// mathematically equal? `reason` names the rule, or the difference.
+// answer_equality.cpp: the comparison of `math`: whether two answers, LaTeX or plain text, are
+// mathematically equal. `reason` names the rule, or the difference.
 struct Equality {
   bool equal = false;
   std::string reason;
@@ -51,12 +50,12 @@ struct EqualityRules {
 Equality compare_answers(std::string_view gold, std::string_view prediction,
                          const EqualityRules& rules = {});
 
-// answer_fault.cpp: why `math` can compare nothing with this reference answer but the same text;
-// empty if it can.
+// answer_fault.cpp: why `math` can match this reference answer only with identical text; empty if
+// it can read it.
 std::string find_answer_fault(std::string_view reference);
 
 // extract_answer.cpp: the final answer in free text: last \boxed{}, "answer is ...", "####", last
-// formula, last number; nullopt if nothing answers.
+// formula, last number; nullopt if there is none.
 std::optional<std::string> extract_answer(std::string_view response);
 
 }  // namespace slimexx::reward

@@ -1,6 +1,6 @@
-// `gsm8k`: one number. Of the response it is the one behind its last "####", else its last number,
-// as lm-evaluation-harness ("flexible-extract") and verl take it. The label is a number, or a
-// solution that ends with "#### 72", as in the data set.
+// `gsm8k`: compares one number. In the response it is the number after the last "####", otherwise
+// the last number, as in lm-evaluation-harness ("flexible-extract") and verl. The label is a
+// number, or a solution that ends with "#### 72", as in the data set.
 #include <fmt/core.h>
 
 #include "reward/answers/text_scan.h"
@@ -13,8 +13,8 @@ constexpr std::string_view kMark = "####";
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// What binds digits to those before them: 3/4, 10^2, 3:4, 1,200, 7.5, 2e5 are no lone 4, 2, 5. The
-// 4 of "3,4" is.
+// Whether the sign at `at` joins the digits around it: in 3/4, 10^2, 3:4, 1,200, 7.5, 2e5 the last
+// number does not stand alone. The 4 in "3,4" does.
 bool binds(std::string_view text, size_t at) {
   if (at + 1 >= text.size() || at == 0 || !is_digit(text[at + 1]) || !is_digit(text[at - 1]))
     return false;
@@ -24,7 +24,7 @@ bool binds(std::string_view text, size_t at) {
   return end == at + 4;
 }
 
-// ".5", and the 4 of "\frac{3}{4}"
+// The digits are a part of something else: ".5", or the 4 in "\frac{3}{4}".
 bool is_cut_off(std::string_view text, size_t begin) {
   if (begin == 0) return false;
   if (text[begin - 1] == '{') return begin > 1 && text[begin - 2] == '}';
@@ -32,8 +32,8 @@ bool is_cut_off(std::string_view text, size_t begin) {
   return begin == 1 || std::string_view(" $-(").find(text[begin - 2]) != std::string_view::npos;
 }
 
-// Of the sign before the digits at `begin`: 0 if there is none, or if it is a hyphen or a minus
-// between two numbers.
+// Length of the sign before the digits at `begin`: 0 if there is none, or if it is a hyphen or a
+// minus between two numbers.
 size_t sign_length(std::string_view text, size_t begin) {
   size_t sign = begin;
   if (sign > 0 && text[sign - 1] == '$') --sign;
@@ -48,8 +48,8 @@ size_t sign_length(std::string_view text, size_t begin) {
   return is_operator ? 0 : begin - sign + length;
 }
 
-// The number whose digits begin at `begin`, in canonical form: "1,200.50" is "1200.5". Nothing
-// where it is part of something else.
+// The number whose digits begin at `begin`, in canonical form: "1,200.50" is "1200.5". nullopt if
+// it is a part of something else.
 std::optional<std::string> number_at(std::string_view text, size_t begin, size_t end) {
   std::string digits(text.substr(begin, end - begin));
   std::erase(digits, ',');
@@ -86,7 +86,7 @@ std::optional<Number> last_digits(std::string_view text) {
   return Number{begin, last + 1};
 }
 
-// The number behind the last "####" that has one on its line.
+// The number after the last "####", on the same line.
 std::optional<std::string> marked_number(std::string_view text) {
   const size_t mark = text.rfind(kMark);
   if (mark == text.npos) return std::nullopt;
@@ -101,7 +101,7 @@ std::optional<std::string> last_number(std::string_view text) {
   return digits ? number_at(text, digits->begin, digits->end) : std::nullopt;
 }
 
-// A label without "####" is a number and nothing else, but for its sign, $ and %.
+// A label without "####" must be just a number, except for its sign, $ and %.
 std::optional<std::string> number_of_label(std::string_view label) {
   if (label.find(kMark) != label.npos) return marked_number(label);
   const std::string_view text = trim_space(label);

@@ -1,12 +1,12 @@
-// What a label accepts, before a grader reads it.
+// The answers that a label accepts, parsed before a grader reads them.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace slimexx::reward {
 
-// The answers of a JSON list of strings, else the label alone. `fault`: no grader can take the
-// label for an answer: an empty list, a list of records, a record, a list in Python's notation.
+// The answers in a JSON list of strings, otherwise the label alone. `fault`: why no grader can use
+// the label: an empty list, a list of records, a record, a list in Python's notation.
 struct Label {
   std::vector<std::string> answers;
   std::string fault;

@@ -1,4 +1,4 @@
-// `math`: our own grader. The answer that the response ends with against the label, as mathematics.
+// `math`: our own grader. Compares the final answer of the response with the label as mathematics.
 #include <algorithm>
 
 #include "reward/answers/extract_answer.h"
@@ -8,7 +8,7 @@
 namespace slimexx::reward {
 namespace {
 
-// GSM8K's labels are solutions that end with "#### 72".
+// Labels of GSM8K are solutions that end with "#### 72".
 std::string answer_of_label(std::string_view label) {
   constexpr std::string_view kMark = "####";
   if (const size_t mark = label.rfind(kMark); mark != label.npos)
@@ -23,7 +23,7 @@ bool has_letters(std::string_view label) {
   });
 }
 
-// "12 m" is a product in an algebraic answer, and a length where the label has no letters.
+// "12 m" is a product if the answer is algebraic, but a length if the label has no letters.
 Equality compare_with_label(const std::string& label, const std::string& answer) {
   constexpr EqualityRules kRules{.equations_name_values = true};
   const Equality equality = compare_answers(label, answer, kRules);

@@ -27,12 +27,12 @@ struct RuleGrader {
   const char* doc;
   Grade (*grade)(const RewardInput&);
   std::vector<std::string> keys;                      // of Grade::values
-  std::string (*give)(const RewardInput&) = nullptr;  // null: the label as it stands
+  std::string (*give)(const RewardInput&) = nullptr;  // null: the label itself
   bool reads_label = true;
   const char* instead_of_boxed = "";  // see RewardInfo
 };
 
-// A new grader is one line here and one file.
+// To add a grader, add an entry here and a file.
 const std::vector<RuleGrader>& rule_graders() {
   static const std::vector<RuleGrader> kGraders = {
       {"deepscaler",
@@ -117,7 +117,7 @@ RewardInput reduce_to_box(const RewardInput& input) {
   return reduced;
 }
 
-// The grader of one row: that of the configured rm_type, or the one that the row's metadata names.
+// The grader for one row: that of the configured rm_type, or the one that the row's metadata names.
 struct Assignment {
   const RuleGrader* rule = nullptr;  // null: remote
   bool boxed = false;
@@ -134,7 +134,7 @@ Assignment assign(const std::string& rm_type, ErrorCode code, const std::string&
   return out;
 }
 
-// Null where the row's metadata name no rm_type.
+// nullopt if the row's metadata name no rm_type.
 std::optional<Assignment> assign_own(const RewardInput& row, const std::string& where) {
   const Json* named = find_metadata(row, "rm_type");
   if (!named || named->is_null() || *named == "") return std::nullopt;
@@ -146,12 +146,12 @@ Grade grade_answer(const Assignment& assignment, const RewardInput& input) {
   return assignment.rule->grade(assignment.boxed ? reduce_to_box(input) : input);
 }
 
-// Is `a` the better grade? One that failed is worse than any.
+// Whether `a` is the better grade. A failed grade is worse than any other.
 bool is_better(const Grade& a, const Grade& b) {
   return a.failed != b.failed ? b.failed : a.reward > b.reward;
 }
 
-// Of all answers that the label accepts the one that suits the response best counts.
+// If the label accepts several answers, the best grade counts.
 Grade grade_by_rule(const Assignment& assignment, const RewardInput& input) {
   if (!assignment.rule->reads_label) return grade_answer(assignment, input);
   const Label label = read_answers(input.label);
@@ -168,8 +168,8 @@ Grade grade_by_rule(const Assignment& assignment, const RewardInput& input) {
   return *best;
 }
 
-// Why nothing can be right by the row's label: it fails whatever the response, or earns less than
-// the full reward itself. Empty if it can be read.
+// Why no response can be right by the row's label: grading always fails, or the label itself earns
+// less than the full reward. Empty if the label can be used.
 std::string find_label_fault(const RuleGrader& rule, RewardInput row) {
   row.response.clear();
   if (const Grade grade = rule.grade(row); grade.failed) return grade.reason;
@@ -213,7 +213,7 @@ class TableGrader : public Grader {
 
   Grade apply_rule(const Assignment& assignment, const RewardInput& input) const {
     Grade grade = grade_by_rule(assignment, input);
-    // Rows of another rm_type may lack the key; their own reward stands.
+    // Rows of another rm_type may lack the key; then their own reward stays.
     const auto value = grade.values.find(options_.reward_key);
     if (!grade.failed && !options_.reward_key.empty() && value != grade.values.end())
       grade.reward = value->second;

@@ -63,7 +63,7 @@ TEST_F(RowFile, ReadsCompressedFiles) {
   EXPECT_EQ(rows[0].line, "{\"a\": 2}");
 }
 
-// Batches are the rows of the file in order, however many it takes.
+// Batches are the rows of the file in order, whatever the number of batches.
 TEST_F(RowFile, ComesInBatches) {
   std::string content;
   const std::string text(1 << 20, 'x');

@@ -15,7 +15,7 @@ class Sft : public DataTest {
     options_.prompt_data = write_file(content);
     return SftSet::load(options_, tokenizer_, &chat_template);
   }
-  // The learnt text of an example, its pieces apart by "|".
+  // The trained text of an example, with its pieces separated by "|".
   std::string learnt(const SftExample& example) {
     EXPECT_EQ(example.tokens, [&] {
       auto tokens = tokenizer_.encode(example.text);
@@ -147,7 +147,7 @@ TEST_F(Sft, RefusesRowsThatTeachToEndAndNothingElse) {
       EXPECT_NE(error.find("rows.jsonl:2"), std::string::npos) << row << error;
     }
   }
-  // An end that the template adds, and white space behind it.
+  // An end that the template adds, and white space after it.
   const auto spaced = text::ChatTemplate::parse(
       "{% for m in messages %}<|{{ m.role }}|>{{ m.content if m.role == 'user' }}<|end|>\n{% "
       "endfor "
@@ -231,7 +231,7 @@ TEST_F(Sft, LeavesATurnThatItsTemplateEndsAlone) {
       "{{ m.content }}{% endgeneration %}<|end|>{% else %}{{ m.content }}{% endif %}{% endfor %}",
       "outside");
   EXPECT_EQ(learnt_of(kChat, outside), "2 \u00e9<|end|>|4<|end|>");
-  // Nothing is appended to a last turn that is not learnt.
+  // Nothing is appended to a last turn that is not trained.
   const SftSet set = load(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, )"
       R"({"role": "user", "content": "c"}, {"role": "assistant", "content": "d", "step_loss_mask": 0}]})"

@@ -109,7 +109,7 @@ TEST_P(Experts, CombinedRowsJoinTheResidualStream) {
   EXPECT_TRUE(same_bits(got_y, y));
 }
 
-// Of one token the row of x serves all experts, and a shared one may join them.
+// For a single token one row of x serves all experts, and a shared expert may be added.
 TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
   Choices all(29, 7, 3);
   all.sort(ctx_);
@@ -161,7 +161,7 @@ TEST_P(Experts, SwigluBackwardIsWeighed) {
   swiglu_backward(ctx_, expected, {}, scaled, gate_up);
   EXPECT_TRUE(same_bits(dgate_up, expected));
 
-  // Weights in the rows' order, and h in the place of dh; rows behind the last expert's stay.
+  // Weights by routed row, with h in the memory of dh; rows after the last expert's stay unchanged.
   Choices fewer = c;
   fewer.offsets.back() = 4;
   Array by_row({6}), dby_row({6}), in_place = dh.clone(), again = gate_up.clone();

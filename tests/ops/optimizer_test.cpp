@@ -95,7 +95,7 @@ TEST(OptimizerDeathTest, MomentsAreOfOneType) {
                "adamw: exp_avg is .8. F16, expected");
 }
 
-// Three pieces of weights and gradients, whose state stands one behind another.
+// Three pieces of weights and gradients, whose state is stored back to back.
 TEST_P(Optimizer, PiecesOfALongerArray) {
   constexpr int64_t n = 5000;
   const std::vector<ElementRange> pieces{{16, 1040}, {2000, 2007}, {3008, 4976}};

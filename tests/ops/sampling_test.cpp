@@ -282,7 +282,7 @@ TEST_P(Sampling, DraftsAdvanceBehindTheLastRightOne) {
   EXPECT_EQ(values(context), (std::vector<int32_t>{8, 0, 0}));
   EXPECT_EQ(next_rows[0].counter[0], 104u);
   EXPECT_EQ(next_rows[1].counter[0], 102u);
-  // The pass behind it, in place. The second one stays without a page.
+  // The next pass, in place. The second row stays without a page.
   const Array more = Array::integers({71, -1, 0});
   advance_drafts(ctx_, next, from, next, more, nullptr, pages);
   EXPECT_EQ(values(from), (std::vector<int32_t>{0, 1, 2}));

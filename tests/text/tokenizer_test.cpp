@@ -109,7 +109,7 @@ TEST(Tokenizer, FaultyFilesAreNamed) {
   }
 }
 
-// The ids are those of the tokenizers library, which drops what is refused here.
+// The ids of the tokenizers library, which drops the characters that encode refuses.
 TEST(Tokenizer, RefusesTextsThatNeedALackingByte) {
   for (const Json& line : read_lines(kHere + "tokenizer_lost_bytes.jsonl")) {
     SCOPED_TRACE(line["name"].get<std::string>());
@@ -251,7 +251,7 @@ TEST(Tokenizer, NormalizersThatBlowATextUpAreStopped) {
     EXPECT_NE(message.find("1056 bytes of a text of 1"), std::string::npos) << message;
     EXPECT_NE(message.find("hint: "), std::string::npos) << message;
   }
-  // What the longest compatibility form does to a text is far from the limit.
+  // The longest compatibility expansion stays far below the limit.
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "\xEF\xB7\xBA";  // U+FDFA, 18 characters
   EXPECT_EQ(

@@ -1,6 +1,6 @@
-// The order in which the rows of a set are drawn: epoch by epoch, each in file order or shuffled as
-// Python's random.seed(seed + epoch); random.shuffle(range(n)) does, so that runs compare with
-// trainers that use it.
+// The order in which rows of a data set are drawn: epoch by epoch, each in file order or shuffled
+// exactly as Python's random.seed(seed + epoch); random.shuffle(range(n)), so that runs compare
+// with trainers that use it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,12 +11,12 @@ namespace slimexx::data {
 // Position of a source; plain data for checkpoints. The last four identify the order.
 struct Cursor {
   int64_t epoch = 0;
-  int64_t offset = 0;  // rows of this epoch that were drawn
+  int64_t offset = 0;  // rows already drawn in this epoch
   bool shuffle = false;
   int64_t seed = 0;
   int64_t num_rows = 0;
   std::string content_hash;
-  // Rows that were drawn since the run began: the number of what is drawn next.
+  // Rows drawn since the run began, which is also the number of the next row.
   int64_t num_drawn() const { return epoch * num_rows + offset; }
 };
 
@@ -28,11 +28,11 @@ class EpochOrder {
   // num_rows > 0. content_hash identifies the data; see restore.
   EpochOrder(int64_t num_rows, bool shuffle, int64_t seed, std::string content_hash);
 
-  // The next k rows (k >= 0), continuing with the next epoch where one ends.
+  // The next k rows (k >= 0); continues into the next epoch when one ends.
   std::vector<int64_t> draw(int64_t k);
 
   const Cursor& cursor() const { return cursor_; }
-  // Throws Error(kInput) where the cursor belongs to other data, another seed or another order.
+  // Throws Error(kInput) if the cursor belongs to other data, another seed or another order.
   void restore(const Cursor& cursor);
 
  private:

@@ -1,5 +1,5 @@
-// Prompts with labels out of JSON lines, rendered, tokenized and filtered when loaded, and the
-// source that hands them out.
+// Prompts with labels from JSON lines, rendered, tokenized and filtered at load time, and the
+// source that draws them.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,8 +15,8 @@
 namespace slimexx::data {
 
 struct PromptOptions {
-  // JSON lines, or .zst of them; a suffix "@[start:end]" keeps those rows, counted as Python
-  // slices.
+  // JSON lines, possibly compressed (.zst); a suffix "@[start:end]" keeps those rows, with the
+  // rules of Python slices.
   std::string prompt_data;
   std::string input_key = "prompt";  // a string, or a list of messages
   std::string label_key = "label";   // empty: no labels
@@ -26,13 +26,14 @@ struct PromptOptions {
   bool rollout_shuffle = false;
   int64_t seed = 42;
   int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: none
-  std::string max_prompt_len_key = "rollout.rollout_max_prompt_len";  // that says so
-  // Throws Error(kInput) for metadata that the run could not use; empty: all are taken.
+  std::string max_prompt_len_key =
+      "rollout.rollout_max_prompt_len";  // the key that sets it, for messages
+  // Throws Error(kInput) for metadata that the run cannot use; empty: any metadata is accepted.
   std::function<void(const std::shared_ptr<const Json>& metadata)> check_metadata;
 };
 
-// A label as text: a JSON label that is no string as its JSON, null as empty. A list of texts,
-// numbers and truth values holds the answers that are accepted: it becomes a list of texts.
+// A label as text: a string as it is, null as empty, any other JSON value as its JSON. A list of
+// texts, numbers and truth values holds the accepted answers: it becomes a list of texts.
 std::string label_text(const Json& label);
 
 // Token ids in one to three bytes each, for sets of millions of prompts.
@@ -53,25 +54,25 @@ struct Prompt {
   int64_t index = 0;        // row in the file, blank lines not counted
   int64_t line_number = 0;  // in the file, from 1
   PackedTokens tokens;
-  std::string text;   // what was tokenized; of a row of tokens, what they decode to
+  std::string text;   // the text that was tokenized; for a row of tokens, their decoding
   std::string label;  // see label_text
   std::shared_ptr<const Json> metadata;  // the row's other keys as an object; null if it has none
 };
 
 class PromptSet {
  public:
-  // Strict: any row that cannot be used, but for too long a prompt, throws Error(kInput) at
-  // file:line; so does a set that ends up empty. A row may be {"tokens": [ids]} in place of
-  // input_key. The tokenizer may be null if all rows are, the template if apply_chat_template is
-  // off. Rendering and tokenizing run on the thread pool.
+  // Strict: a row that cannot be used throws Error(kInput) at file:line, except one whose prompt is
+  // too long; a set without rows throws too. A row may have {"tokens": [ids]} in place of
+  // input_key. The tokenizer may be null if all rows have tokens, the template if
+  // apply_chat_template is off. Rendering and tokenizing run on the thread pool.
   static PromptSet load(const PromptOptions& options, const text::Tokenizer* tokenizer,
                         const text::ChatTemplate* chat_template);
 
   const std::vector<Prompt>& prompts() const { return prompts_; }
   int64_t size() const { return static_cast<int64_t>(prompts_.size()); }
-  int64_t num_dropped() const { return num_dropped_; }  // as too long
+  int64_t num_dropped() const { return num_dropped_; }  // because they are too long
   int64_t longest() const { return longest_; }          // tokens of the longest prompt
-  // Hash of the kept rows' numbers and lines as they stand in the file.
+  // Hash of the numbers and lines of the kept rows, as they are in the file.
   const std::string& content_hash() const { return content_hash_; }
   const std::string& path() const { return path_; }  // of the file, without a slice
   std::string where(const Prompt& prompt) const;     // "path:line"

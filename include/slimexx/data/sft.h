@@ -12,36 +12,36 @@
 namespace slimexx::data {
 
 struct SftOptions {
-  std::string prompt_data;                // as PromptOptions::prompt_data
+  std::string prompt_data;                // like PromptOptions::prompt_data
   std::string messages_key = "messages";  // rows {"messages": [...]} ...
   std::string input_key = "prompt";       // ... or {"prompt": text or messages, "response": text}
   std::string response_key = "response";
   std::string tool_key = "tools";
-  bool apply_chat_template = true;  // false: rows of prompt and response, joined as they stand
+  bool apply_chat_template = true;  // false: concatenates prompt and response unchanged
   std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
   int64_t max_len = 0;                                     // longer examples are dropped; 0: none
-  // The tokens that end a turn in generation. One that stands right behind a learnt turn is learnt
-  // with it. Where a learnt turn ends the text without one, the first of them is appended and
-  // learnt. Empty: neither.
+  // The tokens that end a turn in generation. Such a token directly after a trained turn is trained
+  // with it. If a trained turn ends the text without one, the first of these is appended and
+  // trained. Empty: neither.
   std::vector<text::TokenId> eos_ids;
 };
 
 struct SftExample {
   int64_t index = 0;  // row in the file, blank lines not counted
   std::vector<text::TokenId> tokens;
-  std::vector<uint8_t> loss_mask;  // as long as tokens; 1: the token is learnt
-  std::string text;                // what was tokenized
+  std::vector<uint8_t> loss_mask;  // same length as tokens; 1: the token is trained
+  std::string text;                // the text that was tokenized
 };
 
 class SftSet {
  public:
-  // The tokens are those of the whole rendered text. Tokens that begin within an assistant's text
-  // are learnt: the {% generation %} spans of the template where it has them; else, turn by turn,
-  // the text that the reply adds to the conversation rendered up to its generation prompt. Throws
-  // Error(kInput) for a template that does not simply append the reply. A message's
-  // "step_loss_mask": 0 leaves that turn out. The end of a turn is learnt too
-  // (SftOptions::eos_ids): GLM's templates, for one, end a turn only by the next turn's <|user|>.
-  // Strict like PromptSet::load.
+  // Tokenizes the whole rendered text. Tokens that begin within an assistant's text are trained:
+  // the {% generation %} spans of the template if it has them; otherwise, turn by turn, the text
+  // that the reply adds to the conversation rendered up to its generation prompt. Throws
+  // Error(kInput) if the template does not simply append the reply. "step_loss_mask": 0 in a
+  // message excludes its turn. The end of a turn is trained too (SftOptions::eos_ids); GLM's
+  // templates, for example, end a turn only by the next turn's <|user|>. Strict like
+  // PromptSet::load.
   static SftSet load(const SftOptions& options, const text::Tokenizer& tokenizer,
                      const text::ChatTemplate* chat_template);
 

@@ -8,13 +8,13 @@
 namespace slimexx::reward {
 
 struct RewardOptions {
-  std::string rm_type;     // has no default: each grader wants responses of another form
-  std::string reward_key;  // takes values[reward_key] as the reward; empty: the grader's own
-  std::string rm_url;      // of `remote`
+  std::string rm_type;     // no default: each grader needs responses of a different form
+  std::string reward_key;  // uses values[reward_key] as the reward; empty: the grader's own
+  std::string rm_url;      // for `remote`
   double rm_timeout_s = 120;
   int64_t rm_retries = 10;
   int64_t rm_max_connections = 64;
-  std::string on_failure = "mask";  // what a run does with a failed grade: stop or mask
+  std::string on_failure = "mask";  // for a failed grade: stop or mask
 };
 
 void bind(config::Binder& binder, RewardOptions& options);

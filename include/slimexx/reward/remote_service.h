@@ -1,11 +1,11 @@
-// Whether the service of rm_type remote is there.
+// Checks that the service of rm_type remote is reachable.
 #pragma once
 #include <string>
 
 namespace slimexx::reward {
 
-// Opens one connection to the address and closes it, within a few seconds. Empty if that works,
-// else why not. The service is asked nothing.
+// Opens a connection to the address and closes it, within a few seconds, without sending a request.
+// Returns empty if that works, otherwise the reason why not.
 std::string find_service_fault(const std::string& rm_url);
 
 }  // namespace slimexx::reward

@@ -1,4 +1,4 @@
-// Can `math` read a reference answer? What it cannot read equals nothing but the same text.
+// Checks whether `math` can read a reference answer. One it cannot read equals only identical text.
 #include <algorithm>
 
 #include "reward/graders.h"
@@ -12,13 +12,13 @@ namespace {
 bool is_letter(char c) { return c >= 'a' && c <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// What a table writes for a value that is not there.
+// Texts that tables write for a missing value.
 bool is_missing(std::string_view reference) {
   const std::string text = to_lower_ascii(trim(reference));
   return text == "nan" || text == "null" || text == "n/a";
 }
 
-// A time or an option, "4:40 a.m." or "(C) Cecile": they are compared, but are no expressions.
+// A time or an option, "4:40 a.m." or "(C) Cecile": comparable, but not expressions.
 bool is_own_notation(std::string_view reference) {
   for (const char* probe : {"1:00", "(G) q", "(H) q"}) {
     const std::string reason = compare_answers(reference, probe).reason;
@@ -28,7 +28,7 @@ bool is_own_notation(std::string_view reference) {
   return false;
 }
 
-// "She sold 72 clips, so the answer is 72": a number in a sentence is no answer.
+// "She sold 72 clips, so the answer is 72": a sentence with a number is not an answer.
 bool is_sentence(std::string_view reference) {
   static constexpr std::string_view kWords[] = {
       "is",      "are",     "was",   "were",   "so",    "we",    "it",        "its",

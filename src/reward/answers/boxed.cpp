@@ -5,7 +5,7 @@ namespace slimexx::reward {
 
 namespace {
 
-// For every '{' the place of its '}', npos where it never closes. \{ and \} do not count.
+// For every '{' the position of its '}', npos if it never closes. \{ and \} do not count.
 std::vector<size_t> match_braces(std::string_view text) {
   std::vector<size_t> partner(text.size(), std::string_view::npos), open;
   for (size_t at = 0; at < text.size(); ++at) {

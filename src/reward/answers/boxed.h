@@ -1,4 +1,4 @@
-// The places of all outermost \boxed{...} of a text.
+// Finds all outermost \boxed{...} of a text.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -10,11 +10,11 @@ namespace slimexx::reward {
 struct BoxedSpan {
   size_t start = 0;           // of the backslash
   size_t begin = 0, end = 0;  // of the content
-  size_t stop = 0;            // behind the closing brace
+  size_t stop = 0;            // after the closing brace
 };
 
-// `unclosed`: where the content of a box begins that opens behind all of these and never closes;
-// npos if there is none.
+// `unclosed`: start of the content of a box after all of these that never closes; npos if there is
+// none.
 std::vector<BoxedSpan> find_boxes(std::string_view text, size_t* unclosed = nullptr);
 
 }  // namespace slimexx::reward

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxIntegerDigits = 309;  // doubles end below 1.8e308
 constexpr int64_t kMaxExponent = 1'000'000'000;
-constexpr size_t kTolerantDigits = 7;  // of the fraction: within 1e-7
+constexpr size_t kTolerantDigits = 7;  // of the fraction: tolerance 1e-7
 
 struct Decimal {
   bool negative = false;

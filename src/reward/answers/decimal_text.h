@@ -1,4 +1,4 @@
-// Decimal numbers as text, exactly: no binary rounding, so integers of any length stay apart.
+// Exact decimal numbers as text: no binary rounding, so long integers do not become equal.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace slimexx::reward {
 
-// The integer that a number such as "+5", "42.0", "1e3" or "007" stands for, in canonical form; of
-// a number within 1e-7 of an integer that integer. Null for other text, for other fractions and for
+// The integer that a number such as "+5", "42.0", "1e3" or "007" equals, in canonical form; a
+// number within 1e-7 of an integer gives that integer. nullopt for other text, other fractions, and
 // magnitudes of 1e309 and more.
 std::optional<std::string> integer_text(std::string_view number);
 

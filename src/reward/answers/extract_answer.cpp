@@ -1,5 +1,5 @@
-// The final answer of a response. Several boxes or formulas that are joined by nothing but commas,
-// "and" or "or" are one answer, a list: a response that offers two answers for one does not match.
+// The final answer of a response. Several boxes or formulas joined only by commas, "and" or "or"
+// are one answer, a list: a response that offers two answers where one is asked does not match.
 #include "reward/answers/extract_answer.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr size_t kMaxPlainAnswer = 80;  // a response this short may be an answe
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Is `gap` only what joins two answers of one list?
+// Whether `gap` only joins two answers of one list.
 bool is_joint(std::string_view gap, bool need_mark) {
   if (gap.size() > kMaxGap) return false;
   bool mark = false, connective = false, word = false;
@@ -51,7 +51,7 @@ bool is_joint(std::string_view gap, bool need_mark) {
   return mark || connective || !need_mark;
 }
 
-// The last span, with those before it that belong to the same list.
+// The last span, together with the spans before it that belong to the same list.
 std::string join_last(std::string_view text, const std::vector<Span>& spans, bool need_mark) {
   size_t first = spans.size() - 1;
   while (first > 0 &&
@@ -97,7 +97,7 @@ bool has_prose(std::string_view text) {
   return false;
 }
 
-// Markdown's emphasis and the quotation marks around an answer, and an arrow before it.
+// Strips Markdown emphasis and quotation marks around an answer, and an arrow before it.
 std::string_view strip_emphasis(std::string_view text) {
   static constexpr std::string_view kMarks = " \t\r\n*_\"'`:";
   size_t begin = text.find_first_not_of(kMarks);
@@ -109,7 +109,8 @@ std::string_view strip_emphasis(std::string_view text) {
   return text.substr(begin, end + 1 - begin);
 }
 
-// Is the gap between two plain values only "," or "and", or one word and that: "10 apples and "?
+// Whether the gap between two plain values is only "," or "and", or one word and that: "10 apples
+// and ".
 bool is_plain_joint(std::string_view gap) {
   gap = trim(gap);
   size_t word = 0;
@@ -121,8 +122,8 @@ bool is_plain_joint(std::string_view gap) {
   return !(counted && word > 0) && (joint == "," || joint == ";" || joint == "&");
 }
 
-// The last value of a text, with those before it that belong to the same list. Null where it
-// settles on none.
+// The last value of a text, together with the values before it in the same list. nullopt if the
+// text does not commit to a value.
 std::optional<std::string> last_value(std::string_view text) {
   const std::vector<MathRun> runs = find_math(text);
   if (runs.empty() || runs.back().negated) return std::nullopt;
@@ -141,7 +142,7 @@ std::optional<std::string> last_value(std::string_view text) {
   return out;
 }
 
-// In one sentence: all of it if it is no prose, else its last value.
+// The answer in one sentence: all of it if it is not prose, otherwise its last value.
 std::optional<std::string> pick(std::string_view raw) {
   const std::string_view text = strip_emphasis(raw);
   if (text.empty()) return std::nullopt;
@@ -149,7 +150,7 @@ std::optional<std::string> pick(std::string_view raw) {
   return last_value(text);
 }
 
-// Up to the end of the sentence or line outside of formulas; an empty first line is passed over.
+// The text up to the end of the sentence or line outside of formulas; skips an empty first line.
 std::string_view sentence_at(std::string_view text) {
   const size_t start = text.find_first_not_of(" \t\r\n:*");
   if (start == kNone) return {};
@@ -157,7 +158,7 @@ std::string_view sentence_at(std::string_view text) {
   text = text.substr(bullet ? start + 2 : start);
   const std::vector<Span> formulas = find_formulas(text);
   auto formula = formulas.begin();
-  // A display that begins the sentence is all of it, unless a list goes on behind it.
+  // A display that begins the sentence is the whole sentence, unless a list continues after it.
   if (!formulas.empty() && formulas[0].start == 0 && text.substr(0, 2) == "\\[") {
     const size_t stop = formulas[0].stop;
     const bool list =
@@ -171,7 +172,7 @@ std::string_view sentence_at(std::string_view text) {
       continue;
     }
     if (text[at] == '\n') {
-      // "The answer is given by" over a display goes on.
+      // "The answer is given by" before a display continues in it.
       const bool display = formula != formulas.end() && formula == formulas.begin() &&
                            text.find_first_not_of(" \t\r\n", at) == formula->start &&
                            formula->begin - formula->start != 1;
@@ -188,7 +189,7 @@ std::string_view sentence_at(std::string_view text) {
   return text;
 }
 
-// "12, because 3 times 4 is 12": the reason is no part of the answer.
+// Cuts the reason: "12, because 3 times 4 is 12" gives 12.
 std::string_view before_reason(std::string_view sentence) {
   const std::string lower = to_lower_ascii(sentence);
   for (std::string_view word : {" because ", " since ", " where ", ", as "}) {
@@ -234,7 +235,7 @@ std::optional<std::string> hashed_answer(std::string_view text) {
 }  // namespace
 
 std::string_view final_part(std::string_view response) {
-  // What models write around their thoughts.
+  // Tags that models write around their thoughts.
   static constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {
       {"<think>", "</think>"},
       {"<thinking>", "</thinking>"},

@@ -1,4 +1,4 @@
-// The parts of extract_answer that `math` and its tests use by themselves.
+// The parts of extract_answer that `math` and its tests use on their own.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,12 +7,12 @@
 
 namespace slimexx::reward {
 
-// The text after the last thought (</think>), up to a chat marker such as <|im_end|> that does not
-// begin it. Empty if a thought is never left.
+// The text after the last thought (</think>), up to a chat marker such as <|im_end|> (a marker at
+// the start does not count). Empty if a thought is never closed.
 std::string_view final_part(std::string_view response);
 
-// The boxes of a reference answer joined ("\boxed{1} and \boxed{2}" is a list); the whole text if
-// it has none. A box that never closes counts: references are short and not cut off.
+// The boxes of a reference answer, joined ("\boxed{1} and \boxed{2}" is a list), or the whole text
+// if it has none. An unclosed box counts: references are short and not truncated.
 std::string read_label(std::string_view label);
 
 }  // namespace slimexx::reward

@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-// The place of `close` in `text` from `from` on. A search that finds nothing is not repeated: many
-// delimiters that are never closed take linear time together.
+// Finds `close` in `text` from `from` on. Remembers a failed search, so that many unclosed
+// delimiters take linear time together.
 class Closer {
  public:
   Closer(std::string_view text, std::string close) : text_(text), close_(std::move(close)) {}
@@ -33,7 +33,8 @@ class Closer {
   bool none_ = false;
 };
 
-// Is what stands between two dollars a sum of money: "$5 for the pen and $", "$40 + $" before 24?
+// Whether the text between two dollars is a sum of money: "$5 for the pen and $", "$40 + $" before
+// 24.
 bool is_money(std::string_view inside, char after) {
   if (inside.empty() || !is_digit(inside[0])) return false;
   return is_digit(after) || (std::count(inside.begin(), inside.end(), ' ') > 2 &&
@@ -43,7 +44,7 @@ bool is_money(std::string_view inside, char after) {
 struct Delimiter {
   std::string open;
   Closer close;
-  bool environment = false;  // its name belongs to the content
+  bool environment = false;  // the content includes its name
 };
 
 std::vector<Delimiter> delimiters_of(std::string_view text) {

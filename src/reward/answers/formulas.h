@@ -1,4 +1,4 @@
-// The formulas of a text: what stands between dollars, \( \), \[ \] or in an environment.
+// The formulas of a text: between dollars, in \( \), \[ \] or an environment.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -9,11 +9,11 @@ namespace slimexx::reward {
 struct Span {
   size_t start = 0;           // of the delimiter
   size_t begin = 0, end = 0;  // of the content
-  size_t stop = 0;            // behind the closing delimiter
+  size_t stop = 0;            // after the closing delimiter
 };
 
-// In order, none inside another. A dollar that looks like money ("$5 for the pen and $10") opens
-// nothing, nor does a delimiter that is never closed.
+// In order, not nested. A dollar that looks like money ("$5 for the pen and $10") opens no formula,
+// and neither does a delimiter that is never closed.
 std::vector<Span> find_formulas(std::string_view text);
 
 }  // namespace slimexx::reward

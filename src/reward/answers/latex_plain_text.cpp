@@ -1,4 +1,4 @@
-// A recursive descent over LaTeX that forgives everything: what it does not know it prints.
+// A tolerant recursive descent over LaTeX: prints everything that it does not know.
 #include <algorithm>
 
 #include "reward/answers/answer_forms.h"
@@ -13,7 +13,7 @@ constexpr int kMaxDepth = 100;  // of groups, operands and environments
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Is `text` one number, one name that may stand for one factor, one call or one bracket?
+// Whether `text` is one number, one name that may stand for one factor, one call or one bracket.
 bool is_atom(std::string_view text) {
   if (text.empty()) return true;
   if (std::all_of(text.begin(), text.end(), [](char c) { return is_digit(c) || c == '.'; }))
@@ -30,8 +30,8 @@ bool is_atom(std::string_view text) {
   return false;
 }
 
-// A sum, list or relation outside brackets: its value is not kept when "/" follows. A leading sign
-// is.
+// Whether `text` has a sum, list or relation outside brackets, so that a following "/" would change
+// its value. A leading sign does not count.
 bool is_sum(std::string_view text) {
   int64_t depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -92,7 +92,7 @@ class PlainTextWriter {
   }
 
  private:
-  // Up to the brace or \end that closes the enclosing group, which stays unread.
+  // Reads up to the brace or \end that closes the enclosing group, without consuming it.
   std::string read_run() {
     if (++depth_ > kMaxDepth) too_deep_ = true;
     std::string out;
@@ -134,7 +134,7 @@ class PlainTextWriter {
     return out;
   }
 
-  // One group, macro or character.
+  // Reads one group, macro or character.
   std::string read_operand() {
     skip_blanks();
     if (position_ == latex_.size() || latex_[position_] == '}' || too_deep_) return "";
@@ -219,7 +219,7 @@ std::optional<std::string> latex_plain_text(std::string_view latex) {
   std::string text(latex);
   replace_all(text, "\\tfrac", "\\frac");
   replace_all(text, "\\dfrac", "\\frac");
-  replace_all(text, "\\frac", " \\frac");  // keeps the whole number of 3\frac{1}{2} apart
+  replace_all(text, "\\frac", " \\frac");  // keeps the 3 of 3\frac{1}{2} separate
   auto out = PlainTextWriter(text).write();
   if (!out) return std::nullopt;
   static constexpr std::pair<std::string_view, std::string_view> kOperators[] = {

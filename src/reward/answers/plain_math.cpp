@@ -92,7 +92,7 @@ class RunBuilder {
     const bool prefix = piece.role == Piece::kPrefix || piece.role == Piece::kSign;
     const char first = piece.latex[0];
     if (!operand_last_) {
-      // A relation without a left side stays: ">= 5" is not 5.
+      // Keeps a relation without a left side: ">= 5" is not 5.
       const bool relation = first == '<' || first == '>' || first == '!';
       if (!prefix && !relation && run_.latex.empty()) return;
     } else if (piece.role == Piece::kPrefix) {
@@ -101,13 +101,13 @@ class RunBuilder {
     if (pending_.empty()) pending_begin_ = piece.begin;
     if (space_) pending_ += ' ';
     pending_ += piece.latex;
-    // An index or exponent leaves "log_2 8" and "sin^2 x" open for the operand.
+    // After an index or exponent the function still takes its operand: "log_2 8", "sin^2 x".
     if (first != '^' && first != '_') last_.applies = false;
     last_.number = false;
     operand_last_ = false;
   }
 
-  // "x = 5" is one run; of "3 + 4 = 7" the last side counts.
+  // "x = 5" is one run; in "3 + 4 = 7" the last side counts.
   void add_equals(const Piece& piece) {
     if (!operand_last_) {
       if (run_.latex.empty()) pending_.clear();
@@ -170,7 +170,7 @@ class RunBuilder {
   std::vector<MathRun> runs_;
   Open run_;
   std::optional<Open> left_;  // the side before the last "="
-  std::string pending_;       // operators that wait for their operand
+  std::string pending_;       // operators without their operand so far
   size_t pending_begin_ = 0;
   Piece last_;
   int pieces_ = 0;
@@ -184,7 +184,7 @@ std::vector<MathRun> find_math(std::string_view text) {
   const std::vector<Span> formulas = find_formulas(text);
   auto formula = formulas.begin();
   RunBuilder builder;
-  Piece before;  // the last piece but for white space
+  Piece before;  // the last piece that is not white space
   bool touches = false;
   for (size_t at = 0; at < text.size();) {
     Piece piece;
@@ -194,7 +194,7 @@ std::vector<MathRun> find_math(std::string_view text) {
       piece = read_piece(text, at, &before, touches);
     }
     at = piece.end;
-    // A piece may have read over the start of a formula, as in "(so $x$ is 5)".
+    // A piece may extend beyond the start of a formula, as in "(so $x$ is 5)".
     while (formula != formulas.end() && formula->start < at) ++formula;
     builder.add(piece);
     touches = piece.role != Piece::kSkip;

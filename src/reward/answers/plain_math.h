@@ -10,12 +10,12 @@
 
 namespace slimexx::reward {
 
-// All that binds to one value, so that no part of it is taken for the whole.
+// Everything that belongs to one value, so that no part of it is taken for the whole.
 struct MathRun {
   size_t begin = 0, end = 0;  // in the text
   std::string latex;          // words of arithmetic as operators
-  std::string name;           // "x" of "x = 5": the letter that it is the value of
-  bool formula = false;       // one formula and nothing else
+  std::string name;           // "x" in "x = 5": the letter with this value
+  bool formula = false;       // exactly one formula
   bool negated = false;       // "not 5", "more than 5"
 };
 

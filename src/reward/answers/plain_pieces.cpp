@@ -12,13 +12,13 @@ namespace slimexx::reward {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
-constexpr size_t kMaxBracket = 300;  // characters of a bracket that is read whole
+constexpr size_t kMaxBracket = 300;  // longest bracket that is read as a whole
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 char char_or_blank(std::string_view text, size_t at) { return at < text.size() ? text[at] : ' '; }
 
-// Behind the bracket that closes the one at `at`; kNone where it is not closed soon.
+// Position after the bracket that closes the one at `at`; kNone if none does within kMaxBracket.
 size_t bracket_end(std::string_view text, size_t at) {
   int depth = 0;
   const size_t limit = std::min(text.size(), at + kMaxBracket);
@@ -30,7 +30,7 @@ size_t bracket_end(std::string_view text, size_t at) {
   return kNone;
 }
 
-// Words of two letters or more that name no function.
+// Whether the text has a word of two letters or more that is not the name of a function.
 bool has_word(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     if (!is_letter(text[at])) {
@@ -86,7 +86,7 @@ class PieceReader {
             false, false, false,        false};
   }
 
-  // "1,234.5", and what is written against it: "3.2e5", "2x", "20th", "12cm".
+  // Reads "1,234.5" and letters directly after it: "3.2e5", "2x", "20th", "12cm".
   Piece read_number() const {
     size_t end = at_;
     while (end < text_.size() &&
@@ -99,7 +99,7 @@ class PieceReader {
     Piece piece = make(Piece::kOperand, end - at_);
     piece.value = true;
     piece.number = end == digits;
-    // "1,000.99m": letters are multiplied by integers; this is a unit.
+    // "1,000.99m" has a unit: a letter is a factor only after an integer.
     static constexpr std::string_view kUnits[] = {"m", "g", "s", "l", "L", "h"};
     const bool unit = std::find(std::begin(kUnits), std::end(kUnits),
                                 text_.substr(digits, end - digits)) != std::end(kUnits);
@@ -178,7 +178,7 @@ class PieceReader {
     return piece;
   }
 
-  // The signs of floor and ceiling are of equal length in UTF-8, as are those that close them.
+  // In UTF-8 the opening and closing signs of floor and ceiling have the same length.
   Piece read_floor(size_t length) const {
     std::string close(text_.substr(at_, length));
     ++close.back();
@@ -192,7 +192,7 @@ class PieceReader {
   Piece read_word() const {
     size_t end = at_;
     bool digits = false;
-    const bool ascii = is_letter(text_[at_]);  // Chinese stands against its numbers
+    const bool ascii = is_letter(text_[at_]);  // Chinese has no space between words and numbers
     while (end < text_.size()) {
       const auto byte = static_cast<unsigned char>(text_[end]);
       const bool apostrophe = text_[end] == '\'' && is_letter(char_or_blank(text_, end + 1));
@@ -249,7 +249,7 @@ class PieceReader {
     piece.value = has_digit(piece.latex);
     const bool exponent = touches_ && before_ && before_->role == Piece::kInfix;
     if (!exponent && has_word(piece.latex)) {
-      // Prose in brackets behind a value is an aside; elsewhere it is read like any other.
+      // Prose in brackets after a value is an aside; elsewhere it is read like other text.
       return after_operand() ? make(Piece::kSkip, end - at_) : make(Piece::kBreak, 1);
     }
     return piece;
@@ -311,7 +311,7 @@ class PieceReader {
     }
   }
 
-  // A dash that begins a line is a bullet; several are a dash of prose.
+  // A dash at the start of a line is a bullet; several dashes in a row are punctuation.
   Piece read_dash() const {
     size_t length = 1;
     while (next(length) == '-') ++length;
@@ -320,7 +320,7 @@ class PieceReader {
     return make(length > 1 || bullet ? Piece::kBreak : Piece::kSign, length);
   }
 
-  // "**12** apples" against "2 ** 10" and "3*4".
+  // Tells emphasis, "**12** apples", from operators, "2 ** 10" and "3*4".
   Piece read_emphasis(char c) const {
     size_t length = 1;
     while (next(length) == c) ++length;

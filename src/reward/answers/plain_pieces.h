@@ -1,4 +1,4 @@
-// The pieces of a sentence, as plain_math puts them together.
+// The pieces of a sentence, which plain_math puts together.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -12,10 +12,10 @@ namespace slimexx::reward {
 struct Piece {
   enum Role {
     kOperand,  // a number, a letter, a formula, a bracket without prose
-    kInfix,    // between two operands; before one only where it is a relation (">= 5")
+    kInfix,    // between two operands; relations also before one (">= 5")
     kSign,     // between two operands, or before one: - and +-
     kPrefix,   // "negative", "the square root of"
-    kSuffix,   // behind an operand: %, !, "squared", "million"
+    kSuffix,   // after an operand: %, !, "squared", "million"
     kEquals,
     kSkip,   // white space, emphasis, currency, an aside in brackets
     kWord,   // prose
@@ -26,12 +26,12 @@ struct Piece {
   std::string latex;
   bool value = false;    // has a digit, or is pi or a formula
   bool number = false;   // digits alone
-  bool formula = false;  // a formula of the text
+  bool formula = false;  // one formula of the text
   bool applies = false;  // takes the next operand across white space: sqrt, sin, \frac
   bool follows = false;  // a factor across white space: "2 pi", "3 \sqrt{2}", "2 sqrt(13)"
 };
 
-// The piece at `at`. `before` is the piece before it, without white space between where `touches`.
+// Reads the piece at `at`. `before` is the previous piece; `touches`: no white space between them.
 Piece read_piece(std::string_view text, size_t at, const Piece* before, bool touches);
 
 Piece formula_piece(std::string_view text, const Span& formula);

@@ -5,8 +5,8 @@
 namespace slimexx::reward {
 namespace {
 
-// Of two that begin alike the longer stands first. "3 of 4" settles on neither: it stays
-// unreadable.
+// If two wordings have the same beginning, the longer one is first. "3 of 4" is ambiguous and not
+// listed.
 constexpr Wording kWordings[] = {
     {"plus", Piece::kInfix, "+"},
     {"minus", Piece::kSign, "-"},

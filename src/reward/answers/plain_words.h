@@ -14,8 +14,8 @@ struct Wording {
   bool value = false;
 };
 
-// The wording that begins at `at`, in any case; null if none does. An operator or suffix is one
-// only after a value.
+// The wording that begins at `at`, ignoring case; null if there is none. Operators and suffixes are
+// found only after a value.
 const Wording* find_wording(std::string_view text, size_t at, bool after_value);
 
 }  // namespace slimexx::reward

@@ -11,7 +11,7 @@
 namespace slimexx::reward {
 namespace {
 
-// utf8proc_iterate: bytes used, or negative for what is not UTF-8.
+// Like utf8proc_iterate: the number of bytes used, negative for invalid UTF-8.
 int decode(std::string_view text, size_t position, int32_t& code_point) {
   const size_t left = std::min<size_t>(text.size() - position, 4);
   return static_cast<int>(
@@ -155,7 +155,7 @@ bool read_final_box(std::string_view text, std::string& content) {
   int64_t depth = 0;
   for (size_t i = open; i < text.size(); ++i) {
     if (text[i] == '\\') {
-      ++i;  // \{ and \} are characters of the answer
+      ++i;  // \{ and \} belong to the answer
     } else if (text[i] == '{') {
       ++depth;
     } else if (text[i] == '}' && --depth == 0) {

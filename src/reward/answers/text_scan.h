@@ -1,5 +1,5 @@
-// Scanning of text that a model wrote: linear time, no regular expressions, any bytes. Text is
-// UTF-8; a byte that starts no valid sequence counts as a character of its own.
+// Scans text that a model wrote: linear time, no regular expressions, any bytes. Text is UTF-8; a
+// byte that starts no valid sequence counts as one character.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -29,28 +29,27 @@ std::string lower_text(
 std::string_view last_chars(std::string_view text, size_t count);
 
 void replace_all(std::string& text, std::string_view from, std::string_view to);
-// From `begin` on; linear whatever the two hold.
+// Searches from `begin` on, in linear time for any input.
 size_t find_text(std::string_view text, std::string_view part, size_t begin);
-bool contains(std::string_view text, std::string_view part);  // likewise
-// Is `word` (lower-case ASCII) at `position`, in any case?
+bool contains(std::string_view text, std::string_view part);  // also linear
+// Whether `word` (lower-case ASCII) is at `position`, ignoring case.
 bool matches_word(std::string_view text, size_t position, std::string_view word);
 
-// The text behind the last "</think>"; all of it if there is none.
+// The text after the last "</think>"; the whole text if there is none.
 std::string_view after_reasoning(std::string_view response);
 
-// Does the response open <think> and never close it? Then it ends before its answer.
+// Whether the response opens <think> and never closes it, so that it has no answer.
 bool is_unfinished_thought(std::string_view response);
 
-// The content of the last \boxed{...}; null if that one has no brace right behind it or none that
-// closes it, even if an earlier one has.
+// Gets the content of the last \boxed{...}; false if that box has no brace directly after it or is
+// not closed, even if an earlier one is.
 const char* const kBoxed = "\\boxed";
 bool read_final_box(std::string_view text, std::string& content);
 
-// A key of the prompt's row, or of the object that the row calls "metadata"; null if neither has
-// it.
+// A key of the prompt's row, or of its object "metadata"; null if both lack it.
 const Json* find_metadata(const RewardInput& input, const std::string& key);
 
-// At most `limit` bytes of `text`, for reasons and errors; a cut is shown.
+// At most `limit` bytes of `text`, for reasons and errors; marks a cut.
 std::string shorten(std::string_view text, size_t limit = 80);
 
 }  // namespace slimexx::reward

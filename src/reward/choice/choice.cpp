@@ -15,7 +15,7 @@ constexpr std::string_view kNouns[] = {"option ", "choice ", "answer "};
 
 bool is_option_letter(char c) { return c >= 'A' && c <= 'J'; }
 
-// Goes through the text from the left and remembers the wrappers that are open.
+// Reads the text from the left and remembers the wrappers that are open.
 class ChoiceReader {
  public:
   explicit ChoiceReader(std::string_view source) : source_(source) {}
@@ -44,7 +44,7 @@ class ChoiceReader {
   }
 
  private:
-  // `lower` in any case.
+  // Takes `lower`, ignoring case.
   bool take(std::string_view lower) {
     if (to_lower_ascii(source_.substr(at_, lower.size())) != lower) return false;
     at_ += lower.size();
@@ -83,14 +83,14 @@ class ChoiceReader {
     return at_ > start;
   }
 
-  // What follows the letter, in the wrappers that are still open there.
+  // The text after the letter, in the wrappers that are still open there.
   std::string rest() const {
     std::string text;
     for (std::string_view wrapper : open_) text += wrapper;
     return text += trim(source_.substr(at_));
   }
 
-  // A second "(B)" or "B." makes it a text of several options.
+  // A second "(B)" or "B." means that the text has several options.
   static bool names_option(std::string_view text) {
     for (size_t at = 0; at + 1 < text.size(); ++at) {
       if (!is_option_letter(text[at])) continue;

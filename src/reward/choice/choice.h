@@ -11,7 +11,8 @@ struct Choice {
   std::string text;  // empty: "Option D" alone
 };
 
-// Null for a bare letter, and for a text of several options. `source` is clean (clean_source).
+// nullopt for a bare letter, and for a text with several options. `source` must be clean
+// (clean_source).
 std::optional<Choice> read_choice(std::string_view source);
 
 }  // namespace slimexx::reward

@@ -1,5 +1,5 @@
-// `gpqa`: multiple choice. The letter that the response settles on against the correct one; where
-// one of the two is unknown, the text of the answer within the response.
+// `gpqa`: multiple choice. Compares the letter that the response settles on with the correct one;
+// if one of them is unknown, searches the response for the text of the answer.
 #include "reward/choice/gpqa.h"
 
 #include <fmt/core.h>
@@ -38,7 +38,7 @@ std::vector<std::string> list_texts(const Json* list) {
   return out;
 }
 
-// The words of a text, for comparison and for search: "\ndeep\nblue\n".
+// Joins the words of a text for comparison and search: "\ndeep\nblue\n".
 std::string join_words(const std::vector<OptionWord>& words) {
   std::string out = "\n";
   for (const OptionWord& word : words) {
@@ -58,7 +58,7 @@ struct Question {
   bool label_is_letter = false;
 };
 
-// "(D)", "D) three plums", "Answer: D": a label that is more than the letter.
+// The letter of a label that is more than the letter: "(D)", "D) three plums", "Answer: D".
 std::string letter_of_label(const Question& question) {
   std::vector<OptionWord> words = split_option_words(question.label);
   std::erase_if(words, [](const OptionWord& word) {
@@ -121,14 +121,14 @@ Question read_question(const RewardInput& input) {
   return question;
 }
 
-// A text that makes a response right or wrong, and the choice that it stands for.
+// A text that makes a response right or wrong, and the choice that it belongs to.
 struct OptionText {
   std::string text;
   size_t option = 0;
 };
 
-// Of all choices, and other texts of the correct one. Where the choices are not known, texts of the
-// correct answer alone.
+// The texts of all choices, and other texts of the correct one. If the choices are unknown, only
+// texts of the correct answer.
 std::vector<OptionText> option_texts(const RewardInput& input, const Question& question,
                                      size_t correct) {
   std::vector<OptionText> texts;
@@ -144,7 +144,7 @@ std::vector<OptionText> option_texts(const RewardInput& input, const Question& q
   return texts;
 }
 
-// Where the texts stand in the response, in order; "blue" within "deep blue" does not count.
+// Mentions of the texts in the response, in order; "blue" within "deep blue" does not count.
 std::vector<Mention> find_texts(const std::vector<OptionWord>& words,
                                 const std::vector<OptionText>& texts) {
   std::vector<size_t> places;  // of the words
@@ -179,7 +179,7 @@ std::vector<Mention> find_texts(const std::vector<OptionWord>& words,
   return longest;
 }
 
-// Without the other choices nobody knows what else "two pears or three plums" names.
+// If the other choices are unknown, "two pears or three plums" may name another choice too.
 bool is_one_of_several(const std::vector<OptionWord>& words, const Mention& mention) {
   const auto ends = [&](size_t i) {
     return words[i].kind == OptionWord::kStop || words[i].kind == OptionWord::kQuestion ||
@@ -200,7 +200,7 @@ Grade make_grade(bool right, std::string reason, const std::string& prediction) 
   return grade;
 }
 
-// Beyond all options where it is not known.
+// An index beyond all options if the correct one is not known.
 size_t index_of_correct(const Question& question) {
   const auto it = std::ranges::find(question.letters, question.correct);
   return it == question.letters.end() ? std::max(question.letters.size(), question.choices.size())

@@ -1,4 +1,4 @@
-// The letter that a response to a question of multiple choice settles on.
+// The letter that a response to a multiple-choice question settles on.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace slimexx::reward {
 
-// By the words around the letters, else the last capital that stands alone.
+// Uses the words around the letters; otherwise the last capital letter that stands alone.
 Settled find_letter(std::string_view response, const std::vector<std::string>& valid_letters);
 
 }  // namespace slimexx::reward

@@ -15,7 +15,7 @@ std::string upper_ascii(std::string text) {
   return text;
 }
 
-// "A pear", "I think": an article or a pronoun, where nothing says that it is an option.
+// "A pear", "I think": an article or a pronoun, unless the context says that it is an option.
 bool is_plain_word(const Words& words, size_t i) {
   const OptionWord& word = words[i];
   if (word.text != "a" && word.text != "i") return false;
@@ -28,7 +28,7 @@ bool is_plain_word(const Words& words, size_t i) {
   return word.text == "i" ? !words[i + 1].is("is") && !words[i + 1].is("or") : !follows;
 }
 
-// A small letter, or a digit, is an option only where something says so.
+// A small letter or a digit is an option only if the context says so.
 bool is_option(const Words& words, const Mention& mention, std::string_view option) {
   const size_t i = mention.begin;
   const OptionWord& word = words[i];
@@ -39,13 +39,13 @@ bool is_option(const Words& words, const Mention& mention, std::string_view opti
   return is_capital || mention.stance == Stance::kAnswered;
 }
 
-// Is it one line of a list of all options? "(A) two pears", "B. three plums"
+// Whether it begins one line in a list of all options: "(A) two pears", "B. three plums".
 bool heads_a_line(const Words& words, const Mention& mention) {
   const char after = words[mention.begin].after;
   return (after == ')' || after == '.' || after == ':') && mention.stance == Stance::kNamed;
 }
 
-// A response that repeats the options settles on none of them.
+// Drops the options of a repeated list: the response settles on none of them there.
 void drop_lists(const Words& words, size_t num_options, std::vector<Mention>& mentions) {
   const size_t least = std::min<size_t>(3, num_options);
   std::vector<Mention> kept;

@@ -1,4 +1,4 @@
-// What the words before and after a mention make of it, and the option that all mentions settle on.
+// How the words before and after a mention judge it, and the option that all mentions settle on.
 #include <algorithm>
 
 #include "reward/choice/option_words.h"
@@ -6,8 +6,8 @@
 namespace slimexx::reward {
 namespace {
 
-constexpr size_t kMaxWords = 8;   // between a mention and what says how it is meant
-constexpr size_t kMaxSigns = 32;  // the same with the signs between them
+constexpr size_t kMaxWords = 8;   // between a mention and the words that judge it
+constexpr size_t kMaxSigns = 32;  // likewise, including signs
 
 using Words = std::vector<OptionWord>;
 
@@ -30,7 +30,7 @@ bool is_hedge(std::string_view w) {
                        "considered", "consider", "considering"});
 }
 
-// What may stand between "answer", "is", "so" and the option.
+// Words that may occur between "answer", "is", "so" and the option.
 bool is_filler(std::string_view w) {
   return is_one_of(
       w, {"the",     "a",         "an",        "option",    "choice",  "letter",   "correct",
@@ -63,7 +63,7 @@ bool is_answer(std::string_view w) {
   return is_one_of(w, {"answer", "answers", "ans", "\\boxed", "conclusion"});
 }
 
-// "correct answer", "right option": what an option can be said to be.
+// Predicates of a chosen option: "correct answer", "right option".
 bool is_praise(std::string_view w) {
   return is_one_of(w, {"correct", "right", "true", "best", "answer", "answers", "accurate",
                        "appropriate", "better", "valid", "suitable"});
@@ -97,7 +97,7 @@ Stance stance_before(const Words& words, size_t begin) {
   return copula ? Stance::kAffirmed : Stance::kNamed;
 }
 
-// The judgement that begins at word `i`, of what stands before it: "the correct one", "ruled out".
+// The judgement that begins at word `i`, about the text before it: "the correct one", "ruled out".
 Stance judgement_at(const Words& words, size_t i) {
   for (size_t passed = 0; i < words.size() && passed < kMaxWords; ++i, ++passed) {
     if (words[i].kind != OptionWord::kWord) break;
@@ -137,7 +137,7 @@ Stance stance_after(const Words& words, size_t end) {
   return Stance::kNamed;
 }
 
-// Is what stands between two mentions only what joins the parts of one list?
+// Whether the gap between two mentions only joins the parts of one list.
 bool are_joined(const Words& words, const Mention& a, const Mention& b) {
   bool mark = false, word = false;
   for (size_t i = a.end; i < b.begin; ++i) {
@@ -159,8 +159,8 @@ bool are_joined(const Words& words, const Mention& a, const Mention& b) {
   return is_one_of(words[b.end].text, {"and", "or", "nor", "are"});
 }
 
-// A list is rejected, and is an answer, as a whole: "A, B and C are wrong". `lists`: the number of
-// each mention's list.
+// Judges a list as a whole: "A, B and C are wrong" rejects all three. `lists`: the number of the
+// list that each mention belongs to.
 void judge_lists(const std::vector<size_t>& lists, std::vector<Mention>& all) {
   for (size_t begin = 0; begin < all.size();) {
     size_t end = begin;

@@ -45,14 +45,14 @@ class Splitter {
     return at < text_.size() && text_[at] != '_' && is_word(char_at(text_, at));
   }
 
-  // -5, but not the hyphen of x-5
+  // Also at -5, but not at the hyphen of x-5.
   bool starts_word() const {
     if (is_word_at(at_)) return true;
     return text_[at_] == '-' && is_digit(byte(at_ + 1)) &&
            (at_ == 0 || !is_word(char_at(text_, previous_char(text_, at_))));
   }
 
-  // Do the signs at `at` go on with the word before them? "isn't", "3.14", "1,000", "x_1"
+  // Length of signs at `at` that continue the word before them: "isn't", "3.14", "1,000", "x_1".
   size_t inner_length(size_t at) const {
     const size_t apostrophe = at < text_.size() ? apostrophe_length(text_, at) : 0;
     if (apostrophe > 0) return is_letter(byte(at + apostrophe)) ? apostrophe : 0;
@@ -94,7 +94,7 @@ class Splitter {
     return c == '=' || c == '+' || c == '^';
   }
 
-  // Layout and fonts are markup; \boxed and the arrows say something.
+  // Drops commands for layout and fonts; \boxed and arrows carry meaning.
   void take_command() {
     size_t end = at_ + 1;
     while (is_letter(byte(end))) ++end;
@@ -118,7 +118,7 @@ class Splitter {
     }
   }
 
-  // <b>, </b>, <answer>: only the last says something.
+  // Drops tags such as <b> and </b>; only <answer> carries meaning.
   bool take_tag() {
     constexpr size_t kMaxName = 12;
     size_t begin = at_ + 1;

@@ -1,5 +1,5 @@
-// A response as a row of words and of what stands between them, for graders that look for the
-// option it settles on. Markup is dropped, and remembered as the signs around a word.
+// Splits a response into words and the signs between them, for graders that look for the option it
+// settles on. Drops markup, but keeps it as the signs around a word.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,19 +12,19 @@ struct OptionWord {
   // the end of a sentence.
   enum Kind { kWord, kJoint, kLink, kStop, kQuestion, kLine };
   Kind kind = kWord;
-  std::string raw;                 // of a word: as it stands
+  std::string raw;                 // for a word: its original text
   std::string text;                // in lower case, without apostrophes
-  char before = ' ', after = ' ';  // the bytes beside it; a blank at the ends
+  char before = ' ', after = ' ';  // the bytes next to it; a blank at the ends
   bool in_formula = false;         // part of an equation, a sum or a power: "A = 5", "C^2"
 
   bool is(std::string_view word) const { return kind == kWord && text == word; }
-  // Between brackets, quotation marks, dollars or emphasis.
+  // Whether it is between brackets, quotation marks, dollars or emphasis.
   bool is_wrapped() const;
 };
 
 std::vector<OptionWord> split_option_words(std::string_view text);
 
-// How the words around the name of an option take it. The higher counts more.
+// How the words around the name of an option judge it. A higher stance has priority.
 enum class Stance {
   kRejected,  // "not A", "A is wrong", "ruled out A"
   kNamed,
@@ -32,7 +32,7 @@ enum class Stance {
   kAnswered   // "the answer is A", "\boxed{A}", "A is correct"
 };
 
-// One place of a response that names an option, by the words [begin, end).
+// One place in a response that names an option: the words [begin, end).
 struct Mention {
   size_t option = 0;
   size_t begin = 0, end = 0;
@@ -40,9 +40,9 @@ struct Mention {
 };
 Mention make_mention(const std::vector<OptionWord>& words, size_t option, size_t begin, size_t end);
 
-// The option that the response settles on: of the mentions with the highest stance the last.
-// Mentions that are joined ("A or B", "A, B and C") settle on none. `mentions` are in order.
-// `names_one`: where no mention is better than named, they must all name one option.
+// The option that the response settles on: the last of the mentions with the highest stance. Joined
+// mentions ("A or B", "A, B and C") settle on none. `mentions` are in order. `names_one`: if no
+// mention is better than kNamed, they must all name the same option.
 struct Settled {
   bool found = false;
   size_t option = 0;

@@ -1,5 +1,5 @@
-// compare_answers: texts to trees, under every reading that a comma between digits allows, and the
-// few notations that are no expressions: clock times, multiple-choice options, words.
+// compare_answers: parses texts to trees, for every reading of the commas between digits, and
+// handles notations that are not expressions: clock times, multiple-choice options, words.
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -26,7 +26,7 @@ struct Reading {
   std::string why_not;
 };
 
-// What follows the last "=" of one equation; empty for a list or an inequality.
+// The tokens after the last "=" of one equation; empty for a list or an inequality.
 std::vector<Token> last_side(const std::vector<Token>& tokens) {
   static constexpr std::string_view kOpen[] = {"(", "[", "{", "\\{"},
                                     kClose[] = {")", "]", "}", "\\}"},
@@ -48,8 +48,8 @@ std::vector<Token> last_side(const std::vector<Token>& tokens) {
   return {tokens.begin() + static_cast<std::ptrdiff_t>(start), tokens.end()};
 }
 
-// The list reading first; others only where they change something. Where equations name values, the
-// left side of one need not be read: "P(A|B) = 1/2" names 1/2.
+// The list reading first; other readings only if they differ. If equations name values, the left
+// side need not parse: "P(A|B) = 1/2" names 1/2.
 std::vector<Reading> read_all(std::string_view text, const EqualityRules& rules) {
   std::vector<Reading> readings;
   for (CommaMode mode : {CommaMode::kList, CommaMode::kThousands, CommaMode::kDecimal}) {

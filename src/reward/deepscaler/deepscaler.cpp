@@ -1,5 +1,5 @@
-// `deepscaler`: the boxed answer behind the reasoning, equal to the label by form or by value. Its
-// name, and what it takes from a response, come from the DeepScaleR recipe.
+// `deepscaler`: compares the boxed answer after the reasoning with the label, by form or by value.
+// The name, and the part of the response that counts, come from the DeepScaleR recipe.
 #include <fmt/core.h>
 
 #include "reward/answers/text_scan.h"
@@ -15,7 +15,7 @@ Grade no_answer(const std::string& reason) {
   return grade;
 }
 
-// The part of the response that is graded: behind the last </think>, else between the first and the
+// The part of the response to grade: after the last </think>, otherwise between the first and the
 // second "###Response".
 std::optional<std::string_view> find_answer_part(std::string_view response) {
   if (response.find("</think>") != response.npos) return after_reasoning(response);

@@ -13,8 +13,8 @@ constexpr size_t kMaxExpressionBytes = 2000;  // longer ones are equal only if t
 
 bool has_brackets(std::string_view form) { return form.find_first_of("()[]") != form.npos; }
 
-// The elements of "1,2,3"; of a set or of anything in brackets the text alone: their commas need
-// not separate answers.
+// The elements of "1,2,3". For a set, or text with brackets, the text alone: its commas need not
+// separate answers.
 std::vector<std::string> split_list(const std::string& text, std::string_view raw) {
   if (has_brackets(text) || raw.find("\\{") != raw.npos) return {text};
   std::vector<std::string> elements;
@@ -27,7 +27,7 @@ std::vector<std::string> split_list(const std::string& text, std::string_view ra
   }
 }
 
-// "3 1/2": mathd forms drop the blank and would take it for 31/2.
+// "3 1/2": mathd forms drop the blank, which would make it 31/2.
 bool has_mixed_number(std::string_view text) {
   for (size_t i = 0; i + 2 < text.size(); ++i) {
     if (!is_digit(text[i]) || text[i + 1] != ' ') continue;
@@ -103,8 +103,8 @@ Equality compare_sympy(std::string_view truth, std::string_view given) {
       integer_text_with_commas(given_elements[0])) {
     return by_form;
   }
-  // The forms are in lower case and without LaTeX's operands: sin x has become sinx. Signs of
-  // percent and degrees are dropped as there: 12.5\% is 12.5, and not 0.125 too.
+  // Also compare as LaTeX, since the forms lose case and operands (sin x became sinx). Percent and
+  // degree signs are dropped as in the forms: 12.5\% is 12.5, and not also 0.125.
   const Equality by_latex = compare_answers(truth, given, {.converts_units = false});
   return by_latex.equal || by_latex.undecided ? by_latex : by_form;
 }

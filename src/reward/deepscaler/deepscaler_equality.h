@@ -8,8 +8,8 @@ namespace slimexx::reward {
 
 Equality compare_mathd(std::string_view truth, std::string_view given);
 
-// Identical sympy forms; else tuple by tuple element, where an integer equals nothing but itself
-// (2^3 is no answer to 8: the problem asked for the number) and all else is compared by exact
+// Equal if the sympy forms are identical; otherwise compares tuple elements. An integer equals only
+// itself (2^3 does not answer 8: the problem asked for the number), all else is compared by exact
 // value.
 Equality compare_sympy(std::string_view truth, std::string_view given);
 

@@ -21,7 +21,7 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
   }
 }
 
-// \sqrt3 -> \sqrt{3}. Null for a \sqrt of nothing.
+// \sqrt3 -> \sqrt{3}. nullopt if a \sqrt has no operand.
 std::optional<std::string> brace_sqrt(std::string_view text) {
   const auto parts = split_at(text, kSqrt);
   std::string out(parts[0]);
@@ -39,8 +39,8 @@ std::optional<std::string> brace_sqrt(std::string_view text) {
   return out;
 }
 
-// \frac12 -> \frac{1}{2}, \frac1{72} -> \frac{1}{72}; the text as it is where an operand is
-// missing. Null for a \frac of nothing.
+// \frac12 -> \frac{1}{2}, \frac1{72} -> \frac{1}{72}; unchanged if one operand is missing. nullopt
+// if a \frac has none.
 std::optional<std::string> brace_fractions(const std::string& text) {
   const auto parts = split_at(text, kFrac);
   std::string out(parts[0]);
@@ -88,8 +88,8 @@ void drop_marks(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
-// Is the text behind "\text{ " a unit, the last thing that the answer says? Of "-3 \text{ and } 5"
-// the 5 is an answer, too.
+// Whether the text after "\text{ " is a unit that ends the answer. In "-3 \text{ and } 5" the 5 is
+// an answer too.
 bool is_unit_tail(std::string_view text) {
   const size_t close = text.find('}');
   if (close == text.npos) return true;
@@ -97,7 +97,7 @@ bool is_unit_tail(std::string_view text) {
   return rest.empty() || rest == "." || rest[0] == '^';
 }
 
-// Null where the rules do not apply and the answer is compared as it was written.
+// nullopt if the rules do not apply; then the answer is compared as written.
 std::optional<std::string> strip_latex(std::string text) {
   drop_marks(text);
   const auto before_unit = split_at(text, "\\text{ ");

@@ -18,7 +18,7 @@ size_t skip_blanks(std::string_view text, size_t position) {
   return position;
 }
 
-// Behind a unit at `position`: its plural, blanks and power, as in "meters ^2".
+// Position after a unit's plural, blanks and power, as in "meters ^2".
 size_t skip_unit_tail(std::string_view text, size_t position) {
   if (text.substr(position).starts_with("es")) position += 2;
   if (position < text.size() && text[position] == 's') ++position;
@@ -57,7 +57,7 @@ void remove_degree_signs(std::string& text) {
   text = std::move(out);
 }
 
-// Removes each `mark` and the blanks behind it; keeps `kept` in its place.
+// Replaces each `mark` and the blanks after it by `kept`.
 void replace_with_blanks(std::string& text, std::string_view mark, std::string_view kept) {
   size_t found = text.find(mark);
   if (found == std::string::npos) return;
@@ -70,7 +70,7 @@ void replace_with_blanks(std::string& text, std::string_view mark, std::string_v
   text = out.append(text, begin);
 }
 
-// Has the number whose digits `text` ends with a minus sign?
+// Whether the number that `text` ends with has a minus sign.
 bool ends_in_negative(std::string_view text) {
   const size_t sign = text.find_last_not_of("0123456789");
   return sign != text.npos && text[sign] == '-';

@@ -33,7 +33,7 @@ class Comparer {
   static Verdict yes(std::string reason) { return {true, std::move(reason)}; }
   static Verdict no(std::string reason) { return {false, std::move(reason)}; }
 
-  // "10^3 = 1000", where it is true, says 1000.
+  // "10^3 = 1000", if true, means 1000.
   Ref settle_constants(const Ref& node) {
     if (node->kind != Kind::kRelation) return node;
     for (const std::string& op : node->ops) {
@@ -86,7 +86,7 @@ class Comparer {
     return rounded ? yes("the rounded value") : verdict;
   }
 
-  // One of them may be an equation that gives the other: "m + n = 293" and 293.
+  // One side may be an equation that gives the other: "m + n = 293" and 293.
   Verdict compare_exact(const Ref& gold, const Ref& prediction, bool named) {
     if (named && is_equation(gold) != is_equation(prediction)) {
       const bool reference = is_equation(gold);
@@ -98,7 +98,7 @@ class Comparer {
     return compare_values(gold, prediction);
   }
 
-  // Without lists, labels and inequalities.
+  // Compares values without lists, labels and inequalities.
   Verdict compare_values(Ref a, Ref b) {
     a = evaluate_matrices(a);
     b = evaluate_matrices(b);
@@ -229,7 +229,7 @@ class Comparer {
       if (!turn) return no("the units differ: " + left + ", " + right);
       return left == "degree" ? compare(to_radians(x), y) : compare(x, to_radians(y));
     }
-    // One side left the unit out.
+    // One side omits the unit.
     Verdict bare = compare(x, y);
     if (bare.equal) return yes("equal, a unit left out (" + left + right + ")");
     const std::string& unit = unit_a ? left : right;
@@ -242,7 +242,7 @@ class Comparer {
     if (unit == "degree" && compare_scalars(to_radians(with), without).equal) {
       return yes("the angle in radians");
     }
-    // 12m may be a product: it is the length 12 \text{ m} where the other side says so.
+    // 12m may be a product; it is the length 12 \text{ m} if the other side has that unit.
     const Ref letters = product_of_unit_letters(unit);
     if (letters && compare_scalars(make_mul({with, letters}), without).equal) {
       return yes("equal, the unit written as a variable");
@@ -280,7 +280,7 @@ class Comparer {
     return op;
   }
 
-  // a < b < c against the same or, read from the other end, against c > b > a.
+  // Compares a < b < c with the same, or in reverse with c > b > a.
   Verdict compare_part_by_part(const Node& a, const Node& b, bool reverse) {
     const size_t n = a.args.size();
     for (size_t k = 0; k < a.ops.size(); ++k) {
@@ -305,7 +305,8 @@ class Comparer {
               (node->name == "cup" || node->name == "cap" || node->name == "setminus" ||
                node->name == "such_that" || node->name == "set:R"));
     };
-    // Two round or two square brackets are compared as they stand: (a, b) may be a point.
+    // Intervals with two round or two square brackets are compared literally: (a, b) may be a
+    // point.
     const Ref left = bare_set(a), right = bare_set(b);
     if (!candidate(left) || !candidate(right)) return no("no regions");
     if (left->kind == Kind::kTuple && right->kind == Kind::kTuple && left->name == right->name) {
@@ -348,7 +349,8 @@ class Comparer {
   }
 
   Verdict compare_collections(Collection a, Collection b) {
-    // A list of numbers may be roots with multiplicity; tuples are solutions, twice is once.
+    // A repeated number in a list may be a root with multiplicity; a repeated tuple is one
+    // solution.
     auto distinct = [](const Collection& all) {
       return all.shape == Collection::kSet || all.alternatives ||
              std::all_of(all.elements.begin(), all.elements.end(), [](const Labelled& element) {
@@ -364,7 +366,7 @@ class Comparer {
                  ? all.elements[0].value
                  : nullptr;
     };
-    // "x = 1, y = 2" says which is which; "1, 2" may be two solutions, and (1, 2) an interval.
+    // "x = 1, y = 2" names its values; "1, 2" may be two solutions, and (1, 2) an interval.
     if (const Ref tuple = tuple_of(a); tuple && distinct_labels(b)) {
       return compare_in_order(tuple->args, b);
     }
@@ -396,7 +398,7 @@ class Comparer {
     return yes("equal component by component");
   }
 
-  // "x = 1, y = 2" against "1, 2": the order says which is which.
+  // "x = 1, y = 2" against "1, 2": the order assigns the values.
   Verdict compare_named_with_bare(const Collection& a, const Collection& b) {
     for (size_t k = 0; k < a.elements.size(); ++k) {
       if (!compare_labelled(a.elements[k], b.elements[k]).equal) {
@@ -406,7 +408,7 @@ class Comparer {
     return yes("equal element by element");
   }
 
-  // Each element of one is an element of the other, as often as it stands there.
+  // Each element of one equals an element of the other, with the same multiplicity.
   Verdict match(const Collection& a, const Collection& b) {
     std::vector<bool> used(b.elements.size(), false);
     for (size_t i = 0; i < a.elements.size(); ++i) {

@@ -27,7 +27,7 @@ std::optional<Rational> integer_power(const Rational& base, long exponent) {
   const unsigned long magnitude = exponent < 0 ? -static_cast<unsigned long>(exponent) : exponent;
   Integer top = mp::numerator(base), bottom = mp::denominator(base);
   const unsigned bits = std::max(bit_length(top), bit_length(bottom));
-  // |0| and |1| stay small under every power; all else must fit by the bit count.
+  // Powers of 0 and +-1 stay small; for all others the bit count must fit.
   const bool trivial = mp::abs(top) <= 1 && bottom == 1;
   if (!trivial && (magnitude > kMaxFoldedBits || bits * magnitude > kMaxFoldedBits)) return {};
   if (trivial) {
@@ -131,7 +131,7 @@ std::optional<Integer> exact_root(const Integer& value, unsigned k) {
 std::optional<Rational> fold_power(const Rational& base, const Rational& exponent) {
   if (!is_small(base)) return {};
   if (is_integer(exponent)) {
-    // An even or odd power of +-1 or 0 folds whatever the exponent's size.
+    // An even or odd power of +-1 or 0 folds for an exponent of any size.
     if (base == 1) return base;
     const auto n = to_long(exponent);
     if (!n) return {};
@@ -184,7 +184,7 @@ std::optional<Rational> parse_decimal(const std::string& digits, const std::stri
     places = digits.size() - point - 1;
   }
   if (all.empty() && repeat.empty()) return {};
-  // A leading zero would make the constructor read octal digits.
+  // Boost would read digits after a leading zero as octal.
   auto to_integer = [](const std::string& text) {
     const size_t first = text.find_first_not_of('0');
     return first == std::string::npos ? Integer(0) : Integer(text.substr(first));

@@ -1,4 +1,4 @@
-// Exact arithmetic on rationals with a limit on every size, so that no expression explodes.
+// Exact arithmetic on rationals. Every size is limited, so that no expression can explode.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,12 +9,12 @@
 namespace slimexx::reward::latex {
 
 bool is_integer(const Rational& value);
-bool is_small(const Rational& value);                // at most kMaxFoldedBits bits above and below
+bool is_small(const Rational& value);  // numerator and denominator have at most kMaxFoldedBits bits
 std::optional<long> to_long(const Rational& value);  // an integer of magnitude below 2^31
 
-// base^exponent where it is rational and small. An odd root of a negative number is the real one.
+// base^exponent if it is rational and small. An odd root of a negative number is the real root.
 std::optional<Rational> fold_power(const Rational& base, const Rational& exponent);
-// The k-th root of a nonnegative integer where it is an integer.
+// The k-th root of a nonnegative integer if it is an integer.
 std::optional<Integer> exact_root(const Integer& value, unsigned k);
 
 // factorial, factorial2 (n!!), binom, stirling1, stirling2, abs, floor, ceil, gcd, lcm, max, min,

@@ -18,7 +18,8 @@ std::string print_tree(const Ref& node) {
 
 namespace {
 
-// dy/dx, d^2 y/dx^2, d/dx f(x): products that begin with a differential above and one below.
+// dy/dx, d^2 y/dx^2, d/dx f(x): products that begin with a differential in numerator and
+// denominator.
 bool is_derivative(const Ref& node) {
   auto differential = [](const Ref& part) -> std::string {
     const Ref& base = part->kind == Kind::kPow ? part->args[0] : part;
@@ -103,9 +104,9 @@ Labelled strip_label(const Ref& node) {
   const Ref value = reversed ? node->args[0] : tail_of(*node, last);
   if (!is_label(label) || mentions(value, label)) return plain;
   if (node->ops[0] == "~" && is_symbol(label, "e")) return plain;  // e \approx 2.718
-  // "Sum = 5 + 7 = 13" goes by named_value, which looks at the whole chain.
+  // For "Sum = 5 + 7 = 13" named_value looks at the whole chain.
   if (label->kind == Kind::kText && last > 1) return plain;
-  // x = y = 2 says more than y = 2.
+  // x = y = 2 says more than y = 2, so keep the whole chain.
   for (size_t k = 1; k < last; ++k) {
     if (is_label(node->args[k])) return plain;
   }
@@ -206,7 +207,7 @@ void collect_into(const Ref& node, Collection& out, bool top) {
   if (out.shape == Collection::kSingle) out.shape = Collection::kList;
 }
 
-// Labels p, q, p, q, ...: solutions of a system, one after the other.
+// Splits repeated labels p, q, p, q, ...: several solutions of a system.
 void group_repeated_labels(Collection& out) {
   const size_t n = out.elements.size();
   size_t period = 0;
@@ -230,7 +231,7 @@ void group_repeated_labels(Collection& out) {
   out.elements = std::move(grouped);
 }
 
-// "p = 5, q = 2; p = 7, q = 2" was read as tuples of equations.
+// Splits the labels from a tuple: "p = 5, q = 2; p = 7, q = 2" was read as tuples of equations.
 void unlabel_tuple(Labelled& element) {
   if (element.value->kind != Kind::kTuple || !element.label.empty()) return;
   std::vector<Ref> values, labels;

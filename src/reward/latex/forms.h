@@ -10,7 +10,7 @@
 
 namespace slimexx::reward::latex {
 
-// Structure as text, for labels and for equality of what is no number.
+// The structure as text, for labels and for equality of non-numbers.
 std::string print_tree(const Ref& node);
 
 // A name for an unknown: x, x_1, f(x), AB, |S|, (x, y), AB/CD, V_1 : V_2.
@@ -23,18 +23,18 @@ struct Labelled {
 };
 // "x = 2 = 4/2" gives x and 4/2; "5 = x" gives x and 5; "x \in S" gives x and S; others no label.
 Labelled strip_label(const Ref& node);
-// 2\sqrt{3} \approx 3.46\text{ cm}: the exact value, with the unit of the decimal, and the decimal,
-// null where there is none.
+// For 2\sqrt{3} \approx 3.46\text{ cm}: the exact value with the unit of the decimal, and the
+// decimal (null if there is none).
 struct Approximated {
   Ref exact, decimal;
 };
 Approximated split_approximation(const Ref& value);
-// Are the two constants, and too far apart for a rounded value?
+// Whether the two are constants that differ by more than rounding.
 bool contradicts(const Approximated& both, Budget& budget);
-// Is `value` the decimal, and the decimal the exact value to its last place?
+// Whether `value` is the decimal, and the decimal is the exact value rounded to its last place.
 bool is_rounded(const Approximated& both, const Ref& value, Budget& budget);
 
-bool is_equation(const Ref& node);  // a relation of "=" alone
+bool is_equation(const Ref& node);  // a relation with only "="
 // The value that an equation gives an expression: 293 of m + n = 256 + 37 = 293. Null where it
 // gives none: its constants differ, or it is a condition (x^2 - 4 = 0). A reference with
 // coordinates (x + y = 10) is a line or curve, not the value 10.
@@ -43,7 +43,8 @@ Ref named_value(const Node& equation, bool reference, Budget& budget);
 // Both sides of f(x) = ..., f(t) = ... with one name for the argument.
 void unify_parameters(Labelled& a, Labelled& b);
 
-// The answers that one with +- stands for: itself if it has none; nullopt if there are too many.
+// All answers that an answer with +- stands for: itself if it has none; nullopt if there are too
+// many.
 std::optional<std::vector<Ref>> expand_signs(const Ref& node);
 
 struct Collection {
@@ -51,10 +52,10 @@ struct Collection {
   bool alternatives = false;  // joined by "or"
   std::vector<Labelled> elements;
 };
-// Lists, sets and +- spread out; "p = 5, q = 2, p = 7, q = 2" becomes two tuples.
+// Expands lists, sets and +-; "p = 5, q = 2, p = 7, q = 2" becomes two tuples.
 Collection collect(const Ref& node);
 
-// Carries out matrix sums, products, powers and determinants; null where the sizes do not fit.
+// Evaluates matrix sums, products, powers and determinants; null if the sizes do not fit.
 Ref evaluate_matrices(const Ref& node);
 
 }  // namespace slimexx::reward::latex

@@ -19,7 +19,7 @@ uint64_t hash_text(const std::string& text) {
 
 namespace {
 
-// \log is the decimal logarithm to one author and the natural one to another.
+// Reads \log as the decimal or the natural logarithm, since authors differ.
 Ref read_log(const Ref& node, bool decimal) {
   if (node->args.empty()) return node;
   std::vector<Ref> args;

@@ -27,13 +27,13 @@ struct Budget {
 
 enum class Proof { kNone, kExact, kModular, kNumeric };
 
-// kNone: not equal, or not shown to be.
+// kNone: not equal, or equality not proven.
 Proof prove_equal(const Ref& a, const Ref& b, Budget& budget);
 
-// Is f = c g for one constant c != 0 (c > 0 if `positive`), neither being 0 everywhere?
+// Whether f = c g for a constant c != 0 (c > 0 if `positive`), with neither 0 everywhere.
 bool is_proportional(const Ref& f, const Ref& g, bool positive, Budget& budget);
 
-// Sign of a real constant, or nullopt where it is not real, not constant or not certain.
+// Sign of a real constant; nullopt if it is not real, not constant or not certain.
 std::optional<int> sign_of(const Ref& node, Budget& budget);
 
 // The two halves, for identity.cpp. nullopt: this test does not apply.

@@ -1,4 +1,4 @@
-// evaluate_matrices.
+// Evaluates sums, products, powers and determinants of matrices.
 #include "reward/latex/exact.h"
 #include "reward/latex/forms.h"
 

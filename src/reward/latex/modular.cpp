@@ -1,4 +1,4 @@
-// The identity test in F_p[i]; identity.h says why it is sound.
+// The identity test in F_p[i]; identity.h explains why it is sound.
 #include <algorithm>
 #include <array>
 #include <compare>
@@ -52,7 +52,7 @@ struct Element {
   auto operator<=>(const Element&) const = default;
 };
 
-// How far apart n and m may be for n! / m! to be multiplied out.
+// Largest difference of n and m for which n! / m! is multiplied out.
 constexpr U64 kMaxShift = 100;
 
 class Evaluator {
@@ -196,7 +196,7 @@ class Evaluator {
     return opaque(node.name, args);
   }
 
-  // max(a, max(b, c)) has three arguments.
+  // Flattens nested calls: max(a, max(b, c)) has three arguments.
   bool evaluate_all(const Node& node, bool flatten, std::vector<Element>& out) {
     for (const Ref& arg : node.args) {
       if (flatten && is_call(arg, node.name.c_str())) {
@@ -213,8 +213,8 @@ class Evaluator {
   // ---- laws of functions whose values are indeterminates otherwise
   // --------------------------------
 
-  // Neither order nor repetition matters. gcd(ka, kb) = k gcd(a, b), lcm(a, b) gcd(a, b) = a b and
-  // 2 max(a, b) = a + b + |a - b|.
+  // Neither order nor repetition of the arguments matters. Uses gcd(ka, kb) = k gcd(a, b), lcm(a,
+  // b) gcd(a, b) = a b and 2 max(a, b) = a + b + |a - b|.
   std::optional<Element> symmetric_function(const std::string& name, std::vector<Element> args) {
     std::sort(args.begin(), args.end());
     args.erase(std::unique(args.begin(), args.end()), args.end());
@@ -246,8 +246,8 @@ class Evaluator {
     return opaque("abs", {std::min(x, difference({}, x))});
   }
 
-  // x as an earlier argument of the function, or x itself if there is none, and how far it is away:
-  // a multiple of `step`.
+  // An earlier argument of the function at a distance from x that is a multiple of `step`, or x
+  // itself if there is none; and that distance.
   std::pair<Element, int64_t> split_shift(std::vector<Element>& earlier, const Element& x,
                                           U64 limit, U64 step) const {
     for (const Element& base : earlier) {

@@ -1,4 +1,4 @@
-// Values that stand in a chain: "2\sqrt{3} \approx 3.46", "m + n = 256 + 37 = 293".
+// Values in a chain: "2\sqrt{3} \approx 3.46", "m + n = 256 + 37 = 293".
 #include <algorithm>
 #include <set>
 
@@ -13,7 +13,7 @@ const Ref& without_unit(const Ref& node) {
 
 bool is_constant(const Ref& node) { return is_scalar(node) && !has_variable(node); }
 
-// Is |a - b| <= limit? Where that is not certain: nullopt.
+// Whether |a - b| <= limit; nullopt if that is not certain.
 std::optional<bool> is_near(const Ref& a, const Ref& b, const Ref& limit, Budget& budget) {
   const Ref distance = make_function("abs", {subtract(a, b)});
   const auto sign = sign_of(subtract(limit, distance), budget);
@@ -21,7 +21,7 @@ std::optional<bool> is_near(const Ref& a, const Ref& b, const Ref& limit, Budget
   return *sign >= 0;
 }
 
-// One unit in the last place of a decimal: 0.01 of 3.46. Null of 1/3.
+// One unit in the last place of a decimal: 0.01 for 3.46. Null for 1/3.
 Ref last_place(const Ref& number) {
   constexpr int kMaxPlaces = 40;
   Rational place = 1;
@@ -32,7 +32,7 @@ Ref last_place(const Ref& number) {
   return nullptr;
 }
 
-// What the decimal may mean beside an exact value without a unit: 33.3\%, 63.4^\circ.
+// Interprets the decimal next to an exact value without a unit: 33.3\%, 63.4^\circ.
 Ref in_unit_of(const Ref& decimal, const Ref& exact) {
   const Ref& number = without_unit(decimal);
   if (decimal->kind != Kind::kQuantity || exact->kind == Kind::kQuantity) return number;

@@ -57,7 +57,7 @@ Ref negate(const Ref& node);
 Ref subtract(const Ref& left, const Ref& right);
 Ref divide(const Ref& left, const Ref& right);
 
-// Bits of numerator or denominator beyond which powers, factorials and binomials stay symbolic.
+// Above this many bits of numerator or denominator, powers, factorials and binomials stay symbolic.
 inline constexpr unsigned kMaxFoldedBits = 8192;
 
 inline bool is_number(const Ref& node) { return node->kind == Kind::kNumber; }
@@ -69,9 +69,9 @@ inline bool is_symbol(const Ref& node, const char* name) {
 }
 bool is_infinity(const Ref& node);  // infty or -infty
 bool is_constant_name(const std::string& name);
-bool has_variable(const Ref& node);  // a symbol that is no constant, or an unknown function
+bool has_variable(const Ref& node);  // a symbol that is not a constant, or an unknown function
 bool contains_call(const Ref& node, const char* name);
-bool is_scalar(const Ref& node);  // a number or expression: no set, tuple, text ...
+bool is_scalar(const Ref& node);  // a number or expression, not a set, tuple, text ...
 
 // A copy with `change` applied bottom-up to every node; folds anew.
 Ref rebuild(const Node& node, std::vector<Ref> args);

@@ -1,4 +1,4 @@
-// The identity test with 100 digits; identity.h says when it is refused.
+// The identity test with 100 digits; identity.h explains when it is refused.
 #include <algorithm>
 #include <boost/multiprecision/cpp_bin_float.hpp>
 #include <cstdint>
@@ -51,7 +51,7 @@ bool is_extreme(const Node& node) {
 
 class Evaluator {
  public:
-  // `point` chooses the values of the variables; `scales` are the magnitudes they are drawn around.
+  // `point` selects the values of the variables; `scales` are the magnitudes they are drawn around.
   Evaluator(int point, const std::vector<Float>& scales, bool imaginary, Budget& budget)
       : point_(point), scales_(scales), imaginary_(imaginary), budget_(budget) {}
 
@@ -68,13 +68,14 @@ class Evaluator {
     return {};
   }
 
-  // cos x - 1 and sin x - tan x vanish with a power of x: a tiny x hides behind the agreed digits.
+  // cos x - 1 and sin x - tan x vanish with a power of x, so for a tiny x the digits that must
+  // agree hide the difference.
   static bool is_tiny(const Float& x) {
     static const Float limit("1e-12");
     return x != 0 && abs(x) < limit;
   }
 
-  // Rounding leaves residues where the true value is 0.
+  // Sets parts to 0 that are only rounding errors.
   Complex settle(Complex z) const {
     const Float limit = (abs(z.re) + abs(z.im)) * noise();
     if (abs(z.re) < limit) z.re = 0;
@@ -149,7 +150,7 @@ class Evaluator {
     if (fault_ != Fault::kNone) return {};
     if (a.im == 0 && b.im == 0) {
       const Float product = a.re * b.re;
-      // Underflow would make different numbers equal.
+      // Refuse underflow: it would make different numbers equal.
       if (product == 0 && a.re != 0 && b.re != 0) return fail(Fault::kUnreliable);
       return mp::isfinite(product) ? Complex{product, 0} : fail(Fault::kUnreliable);
     }
@@ -196,7 +197,7 @@ class Evaluator {
     if (is_number(exponent_node)) {
       const Rational& exponent = exponent_node->value;
       if (const auto n = to_long(exponent)) return integer_power(base, *n);
-      // An odd root of a negative number is the real one.
+      // An odd root of a negative number is the real root.
       if (base.im == 0 && base.re < 0 && denominator(exponent) % 2 == 1) {
         const Complex positive = raise_general({-base.re, 0}, literal(exponent), false);
         const bool odd = numerator(exponent) % 2 != 0;
@@ -285,7 +286,7 @@ void collect(const Ref& node, std::vector<Float>& scales, bool& imaginary) {
   for (const Ref& arg : node->args) collect(arg, scales, imaginary);
 }
 
-// May its formula change from one region of the variables to another, as |x| and sqrt(x^2) do?
+// Whether the formula may differ between regions of the variables, as for |x| and sqrt(x^2).
 bool has_branches(const Ref& node) {
   if (is_call(node, "abs") || is_extreme(*node)) return true;
   if (node->kind == Kind::kPow && is_number(node->args[1]) && !is_integer(node->args[1]->value) &&
@@ -300,7 +301,7 @@ bool is_even_root(const Ref& node) {
          denominator(node->args[1]->value) % 2 == 0 && has_variable(node->args[0]);
 }
 
-// Could the radicand be a square, so that its root is an absolute value?
+// Whether the radicand may be a square, so that its root is an absolute value.
 bool may_be_square(const Ref& node) {
   if (node->kind == Kind::kPow && has_variable(node->args[0])) return true;
   if (node->kind == Kind::kMul) {
@@ -314,9 +315,9 @@ bool may_be_square(const Ref& node) {
   return std::any_of(node->args.begin(), node->args.end(), may_be_square);
 }
 
-// Absolute values and what may be one, maxima and minima. One alone has two branches, and points
-// far out on both sides see both of them; two can differ from another formula in a window that no
-// point falls into.
+// Counts absolute values, roots that may be one, maxima and minima. One alone has two branches, and
+// points far out on both sides see both; two can differ from another formula in a window that no
+// point hits.
 int count_folds(const Ref& node) {
   const bool root = is_even_root(node);
   int inside = 0;
@@ -327,8 +328,8 @@ int count_folds(const Ref& node) {
          (root && may_be_square(node->args[0]) ? 1 : 0);
 }
 
-// Points around 1 and around every number of the expressions, where absolute values and the like
-// may change their branch; first positive ones, then of either sign.
+// Draws points around 1 and around every number in the expressions, where absolute values and
+// similar functions may switch branches; first positive points, then of either sign.
 struct Sampler {
   std::vector<Float> scales{Float(1), Float(8), Float(0.125), Float(100)};
   bool imaginary = false;
@@ -346,7 +347,8 @@ struct Sampler {
   }
 };
 
-// Visits the points where both expressions have a value; false from `accept` ends with false.
+// Visits the points where both expressions have a value; stops with false if `accept` returns
+// false.
 template <typename Accept>
 std::optional<bool> at_all_points(const Ref& a, const Ref& b, Budget& budget, Accept accept) {
   if (count_folds(a) > 1 || count_folds(b) > 1) return std::nullopt;
@@ -376,7 +378,7 @@ template <typename Body>
 auto guarded(Body body) -> decltype(body()) {
   try {
     return body();
-  } catch (const std::exception&) {  // Boost reports overflow and domain errors by throwing
+  } catch (const std::exception&) {  // Boost throws on overflow and domain errors
     return std::nullopt;
   }
 }

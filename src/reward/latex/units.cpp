@@ -1,4 +1,4 @@
-// Units: one spelling for each, whatever stands for it, and words that multiply a number.
+// Units: one canonical spelling per unit, and words that multiply a number.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -14,7 +14,7 @@ struct UnitNames {
   std::string_view others;  // spellings, one space between two
 };
 
-// A plural's s, a prefix (km, kilometer) and capitals are left out.
+// Without the plural s, prefixes (km, kilometer) and capitals.
 constexpr UnitNames kUnitNames[] = {{"meter", "m metre"}, {"gram", "g gm"},
                                     {"second", "s sec"},  {"liter", "l L litre"},
                                     {"newton", "N"},      {"joule", "J"},
@@ -85,7 +85,7 @@ std::string exact_root(std::string_view word) {
       for (std::string_view start : {name, letter}) {
         if (!form.starts_with(start)) continue;
         const auto it = spellings().find(form.substr(start.size()));
-        // A prefix's letter stands before a unit's letters, its name before the unit's name.
+        // A prefix letter goes only before unit letters, a prefix name only before a unit name.
         if (it == spellings().end() || (it->first == it->second) != (start == name)) continue;
         return std::string(name) + std::string(it->second);
       }
@@ -101,7 +101,7 @@ std::string root_of(std::string_view word) {
   return root.empty() ? lower : root;
 }
 
-// The factors of a unit, each with its power; everything after a stroke or "per" divides.
+// The factors of a unit with their powers; everything after a slash or "per" divides.
 class UnitReader {
  public:
   std::map<std::string, int> read(std::string_view unit) {

@@ -5,10 +5,11 @@
 namespace slimexx::reward {
 namespace {
 
-// Ones that race for the last places of a queue may look taken and not be.
+// Limits connections that compete for the last places of a queue: they may look accepted although
+// they are not.
 constexpr int64_t kMostOpening = 4;
 constexpr double kLeastPatience_s = 0.02;
-constexpr double kPatienceFactor = 8;  // of the longest time that a connection took
+constexpr double kPatienceFactor = 8;  // times the longest time until a connection was accepted
 
 }  // namespace
 
@@ -20,12 +21,12 @@ bool ConnectionPace::has_room(int64_t open, int64_t opening) const {
 }
 
 void ConnectionPace::note_taken(double seconds) {
-  if (seconds >= stall_s_) return;  // TCP's second try
+  if (seconds >= stall_s_) return;  // TCP retried, so the time says nothing
   longest_s_ = std::max(longest_s_, seconds);
   patience_s_ = std::min(stall_s_, std::max(kLeastPatience_s, kPatienceFactor * longest_s_));
 }
 
-// The limit grows by one each time that as many answers as the limit have come.
+// Raises the limit by one after as many answers as the limit.
 void ConnectionPace::note_answer() {
   if (++num_answers_ < limit_) return;
   num_answers_ = 0;

@@ -1,4 +1,4 @@
-// libcurl's start, once in a process.
+// Initializes libcurl once per process.
 #pragma once
 
 namespace slimexx::reward {

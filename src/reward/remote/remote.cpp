@@ -46,7 +46,7 @@ struct ListFree {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 
-// One input on its way to a grade, over as many tries as it takes.
+// One input until it has a grade, over all its tries.
 struct Request {
   std::string payload, body;
   std::unique_ptr<CURL, EasyClose> easy;
@@ -54,13 +54,13 @@ struct Request {
   int64_t tries = 0;
   Clock::time_point not_before;
   std::string failure;
-  bool answered = false;   // by the service, at the last try
-  bool connected = false;  // of the try in progress
+  bool answered = false;   // the service answered the last try
+  bool connected = false;  // in the current try
   Clock::time_point started;
   char detail[CURL_ERROR_SIZE] = "";
 };
 
-// No retry mends an address that cannot be read.
+// Retries cannot repair an address that cannot be parsed.
 void check_url(const std::string& address) {
   const std::unique_ptr<CURLU, UrlFree> url(curl_url());
   if (!url) throw std::bad_alloc();
@@ -74,7 +74,7 @@ void check_url(const std::string& address) {
 
 size_t append_body(char* data, size_t size, size_t count, void* request) {
   std::string& body = static_cast<Request*>(request)->body;
-  if (body.size() + size * count > kMaxBodyBytes) return 0;  // curl ends the transfer
+  if (body.size() + size * count > kMaxBodyBytes) return 0;  // makes curl abort the transfer
   body.append(data, size * count);
   return size * count;
 }
@@ -135,7 +135,7 @@ class RemoteGrader : public Grader {
  private:
   long max_connections() const { return static_cast<long>(options_.rm_max_connections); }
 
-  // Starts what is due, lets curl work until something happens, collects what has ended.
+  // Starts requests that are due, lets curl work until something happens, collects finished ones.
   void step() {
     start_due();
     int active = 0;
@@ -158,7 +158,7 @@ class RemoteGrader : public Grader {
     if (code != CURLM_OK) throw Error(ErrorCode::kRun, "libcurl failed", curl_multi_strerror(code));
   }
 
-  // Until the next waiting request is due, or a connection may be given up.
+  // Time until the next waiting request is due, or a connection may be given up.
   int poll_ms() const {
     constexpr int kOpeningMs = 20;
     if (!has_room()) return num_opening() > 0 ? kOpeningMs : kPollMs;
@@ -194,7 +194,8 @@ class RemoteGrader : public Grader {
     }
   }
 
-  // Takes back what waits in vain for a connection while the service works: it has no more room.
+  // Requeues requests that cannot connect while the service answers others: it has no room for
+  // more.
   void note_connections() {
     for (const auto& request : running_) {
       if (request->connected) continue;
@@ -275,7 +276,7 @@ class RemoteGrader : public Grader {
     return false;
   }
 
-  // False, with the failure, for an answer that is no grade.
+  // Returns false, and sets the failure, if the answer is not a grade.
   bool read_grade(const std::string& body, Request& request) {
     try {
       grades_[request.index] = read_remote_grade(body, options_.reward_key);
@@ -293,7 +294,7 @@ class RemoteGrader : public Grader {
     pace_.note_answer();
   }
 
-  // A service that answers is there, and only this sample goes without a reward.
+  // If the service answers, it is reachable, and only this sample goes without a reward.
   void give_up(const Request& request) {
     const std::string what = fmt::format("the reward service at {} gave no reward in {} tries: {}",
                                          address_, request.tries, request.failure);
@@ -318,7 +319,7 @@ class RemoteGrader : public Grader {
     waiting_.push_back(std::move(request));
   }
 
-  // So that nobody takes a slow service for a program that hangs.
+  // Logs the wait, so that a slow service is not mistaken for a program that hangs.
   void tell_if_due() {
     const auto now = Clock::now();
     if (has_failed_ || now - last_grade_ < as_duration(clock_.tell_after_s) || now < next_telling_)
@@ -328,8 +329,8 @@ class RemoteGrader : public Grader {
     next_telling_ = now + as_duration(clock_.warn_interval_s);
   }
 
-  // A run that waits for its service says so: at the first failure, and again and again while
-  // something that failed is still without a reward.
+  // Logs that the run waits for its service: at the first failure, then repeatedly while a failed
+  // request has no reward.
   void warn_if_due() {
     if (!has_failed_ || Clock::now() < next_warning_) return;
     const Request* worst = nullptr;
@@ -360,11 +361,11 @@ class RemoteGrader : public Grader {
   RemoteClock clock_;
   ConnectionPace pace_;
   const std::string address_;               // for messages
-  const std::vector<std::string> secrets_;  // which failures may repeat
+  const std::vector<std::string> secrets_;  // to hide in failure messages
   bool has_failed_ = false;                 // in this call of grade
   Clock::time_point next_warning_ = Clock::time_point::min();
   Clock::time_point next_telling_ = Clock::time_point::min(), last_grade_;
-  std::mt19937_64 generator_;  // of waits, which no result depends on
+  std::mt19937_64 generator_;  // jitters the waits; results do not depend on it
   std::mutex mutex_;
   std::unique_ptr<CURLM, MultiClose> multi_;
   std::unique_ptr<curl_slist, ListFree> headers_;

@@ -1,4 +1,4 @@
-// `remote`: rewards of a service over HTTP.
+// `remote`: gets rewards from a service over HTTP.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace slimexx::reward {
 
-// Other times are for tests, which need not wait.
+// Times of the remote grader. Tests set shorter ones.
 struct RemoteClock {
   double backoff_unit_s = 1;  // between tries: min(2^k, 30) + U(0, 1) units
   double warn_interval_s = 30;
-  double stall_s = 0.5;     // to be connected, while the service takes other connections
-  double tell_after_s = 5;  // without a grade, that the run waits for the service
+  double stall_s = 0.5;     // to connect, while the service accepts other connections
+  double tell_after_s = 5;  // without a grade, until a log line says that the run waits
 };
 
-// Throws Error(kUsage) where rm_url or a limit is unusable. Logs a warning when the service fails,
-// and every warn_interval_s while it does.
+// Throws Error(kUsage) if rm_url or a limit is unusable. Logs a warning when the service fails, and
+// every warn_interval_s while the failure lasts.
 std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock = {});
 
-// A grade out of the service's answer: a number, or an object that has it under `reward_key` (if
-// that is empty: "reward" or "score"). Throws Error(kRun) saying what is wrong with it.
+// Reads a grade from the service's answer: a number, or an object that has it under `reward_key`
+// (if empty: "reward" or "score"). Throws Error(kRun) that says what is wrong.
 Grade read_remote_grade(std::string_view body, const std::string& reward_key);
 
 }  // namespace slimexx::reward

@@ -1,16 +1,16 @@
-// What a message about the reward service must not repeat.
+// Secrets that messages about the reward service must not contain.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace slimexx::reward {
 
-// User, password and values of the query of `address`, as they stand and decoded, and those of the
-// proxies that the environment names; the longest first.
+// User, password and query values of `address` and of the proxies in the environment, both raw and
+// decoded; the longest first.
 std::vector<std::string> list_secrets(const std::string& address);
 
-// `text` without those, and without the secrets of addresses in it: libcurl quotes a proxy's
-// address, and a service its request.
+// `text` without those secrets and without the secrets of addresses in it: libcurl quotes the
+// proxy's address, and a service its request.
 std::string hide_all(std::string text, const std::vector<std::string>& secrets);
 
 }  // namespace slimexx::reward

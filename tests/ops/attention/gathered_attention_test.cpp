@@ -42,7 +42,7 @@ struct Part {
   }
 };
 
-// Of every sequence chunks r and 2n - 1 - r of 2n.
+// Chunks r and 2n - 1 - r, out of 2n, of every sequence.
 std::vector<Part> zigzag(const Problem& p, int32_t n) {
   std::vector<Part> parts(static_cast<size_t>(n));
   for (int32_t rank = 0; rank < n; ++rank)
@@ -142,7 +142,7 @@ TEST_P(GatheredAttention, IndexScoresAreThoseOfPackedRows) {
   }
 }
 
-// Keys of a sequence without a query, and behind all queries, still get zeros.
+// Keys of a sequence without a query, and keys after all queries, still get zeros.
 TEST_P(GatheredAttention, UnseenKeysGetNoGradient) {
   const Problem p({{9, 6, 8}, 2, 1, 8});
   Part part;

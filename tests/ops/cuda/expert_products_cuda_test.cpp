@@ -1,4 +1,4 @@
-// Products of experts one behind another on a stream, as a decode step queues them.
+// Successive expert products on a stream, as a decode step queues them.
 #include <gtest/gtest.h>
 
 #include <cmath>

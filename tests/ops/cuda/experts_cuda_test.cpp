@@ -179,7 +179,7 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
       run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, w, one); });
       run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, w, one); });
       const Array got_y = one_y.back(), got_h = one_h.back();
-      // With a shared expert behind them nothing else changes, and its row is that of a product.
+      // Adding a shared expert changes nothing else, and its row is that of a plain product.
       run_op([&](const Context& s) { matmul_forward(s, shared_y, row, shared_w, {}); });
       run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, shared_w, {}); });
       run_op([&](const Context& s) { expert_matmul_forward(s, joined_y, row, w, one, shared_w); });
@@ -355,8 +355,8 @@ TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
   }
 }
 
-// Rows that no expert has stand behind those that have one: the products that add over rows read
-// some of them, which must be zero, and nothing else there is touched.
+// Rows without an expert come after the others. The products that add over rows read some of them,
+// which must be zero; the rest stays unchanged.
 TEST_F(ExpertsCuda, SwigluBackwardLeavesZerosBehindTheLastRow) {
   const int64_t width = 40;
   const float unset = 7;

@@ -27,7 +27,7 @@ std::vector<HeadCase> head_cases() {
           {1, 128, 128, 512}, {500, 4, 264, 136}, {900, 20, 256, 512}};
 }
 
-// Heads are wider than the product, and what lies behind it is left alone.
+// Heads are wider than the product, and the elements after it stay unchanged.
 TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
   for (const HeadCase& c : head_cases()) {
     const std::string name = std::to_string(c.tokens) + " tokens, " + std::to_string(c.heads) +
@@ -76,7 +76,7 @@ TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
   }
 }
 
-// Of many tokens by wide tiles, of one by narrow ones.
+// Wide tiles for many tokens, narrow ones for one token.
 TEST_F(HeadsCuda, RowsOfInputGradientsDependOnThemselvesAlone) {
   const Array w = random_bf16({20, 192, 512}, 42, 0.1), dy = random_bf16({700, 20, 192}, 43);
   const OnDevice own_w(w), own_dy(dy), whole(Array({700, 20, 512})), one(Array({1, 20, 512}));

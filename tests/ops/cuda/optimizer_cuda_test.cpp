@@ -100,7 +100,7 @@ TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
   }
 }
 
-// Pieces of weights and gradients, on and off alignment, whose state stands one behind another.
+// Pieces of weights and gradients, aligned and unaligned, whose state is stored back to back.
 TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   constexpr int64_t n = 60000;
   AdamWStep step = cases::kAdamWStep;

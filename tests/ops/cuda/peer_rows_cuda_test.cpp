@@ -24,7 +24,7 @@ struct PeerCase {
 };
 void PrintTo(const PeerCase& c, std::ostream* out) { *out << c.name; }
 
-// Of a call: what every rank can work out for all of them.
+// The values of one call that every rank can compute for all ranks.
 struct Call {
   const PeerCase& of;
   int64_t number = 0;

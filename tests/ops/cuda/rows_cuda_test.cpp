@@ -16,7 +16,7 @@ class ElementwiseCuda : public DeviceTest {};
 constexpr float kEps = 1e-5f;
 // f32 sums over rows in another order than the CPU's.
 constexpr double kSumBound = 1e-5;
-// Of gradients, whose terms cancel, before they are rounded.
+// For gradients, whose terms cancel, before they are rounded.
 constexpr double kCancelled = 1e-5;
 
 std::vector<cases::RowsCase> norm_rows() {
@@ -221,7 +221,7 @@ TEST_F(ElementwiseCuda, EmbeddingAndItsTranspose) {
     }
 }
 
-// Tokens before the shard, in it and behind it, by the vectorised path and the other.
+// Tokens before, inside and after the shard, with the vectorised path and the other.
 TEST_F(ElementwiseCuda, EmbeddingOfAShard) {
   for (const int64_t width : {33, 256, 4104}) {
     std::vector<int32_t> ids;

@@ -126,7 +126,7 @@ void expect_stated_tokens(const Array& one, int64_t draws, int64_t allowed,
       EXPECT_EQ(got.tokens[at], token) << what << ", draw " << i << ", top_p " << rule.top_p
                                        << ", top_k " << rule.top_k << ", min_p " << rule.min_p;
     }
-    // Of 40000 tokens an edge is near in 2e-6 * 40000 = 8 % of the draws.
+    // With 40000 tokens an edge is near in 2e-6 * 40000 = 8 % of the draws.
     EXPECT_GE(checked, draws * 3 / 4) << what;
   }
 }
@@ -234,8 +234,8 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
 
-// A batch of sequences with up to three drafts each, of which some are right, and two passes behind
-// it; on the CPU and on the device.
+// A batch of sequences with up to three drafts each, some of them right, followed by two draft
+// passes; on the CPU and on the device.
 struct DraftBatch {
   static constexpr int32_t kSequences = 301, kPages = 5, kPageTokens = 16;
   std::vector<int32_t> tokens, sampled, guessed, positions, first, count, held, table;

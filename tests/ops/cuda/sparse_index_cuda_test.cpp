@@ -132,7 +132,7 @@ TEST_F(SparseIndexCuda, PagesAndChunksChangeNoBit) {
   }
 }
 
-// Of a query with more than top_k keys all scores stay; what is written of others is theirs.
+// A query with more than top_k keys keeps all scores; other queries may keep only some of theirs.
 TEST_F(SparseIndexCuda, ScoresOfQueriesWithFewKeysMayBeLeftOut) {
   const IndexProblem p({{133, 40}, 32, 128});
   const Array all = score_packed(p), some = score_packed(p, 0, 173, 173, 90);

@@ -103,7 +103,8 @@ TEST(PolicyLoss, GspoByHand) {
 }
 
 // Two samples of two tokens, whose probabilities have halved and doubled: the mean of log p_old -
-// log p is ln 2 and -ln 2. Of the first, only the token with a negative advantage is left out.
+// log p is ln 2 and -ln 2. Masks only one token: the one with a negative advantage in the first
+// sample.
 TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   const double ln2 = std::log(2);
   LossProblem p{.cu_rows = {0, 2, 5},

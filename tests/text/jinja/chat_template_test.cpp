@@ -145,7 +145,7 @@ TEST(ChatTemplate, SpansFollowMacrosAndBlocks) {
   EXPECT_EQ(spans(macro + "{% generation %}a{{ m('z') }}{% endgeneration %}"), "[a<z>]");
   EXPECT_EQ(spans("{% generation %}a{% generation %}b{% endgeneration %}c{% endgeneration %}d"),
             "[abc]d");
-  EXPECT_EQ(spans(macro + "{{ m('z') ~ '' }}"), "<z>");  // an operation on the text loses the place
+  EXPECT_EQ(spans(macro + "{{ m('z') ~ '' }}"), "<z>");  // any operation on the text drops its span
 }
 
 TEST(ChatTemplate, ErrorsNameTheLine) {
@@ -240,7 +240,7 @@ TEST(ChatTemplate, WorkAndBytesAreBounded) {
   }
 }
 
-// At the default limits: a second or two, and far below a gigabyte.
+// With the default limits: takes a second or two, and far less than a gigabyte.
 TEST(ChatTemplate, DefaultLimitsBoundTimeAndMemory) {
   for (const std::string source :
        {"{% set l=range(99999)|list %}{% for i in range(3000) %}{% set x %}{{ l }}{{ l }}{{ l }}"
@@ -253,7 +253,7 @@ TEST(ChatTemplate, DefaultLimitsBoundTimeAndMemory) {
         "{% macro m(n) %}{{ 'a'*60000000 }}{{ m(n+1) }}{% endmacro %}{{ m(0) }}"}) {
     const double begin = cpu_seconds();
     EXPECT_EQ(error_of(source).find("no error"), std::string::npos) << source;
-    EXPECT_LT(cpu_seconds() - begin, 15.0) << source;  // sanitizers and small machines among them
+    EXPECT_LT(cpu_seconds() - begin, 15.0) << source;  // allows for sanitizers and slow machines
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -302,7 +302,7 @@ TEST(ChatTemplate, ManyParametersParseFast) {  // no pass compares all pairs of 
   EXPECT_NE(error_of("{{ dict(a=1, a=2) }}").find("out of order"), std::string::npos);
 }
 
-TEST(ChatTemplate, CyclesAreFreed) {  // the leak checker of a sanitized build looks after this one
+TEST(ChatTemplate, CyclesAreFreed) {  // the leak checker of a sanitized build checks this
   EXPECT_EQ(render("{% set n = namespace() %}{% set n.n = n %}{% set n.l = [n] %}x"), "x");
   EXPECT_EQ(render("{% macro m() %}{% macro k() %}{{ m }}{% endmacro %}{{ k() }}{% endmacro %}{% "
                    "set q = m() %}x"),

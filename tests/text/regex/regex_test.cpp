@@ -24,7 +24,7 @@ std::vector<Json> read_cases(bool faults) {
   return cases;
 }
 
-// The matches as the tokenizers library finds them; the empty ones are left out.
+// The matches that the tokenizers library finds, without empty ones.
 TEST(Regex, AgreesWithTheReferenceLibrary) {
   for (const Json& row : read_cases(false)) {
     const std::string pattern = row["pattern"], text = row["text"];

@@ -1,4 +1,4 @@
-// drop_layout: what says how an answer looks and nothing of what it is.
+// drop_layout: removes commands that change only the look of an answer.
 #include <map>
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace slimexx::reward::latex {
 namespace {
 
-// Arguments in front of what is shown: a colour, a width, a number of a formula.
+// Arguments before the visible one: a colour, a width, a formula number.
 struct HiddenArguments {
   int count = 0;
-  bool options = false;  // a star and [...] may stand before them
+  bool options = false;  // a star and [...] may come before them
 };
 
 struct LayoutCommands {
@@ -22,7 +22,7 @@ struct LayoutCommands {
 
 constexpr HiddenArguments kNone{0, false}, kOptions{0, true}, kOne{1, true}, kTwo{2, true};
 
-// TeX, LaTeX, amsmath, mathtools, xcolor, graphicx, and what KaTeX and MathJax add to them.
+// Commands of TeX, LaTeX, amsmath, mathtools, xcolor, graphicx, and additions of KaTeX and MathJax.
 constexpr LayoutCommands kLayoutCommands[] = {
     // delimiters' sizes
     {kNone, "left right middle mleft mright big Big bigg Bigg bigl Bigl biggl Biggl bigr Bigr"},
@@ -37,7 +37,7 @@ constexpr LayoutCommands kLayoutCommands[] = {
     {kNone, "mathbf boldsymbol bm pmb bold mathcal mathfrak frak mathscr mathnormal mathbfit"},
     {kNone, "mathbfup mathbfsf symbf symit symrm symup symsf mathbin mathrel mathop mathord"},
     {kNone, "mathopen mathclose mathpunct mathinner ensuremath cramped"},
-    // boxes, lines and arrows around or above what they hold
+    // boxes, lines and arrows around or above their content
     {kNone, "boxed fbox Aboxed underline underbar uline vec overrightarrow mathllap mathrlap"},
     {kNone, "mathclap llap rlap clap vcenter ovalbox Ovalbox shadowbox doublebox uuline uwave"},
     {kNone, "hl ul"},
@@ -49,15 +49,15 @@ constexpr LayoutCommands kLayoutCommands[] = {
     {kNone, "break nobreak allowbreak par indent noindent smallskip medskip bigskip null strut"},
     {kNone, "mathstrut relax nonumber notag protect leavevmode ignorespaces unskip"},
     {kOne, "hspace vspace mspace hskip vskip mskip kern mkern phantom hphantom vphantom"},
-    // numbers of formulas, links, notes, signs that a proof has ended
+    // formula numbers, links, notes, end-of-proof signs
     {kOne, "tag label ref eqref index cite footnote footnotemark href class cssId style"},
     {kOne, "htmlClass htmlId htmlStyle htmlData"},
     {kNone, "therefore checkmark qed qedsymbol qedhere blacksquare"},
-    // colours; Khan Academy's commands are the colours' names
+    // colours; Khan Academy names its commands after colours
     {kOne, "color textcolor mathcolor colorbox pagecolor mathversion fontfamily fontseries"},
     {kTwo, "fcolorbox"},
     {kNone, "red blue green orange purple pink gray teal gold maroon"},
-    // what is moved or scaled; notes above and below it
+    // commands that move or scale their content, and notes above and below it
     {kOne, "raisebox raise lower scalebox parbox overset underset stackrel"},
     {kTwo, "resizebox rule fontsize"}};
 
@@ -172,7 +172,7 @@ class LayoutDropper {
     }
   }
 
-  // The place after the group that begins at `begin`; the end of the text if nothing closes it.
+  // Position after the group that begins at `begin`; the end of the text if it is not closed.
   size_t group_end(size_t begin) const {
     int braces = 0;
     for (size_t at = begin; at < text_.size(); ++at) {
@@ -199,7 +199,7 @@ class LayoutDropper {
     }
   }
 
-  // A group, a dimension, a command or one character.
+  // Skips a group, a dimension, a command or one character.
   std::string_view skip_argument() {
     skip_blanks();
     const size_t begin = at_;
@@ -215,7 +215,7 @@ class LayoutDropper {
     return text_.substr(begin, at_ - begin);
   }
 
-  // What follows a group: \underbrace{12}_{a note}, \SI{12}{\meter}.
+  // Handles text after a group: \underbrace{12}_{a note}, \SI{12}{\meter}.
   void end_group() {
     const std::string_view inserted = at_ends_.back().inserted;
     at_ends_.pop_back();
@@ -255,7 +255,7 @@ class LayoutDropper {
 
   struct GroupEnd {
     size_t at;
-    std::string_view inserted;  // empty: a note that follows is dropped
+    std::string_view inserted;  // empty: drops a note that follows
   };
 
   std::string_view text_;

@@ -16,7 +16,7 @@ bool is_letter(char c) {
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Does "573/2000" begin the text, three digits over more than they are?
+// Whether the text begins with a proper fraction over three digits, such as "573/2000".
 bool is_proper_fraction(std::string_view text) {
   size_t at = 0;
   const auto skip_blanks = [&] {
@@ -35,7 +35,7 @@ bool is_proper_fraction(std::string_view text) {
   return bottom.size() > 3 || (bottom.size() == 3 && bottom > top);
 }
 
-// Letters in the style of variables, vectors and matrices are no units.
+// Letters in the style of variables, vectors and matrices are not units.
 bool is_slanted(std::string_view command) {
   return command == "mathit" || command == "it" || command == "bf";
 }
@@ -91,8 +91,8 @@ class Lexer {
     }
   }
 
-  // Length of a thousands separator at `pos` ("{,}", ",\!", "\,", " " or, in its mode, ","), or 0;
-  // three digits and no fourth follow it.
+  // Length of a thousands separator at `pos` ("{,}", ",\!", "\,", " " or, in its mode, ","), or 0.
+  // Exactly three digits must follow it.
   size_t thousands_separator(size_t pos, size_t group) const {
     std::string_view rest = std::string_view(text_).substr(pos);
     size_t length = 0;
@@ -197,7 +197,7 @@ class Lexer {
       ++end;
     }
     std::string name = text_.substr(at_ + 1, end - at_ - 1);
-    // "\quadx" and "\cdotx" lack a space: the longest known command that begins the run is meant.
+    // "\quadx" and "\cdotx" lack a space: take the longest known command that begins the run.
     if (!is_known_command(name)) {
       for (size_t length = name.size(); length >= 3; --length) {
         const std::string head = name.substr(0, length);
@@ -236,7 +236,8 @@ class Lexer {
     }
   }
 
-  // Row separator inside an environment; elsewhere "\\frac" of doubly escaped text, or a space.
+  // "\\" is a row separator inside an environment; elsewhere it is doubly escaped text ("\\frac")
+  // or a space.
   void lex_double_backslash() {
     if (environment_ > 0 && !starts_with("\\\\end{") && !starts_with("\\\\begin{")) {
       at_ += 2;
@@ -304,7 +305,7 @@ class Lexer {
   }
 
   // Letters inside \text{...}, or from \rm to the end of the group, are words. Other commands work
-  // as outside.
+  // as they do outside.
   void lex_text(const std::string& command) {
     if (peek() == '*') ++at_;
     while (is_blank(peek())) ++at_;
@@ -325,7 +326,7 @@ class Lexer {
     space_ |= whole_group;
   }
 
-  // A text command inside is read in this same loop: no recursion on the input's nesting.
+  // This loop also reads text commands inside, so that nested input does not cause recursion.
   void lex_group_of_text() {
     int braces = 1;
     while (at_ < text_.size() && tokens_.size() <= kMaxTokens) {
@@ -386,7 +387,7 @@ class Lexer {
     }
   }
 
-  // Does an argument follow, so that "min" or "sec" is a function and no unit?
+  // Whether an argument follows: then "min" or "sec" is a function and not a unit.
   bool argument_follows() const {
     std::string_view rest = std::string_view(text_).substr(at_);
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n}"), rest.size()));
@@ -477,7 +478,8 @@ bool is_symbol(const Token& token, std::string_view text) {
   return token.kind == Token::kSymbol && token.text == text;
 }
 
-// The braces of {{x}}, and those of one function or sign where they are no script: {=}, {\rm lcm}.
+// Drops the braces of {{x}}, and those of a single function or sign that is not a script: {=}, {\rm
+// lcm}.
 void drop_spare_braces(std::vector<Token>& tokens) {
   std::vector<size_t> open, close(tokens.size(), 0);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -508,7 +510,7 @@ void drop_spare_braces(std::vector<Token>& tokens) {
   tokens.resize(kept);
 }
 
-// \quad between two answers is a comma; beside any other separator it is a space.
+// \quad between two answers becomes a comma; next to any other separator it is a space.
 void settle_quads(std::vector<Token>& tokens) {
   std::vector<Token> out;
   for (size_t i = 0; i < tokens.size(); ++i) {

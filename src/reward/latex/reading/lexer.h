@@ -1,4 +1,4 @@
-// LaTeX or plain text to tokens: formatting is dropped, spellings of one thing are unified.
+// Splits LaTeX or plain text into tokens, drops formatting and unifies spellings.
 #pragma once
 #include <optional>
 #include <string>
@@ -26,27 +26,27 @@ struct Token {
   }
 };
 
-// How a comma between digits at bracket depth 0 reads: "1,234" is a list, a number with a thousands
-// separator, or (for "1,25") a decimal.
+// How to read a comma between digits at bracket depth 0: "1,234" is a list, a number with a
+// thousands separator, or (for "1,25") a decimal.
 enum class CommaMode { kList, kThousands, kDecimal };
 
-// Beyond this many tokens an answer is compared as text only.
+// Above this many tokens an answer is compared as text only.
 inline constexpr size_t kMaxTokens = 6000;
 
-// `text` may be anything, invalid UTF-8 included. The result ends with kEnd; `mode_used` tells
-// whether the comma mode changed a token.
+// `text` may be anything, even invalid UTF-8. The result ends with kEnd; `mode_used` tells whether
+// the comma mode changed a token.
 std::vector<Token> tokenize(std::string_view text, CommaMode mode, bool* mode_used = nullptr);
 
-// Unicode mathematics to LaTeX; dollars, display delimiters, layout and a trailing full stop
-// dropped.
+// Translates Unicode mathematics to LaTeX; drops dollars, display delimiters, layout and a trailing
+// full stop.
 std::string clean_source(std::string_view text);
 
-// "12 m/s" as "12 \mathrm{m/s}": a number, a space and letters of a unit. Only a caller that knows
-// that the letters are no variables may read the answer so.
+// "12 m/s" as "12 \mathrm{m/s}": a number, a space and letters of a unit. Use it only if the
+// letters are known not to be variables.
 std::optional<std::string> with_upright_unit(std::string_view answer);
 
-// Without sizes, colours, spaces and numbers of formulas. Variants of \over, \choose and \frac
-// become these.
+// Removes sizes, colours, spaces and formula numbers. Variants of \over, \choose and \frac become
+// these three.
 std::string drop_layout(std::string_view text);
 
 }  // namespace slimexx::reward::latex

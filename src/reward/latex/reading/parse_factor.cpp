@@ -1,4 +1,4 @@
-// Numbers, names, brackets and what is written behind them.
+// Parses numbers, names, brackets and their suffixes.
 #include <algorithm>
 #include <array>
 
@@ -60,7 +60,7 @@ Ref Parser::parse_postfix(Ref base) {
   }
 }
 
-// ^\circ, ^{\circ}; also ^o, if it is no power of a letter.
+// Takes ^\circ, ^{\circ}, and ^o unless it is a power of a letter.
 bool Parser::take_degree_exponent(const Ref& base) {
   const size_t start = at_;
   if (!take("^")) return false;
@@ -110,7 +110,7 @@ Ref Parser::parse_group_value() {
   bars_ = bars;
   in_set_ = in_set;
   expect("}");
-  // Of \frac{180^\circ}{7} the sign goes on to the quotient.
+  // In \frac{180^\circ}{7} the sign applies to the quotient.
   for (const char* mark : {"degree", "percent"}) {
     const bool marked = value->kind == Kind::kQuantity &&
                         value->name == (mark[0] == 'd' ? std::string("degree") : std::string("%"));
@@ -150,7 +150,7 @@ Ref Parser::parse_primary() {
   fail("unexpected '" + token.text + "'");
 }
 
-// _nC_k and ^nC_k are binomials; with P, k are put in order.
+// _nC_k and ^nC_k are binomials; with P, k objects are arranged in order.
 Ref Parser::parse_prescript() {
   ++at_;
   const Ref n = parse_argument();
@@ -239,7 +239,7 @@ Ref Parser::parse_name() {
   return make_symbol(name);
 }
 
-// x_1, x_{max}: part of the name. a_n, F_{n-1}: an index that algebra may reach into.
+// x_1, x_{max}: part of the name. a_n, F_{n-1}: an index that algebra may change.
 Ref Parser::with_subscript(const std::string& name) {
   expect("_");
   if (auto text = simple_subscript()) return make_symbol(name + "_" + *text);

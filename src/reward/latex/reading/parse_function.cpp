@@ -10,7 +10,7 @@ namespace {
 const std::map<std::string, std::string> kSynonyms = {
     {"asin", "arcsin"}, {"acos", "arccos"}, {"atan", "arctan"}, {"hcf", "gcd"}, {"gcf", "gcd"}};
 
-// tan, sec ... in terms of sin and cos, so that the identity test knows four functions fewer.
+// Rewrites tan, sec ... with sin and cos, so that the identity test needs four functions fewer.
 Ref elementary(const std::string& name, const Ref& x) {
   const Ref minus_one = make_number(-1);
   auto call = [&](const char* function) { return make_function(function, {x}); };
@@ -140,8 +140,8 @@ Ref Parser::parse_function(const std::string& spelled) {
   return exponent ? make_pow(result, exponent) : result;
 }
 
-// \sum_{k=a}^{b} body. The bound variable gets a name that depends on the nesting alone, so that
-// sums which differ in its name only are one.
+// \sum_{k=a}^{b} body. The new name of the bound variable depends only on the nesting, so that sums
+// that differ only in that name are equal.
 Ref Parser::parse_big_operator(const std::string& name) {
   Ref low, high;
   for (int k = 0; k < 2; ++k) {

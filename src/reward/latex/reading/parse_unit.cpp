@@ -1,11 +1,11 @@
-// What stands behind a value: units, words that multiply it, percent and degree signs.
+// Parses the text after a value: units, words that multiply it, percent and degree signs.
 #include "reward/latex/reading/parser.h"
 #include "reward/latex/reading/words.h"
 
 namespace slimexx::reward::latex {
 namespace {
 
-// Units are short; beyond this many tokens upright letters are taken for variables.
+// Units are short; beyond this many tokens upright letters count as variables.
 constexpr size_t kMaxUnitTokens = 40;
 
 // 5%, -5%, 2 * 5 degrees: the value without its mark, if the mark stands at the very end.
@@ -25,8 +25,8 @@ bool is_symbol_token(const Token& token, std::string_view text) {
 
 }  // namespace
 
-// Words, letters, powers, strokes and brackets up to the item's end; null where it is no unit or
-// does not end within `limit` tokens.
+// Scans words, letters, powers, slashes and brackets up to the item's end; nullopt if they are not
+// a unit or do not end within `limit` tokens.
 std::optional<std::string> Parser::scan_unit(size_t& at, size_t limit) const {
   const size_t last = at + limit;
   auto token = [&](size_t ahead = 0) -> const Token& {
@@ -40,7 +40,7 @@ std::optional<std::string> Parser::scan_unit(size_t& at, size_t limit) const {
   std::string unit;
   int brackets = 0;
   int fraction = 0;  // 1 above, 2 below the line of \frac{m}{s}
-  // A relation goes on with another side: 5 \text{ cm} = 0.05 \text{ m}.
+  // A relation continues with another side: 5 \text{ cm} = 0.05 \text{ m}.
   const auto ends = [&] {
     const Token& next = is_symbol_token(token(), "(") ? token(1) : token();
     return ends_item(token()) || is_symbol_token(next, "~") || is_symbol_token(token(), "=");
@@ -121,7 +121,7 @@ bool Parser::at_unit() const {
   return true;
 }
 
-// 2.5 million, 3 dozen. "5 score" may also be a word about points: only alone it is a number.
+// 2.5 million, 3 dozen. "5 score" may also mean points: only alone it is a number.
 Ref Parser::take_magnitudes(Ref value) {
   for (;;) {
     const bool braced = is("{") && is_symbol_token(peek(2), "}");  // {\rm million}
@@ -161,7 +161,7 @@ Ref Parser::with_unit(Ref value) {
   return make_relation(std::move(relation), std::move(ops));
 }
 
-// The unit of a side that is not the last: 5\pi\text{ cm} \approx 15.7\text{ cm}.
+// The unit of a side before the last: 5\pi\text{ cm} \approx 15.7\text{ cm}.
 Ref Parser::with_early_unit(Ref side) {
   const size_t start = at_;
   const Ref value = is_scalar(side) ? take_magnitudes(side) : side;

@@ -12,7 +12,7 @@ bool is_currency(std::string_view word) {
   return word == "dollar" || word == "euro" || word == "pound";
 }
 
-// Prose: words and punctuation only, at least one word of it no connective.
+// Prose: only words and punctuation, with at least one word that is not a connective.
 bool is_prose(const std::vector<Token>& tokens) {
   bool word = false;
   for (const Token& token : tokens) {

@@ -1,4 +1,4 @@
-// Tokens to an expression tree: answers are lists of relations, values, sets or words.
+// Parses tokens to an expression tree: answers are lists of relations, values, sets or words.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace slimexx::reward::latex {
 
-// The tree of one answer, or null with `why` where the text is not mathematics that we read.
+// The tree of one answer; null, and `why` set, if the text is not mathematics that it can read.
 Ref parse_answer(const std::vector<Token>& tokens, std::string* why);
 
 struct ParseFailure {
@@ -72,11 +72,11 @@ class Parser {
   Ref with_early_unit(Ref side);
   std::optional<std::string> scan_unit(size_t& at, size_t limit) const;
   std::string take_unit();
-  bool at_unit() const;  // of letters that might be variables: \text{m}, \frac{\rm m}{\rm s}
+  bool at_unit() const;  // with letters that may be variables: \text{m}, \frac{\rm m}{\rm s}
   Ref take_magnitudes(Ref value);
 
   // parse_head.cpp
-  Ref parse_head();  // "p(x)" of "p(x) = ..."; null, and nothing read, where no definition begins
+  Ref parse_head();  // "p(x)" in "p(x) = ..."; null without reading if no definition begins
   Ref parse_plain_derivative();
   std::optional<std::string> head_name();
   std::vector<Ref> head_parameters();
@@ -112,7 +112,7 @@ class Parser {
   const std::vector<Token>& tokens_;
   size_t at_ = 0;
   int depth_ = 0;
-  int bars_ = 0;         // open |
+  int bars_ = 0;         // number of open |
   bool in_set_ = false;  // directly inside \{ \}: a bar there is "such that"
 };
 

@@ -60,7 +60,7 @@ std::optional<Region> interval(const Ref& low, const Ref& high, bool low_in, boo
   return region;
 }
 
-// Membership of every piece, combined; breaks that separate nothing are dropped.
+// Combines the membership of every piece; drops breaks that separate nothing.
 template <typename Combine>
 std::optional<Region> combine(const Region& a, const Region& b, Budget& budget, Combine keep) {
   if (!a.variable.empty() && !b.variable.empty() && a.variable != b.variable) return std::nullopt;
@@ -95,7 +95,7 @@ void find_variables(const Ref& node, std::set<std::string>& names) {
   for (const Ref& arg : node->args) find_variables(arg, names);
 }
 
-// The half-line where left op right, solved for the only variable if that is linear.
+// The half-line where left op right holds, solved for the only variable if that is linear.
 std::optional<Region> half_line(const Ref& left, const std::string& op, const Ref& right,
                                 Budget& budget) {
   Ref bound;
@@ -121,7 +121,8 @@ std::optional<Region> half_line(const Ref& left, const std::string& op, const Re
       const Ref line = make_add({start, make_mul({make_number(x), slope})});
       if (prove_equal(at(x), line, budget) == Proof::kNone) return std::nullopt;
     }
-    // Linear at five points proves nothing of |x - 100|: only sums and products of x are admitted.
+    // Being linear at five points does not prove linearity (|x - 100|), so admit only sums and
+    // products of x.
     if (contains_call(difference, "abs") || contains_call(difference, "floor") ||
         contains_call(difference, "ceil") || contains_call(difference, "max") ||
         contains_call(difference, "min")) {

@@ -9,18 +9,18 @@
 
 namespace slimexx::reward::latex {
 
-// The line is cut at `breaks` (increasing); in_break[k] says whether break k belongs to the region,
+// `breaks` (increasing) split the line; in_break[k] tells whether break k belongs to the region,
 // in_gap[k] whether the open piece before break k does (in_gap.back(): after the last).
 struct Region {
   std::vector<Ref> breaks;
   std::vector<bool> in_break;
   std::vector<bool> in_gap{false};
-  std::string variable;  // of "x < 5"; empty where none is named
+  std::string variable;  // "x" for "x < 5"; empty if none is named
 };
 
-// Intervals, unions, finite sets of real constants, inequalities in one variable, set builders,
-// lists of inequalities ("or": union, "and": intersection). nullopt: not such a thing, or its end
-// points are not real constants whose order is certain.
+// Converts intervals, unions, finite sets of real constants, inequalities in one variable, set
+// builders and lists of inequalities ("or": union, "and": intersection). nullopt for anything else,
+// or if the end points are not real constants with a certain order.
 std::optional<Region> to_region(const Ref& node, Budget& budget);
 bool equal_regions(const Region& a, const Region& b, Budget& budget);
 

@@ -99,7 +99,7 @@ bool is_alignment(std::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-// Does a row go on with the chain of the row before it ("\\\\ &= 12"), or end the environment?
+// Whether a row continues the chain of the previous row ("\\\\ &= 12"), or ends the environment.
 bool continues_row(std::string_view rest) {
   const size_t start = rest.find_first_not_of(" \t\r\n&");
   if (start == std::string_view::npos) return true;

@@ -18,7 +18,7 @@ bool is_text_switch(std::string_view command);   // \rm, \bf ...: prose up to th
 bool is_layout(std::string_view command);  // \large, \left ...: without arguments (layout.cpp)
 bool is_known_command(std::string_view command);
 
-// A command that stands for another token: {"symbol", "<="} of "leq". Empty kind: none.
+// A spelling that stands for another token: {"symbol", "<="} for "leq". Empty kind: none.
 struct Spelling {
   char kind = 0;  // 's' symbol, 'c' command, 'n' name, 'w' word
   std::string_view text;
