@@ -18,8 +18,8 @@ struct Message {
   int64_t size_bytes = 0;
 };
 
-// One operand a rank, [n] each: this rank's, which becomes the result, and the others',
-// concatenated another by rank.
+// One operand [n] per rank: this rank's, which becomes the result, and the others', concatenated in
+// rank order.
 struct Terms {
   char* own = nullptr;
   const char* others = nullptr;
