@@ -1,4 +1,4 @@
-// Host tensors with seeded content, for the tests and the benchmark of the ops.
+// Host tensors with seeded content, for tests and benchmarks of the ops.
 #pragma once
 #include <algorithm>
 #include <cstdint>

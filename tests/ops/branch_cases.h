@@ -1,4 +1,4 @@
-// Rounds of work of which one half runs on a branch.
+// Rounds of work that run one half on a branch.
 #pragma once
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace slimexx::ops::testing {
 
-// x += step, then both y = x, on a branch, and z = x; then sum = y + z. A branch that did not wait
-// for x, or was not waited for, leaves another sum than 2 x.
+// x += step, then both y = x, on a branch, and z = x; then sum = y + z. If the branch does not wait
+// for x, or sum does not wait for the branch, sum differs from 2 x.
 struct BranchRound {
   Tensor x, step, y, z, sum;
   Tensor memory = Tensor(nullptr, DType::kU8, x.device(), {0});

@@ -5,7 +5,7 @@
 
 namespace slimexx::ops::cases {
 
-// Far enough from 0 and 1 that no term of the update vanishes. The step is the test's to set.
+// Far enough from 0 and 1 that no term of the update vanishes. Each test sets the step.
 inline constexpr AdamWStep kAdamWStep{.lr = 1e-2f,
                                       .beta1 = 0.9f,
                                       .beta2 = 0.98f,

@@ -1,4 +1,4 @@
-// The parameters of sampling, as the op reads them.
+// Sampling parameters in the form that the op reads.
 #pragma once
 #include <algorithm>
 #include <cstdint>

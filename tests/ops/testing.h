@@ -1,5 +1,5 @@
-// What the tests of the ops share: comparisons that print where and
-// what, and a sweep over instruction sets and thread counts.
+// Shared by the tests of the ops: comparisons that print the place and the values, and a sweep over
+// instruction sets and thread counts.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -98,7 +98,7 @@ std::vector<double> numeric_gradient(std::vector<double> x, const std::vector<do
   return gradient;
 }
 
-// Runs every test of a suite once per instruction set that this machine has.
+// Runs every test of a suite once per instruction set that this CPU supports.
 class OpsTest : public ::testing::TestWithParam<const cpu::KernelTable*> {
  protected:
   void SetUp() override { cpu::use_kernels(*GetParam()); }
