@@ -23,7 +23,7 @@ Ids values(const Array& ids) {
 
 // ---- select_keys -------------------------------------------------------------------------------
 
-// What the last query of one sequence selects by these scores.
+// The keys that the last query of one sequence selects by these scores.
 Ids select(const Context& ctx, const std::vector<float>& scores, int64_t k) {
   const auto n = static_cast<int32_t>(scores.size());
   const std::vector<int32_t> cu{0, n};

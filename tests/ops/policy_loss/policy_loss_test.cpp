@@ -139,7 +139,8 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.opsm_delta = 0;
   p.old_log_probs.clear();
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
-  // By the sequence's ratio 1/2, whose derivative is the other token's alone, shared by both.
+  // Compares the sequence's ratio 1/2. Only the other token contributes to its derivative, which
+  // both share.
   p.old_log_probs = {-1, -1, -1, -1, -1};
   o.kind = LossKind::kGspo;
   out = run_policy_loss(p, o);
