@@ -146,9 +146,8 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special,
         (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) {
       continue;
     }
-    // As in the tokenizers library: an lstrip token may not take white space that the previous
-    // token has taken, even if that leaves it nothing. Any other token keeps its own text even
-    // then.
+    // As in the tokenizers library: white space that the previous token took is not available to
+    // this one. A token of white space that also strips may be left empty, and is then dropped.
     if (token->lstrip) begin = space_before(text, done, begin);
     if (token->rstrip) end = space_after(text, end);
     if (begin >= end) continue;

@@ -28,7 +28,7 @@ TEST(Branch, HasTheMemoryThatItIsGiven) {
   branch.join();
 }
 
-// A plan finds it before a run does.
+// Planning finds the fault before anything runs.
 TEST(Branch, MayNotTakeMoreInPlanning) {
   tensor::Arena plan = tensor::Arena::for_planning({}, "test");
   const Context ctx = planning_context(plan);

@@ -1,5 +1,5 @@
-// Every op that a forward and backward of training calls takes zero rows: it writes nothing but
-// gradients of weights that are not added to, and takes no memory.
+// Every op of training's forward and backward accepts zero rows: it takes no memory, and writes
+// only those gradients of weights that it does not accumulate.
 #include "cpu_context.h"
 #include "ops/testing.h"
 #include "slimexx/ops/attention.h"
@@ -171,7 +171,7 @@ TEST(EmptyRows, PolicyLossLeavesTheMetrics) {
   for (int m = 0; m < kNumLossMetrics; ++m) EXPECT_EQ(metrics.view().data<double>()[m], 3.0);
 }
 
-// A device takes no scratch for them either: planned as on a GPU, where ops have some.
+// Zero rows take no scratch on a device either; checked by planning for a GPU, whose ops have some.
 TEST(EmptyRows, TakeNoMemory) {
   const tensor::Device gpu{tensor::DeviceType::kCuda, 0};
   tensor::Arena plan = tensor::Arena::for_planning(gpu, "");

@@ -36,7 +36,7 @@ TEST_P(Experts, CopiesAreThoseOfATable) {
                 table);
 }
 
-// A row has the bits of matmul by its expert alone: whatever rows stand beside it.
+// A row has the bits of matmul by its expert alone, independent of the other rows.
 TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
   Choices c(41, 9, 3);
   c.sort(ctx_);

@@ -43,8 +43,8 @@ Array rounded(const Array& x) {
   return y;
 }
 
-// Moments in bf16: each step is the f32 step on the widened moments, masters and weights bit for
-// bit, and what is kept is the f32 moments to nearest even.
+// bf16 moments: each step is the f32 step on the widened moments, with the same bits in masters and
+// weights; the moments are stored rounded to nearest even.
 TEST_P(Optimizer, Bf16MomentsAreTheF32StepRounded) {
   for (int64_t n : {1, 15, 1023, 1025, 30001}) {
     Array p = Array::random({n}, 1), weights({n}, DType::kBF16), expected_weights = weights.clone();

@@ -52,7 +52,7 @@ TEST_P(Rotary, PairsTurnByTheirAngle) {
     }
 }
 
-// Into other columns of other heads, which are left alone beside them.
+// Rotates into other columns of other heads; their remaining columns stay unchanged.
 TEST_P(Rotary, ColumnsTurnOnTheirWay) {
   const Tables tables(50, 8);
   const Array positions = Array::integers({49, 0, 7});

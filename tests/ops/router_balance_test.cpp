@@ -102,7 +102,7 @@ TEST_P(RouterBalance, GradientsAgreeWithDifferences) {
   }
 }
 
-// However the sequences are packed, in whatever order: the same bits.
+// The bits do not depend on how the sequences are packed, or in which order.
 TEST_P(RouterBalance, PackingChangesNoBit) {
   const RouterBalanceRule balance{0.5f, 0.25f, 3};
   for (const RouterRule& rule : router_rules()) {
@@ -129,7 +129,7 @@ TEST_P(RouterBalance, PackingChangesNoBit) {
   }
 }
 
-// Ranks that have parts of sequences, or none of one, and add up their counts.
+// Ranks hold parts of sequences, or none of one, and add up their counts.
 TEST_P(RouterBalance, PartsOfSequencesAreTheWhole) {
   const RouterBalanceRule balance{0.5f, 0.25f, 3};
   for (const RouterRule& rule : router_rules()) {

@@ -1,4 +1,4 @@
-// The inner loops' own exp: accuracy over the whole range, and one result whatever the lane.
+// The exp of the inner loops: accuracy over the whole range, and the same result in every lane.
 #include "ops/testing.h"
 
 #include <bit>

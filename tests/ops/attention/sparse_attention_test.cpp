@@ -1,4 +1,4 @@
-// The choice of keys, and attention over the chosen, by their definitions in doubles.
+// Selection of keys, and attention over the selected keys, against their definitions in doubles.
 #include "slimexx/ops/sparse_attention.h"
 
 #include <limits>
@@ -23,7 +23,7 @@ Ids values(const Array& ids) {
 
 // ---- select_keys -------------------------------------------------------------------------------
 
-// What the last query of one sequence selects by these scores.
+// The keys that the last query of one sequence selects by these scores.
 Ids select(const Context& ctx, const std::vector<float>& scores, int64_t k) {
   const auto n = static_cast<int32_t>(scores.size());
   const std::vector<int32_t> cu{0, n};
@@ -58,7 +58,7 @@ TEST_P(SparseAttention, FewerKeysThanWantedAreAllSelectedWhateverTheirScores) {
   EXPECT_EQ(select(ctx_, {kNan, -kInf, 1}, 3), (Ids{0, 1, 2}));
 }
 
-// By sorting; scores of few values make ties everywhere. Rows in one call and in several.
+// Compared with sorting; scores with few values make many ties. Rows in one call and in several.
 TEST_P(SparseAttention, SelectionAgreesWithSorting) {
   const std::vector<int32_t> cu{0, 90, 90, 97, 250};
   const AttentionLayout layout{cu, {}, {}, 0};
@@ -171,7 +171,7 @@ TEST_P(SparseAttention, ScoresOfQueriesWithFewKeysMayBeLeftOut) {
 
 // ---- attention over selected keys --------------------------------------------------------------
 
-// k keys of each query, drawn at random: all of them where there are no more.
+// k random keys for each query, or all of them if there are no more.
 Array random_selection(const Problem& p, int64_t k) {
   Array ids({p.num_tokens(), k}, DType::kI32);
   PhiloxStream random(8, 2);
@@ -271,7 +271,7 @@ TEST_P(SparseAttention, ForwardAndBackwardAgreeWithDoubles) {
   }
 }
 
-// A selection that leaves no key out has the bits of dense attention, forward and backward.
+// A selection of all keys has the bits of dense attention, forward and backward.
 TEST_P(SparseAttention, AllKeysSelectedAreDenseAttention) {
   for (const auto& c : cases::attention_values()) {
     const Problem p(c);

@@ -135,7 +135,7 @@ TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   EXPECT_TRUE(same_bits(w.back(), expected));
 }
 
-// Weights that are kept in f32, as a router's are: the master's bits, at their own places.
+// f32 weights, such as a router's, get the bits of the master at their own offsets.
 TEST_F(OptimizerCuda, WeightsInF32AreTheMasters) {
   AdamWStep step = cases::kAdamWStep;
   step.step = 3;

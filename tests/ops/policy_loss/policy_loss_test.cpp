@@ -126,20 +126,21 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   EXPECT_EQ(out.metric(LossMetric::kOpsmClipFraction), 0.25);
   EXPECT_EQ(out.dlog_probs[0], 0);
   for (size_t r = 1; r < 5; ++r) EXPECT_EQ(out.dlog_probs[r], plain.dlog_probs[r]) << r;
-  // KL and entropy keep their say of a token that is left out.
+  // KL and entropy still count for a masked token.
   p.ref_log_probs = p.old_log_probs;
   o.use_kl = true;
   o.kl_kind = KlKind::kK1;
   o.kl_coef = 0.5f;
   EXPECT_NEAR(run_policy_loss(p, o).dlog_probs[0], 0.25 * 0.5, 1e-6);
   o.use_kl = false;
-  // Neither where the sequence has drifted less, nor where it is the old policy.
+  // No token is masked if the sequence drifted less, or if it is the old policy.
   o.opsm_delta = 0.7f;
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
   o.opsm_delta = 0;
   p.old_log_probs.clear();
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
-  // By the sequence's ratio 1/2, whose derivative is the other token's alone, shared by both.
+  // Compares the sequence's ratio 1/2. Only the other token contributes to its derivative, which
+  // both share.
   p.old_log_probs = {-1, -1, -1, -1, -1};
   o.kind = LossKind::kGspo;
   out = run_policy_loss(p, o);
