@@ -59,8 +59,7 @@ class Event {
   Event& operator=(Event&& other) noexcept;
   ~Event();
   void record(Stream stream);
-  void wait_on(
-      Stream stream) const;  // work queued on `stream` after this call runs after the event
+  void wait_on(Stream stream) const;  // later work on `stream` runs after the event
   // Returns when it is passed. Throws Error(kRun) if work before it failed.
   void synchronize() const;
 
