@@ -1,4 +1,4 @@
-// Each fault and advice from made-up facts, named with its ranks; sound launches give none.
+// Made-up facts give each fault and advice with its ranks; a sound launch gives none.
 #include "slimexx/doctor/findings.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ struct Case {
   std::string name;
   std::function<void(std::vector<RankFacts>&)> change;
   Severity severity;
-  std::string where, word;  // `word` stands in what is said
+  std::string where, word;  // `word` must be in the finding's text
 };
 
 std::vector<Case> cases() {
