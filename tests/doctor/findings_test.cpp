@@ -183,7 +183,7 @@ TEST_P(DoctorFinding, IsFoundAloneAndNamed) {
   std::vector<RankFacts> ranks = sound_launch();
   GetParam().change(ranks);
   std::vector<Finding> findings = find_problems(ranks, kNeeds);
-  std::erase_if(findings, [&](const Finding& f) {  // one rank of four leaves GPUs idle
+  std::erase_if(findings, [&](const Finding& f) {  // drops its advice on idle GPUs
     return GetParam().name == "OtherMpi" && f.severity == Severity::kAdvice;
   });
   ASSERT_EQ(findings.size(), 1U) << text_of(findings);

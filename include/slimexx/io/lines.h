@@ -26,7 +26,7 @@ class LineReader {
   // The next line that is not blank. Throws Error(kInput) after 64 MiB of blank lines in a row,
   // since a tiny compressed file can hold an endless run of them.
   bool next_filled(std::string& line);
-  int64_t line_number() const;  // of the line last returned, from 1
+  int64_t line_number() const;  // of the last returned line, from 1
   uint64_t bytes_read() const;  // all lines so far, decompressed, each with a newline
   std::string where() const;    // "path:line", for errors
 

@@ -67,8 +67,7 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
         existing_parent(run.checkpoint.save, "checkpoint.save", plan.findings);
     if (saved != plan.folders[0]) plan.folders.insert(plan.folders.begin(), saved);
   }
-  plan.num_checkpoints =
-      run.checkpoint.keep_last + 1;  // an old one is removed after the new one is saved
+  plan.num_checkpoints = run.checkpoint.keep_last + 1;  // saves before it removes an old one
   const std::string path = join_path(run.model.hf_checkpoint, "config.json");
   if (path_exists(path)) {
     const io::HfFolder model = io::HfFolder::open_without_weights(run.model.hf_checkpoint);

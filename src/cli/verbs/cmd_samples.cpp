@@ -161,8 +161,7 @@ bool is_wanted(const ShownSample& sample, const SamplesFlags& flags) {
 // Whether `a` is shown before `b`; equal samples keep their order in the file.
 bool comes_before(const ShownSample& a, const ShownSample& b, Order order) {
   if (order == Order::kFile || order == Order::kRandom) return false;
-  if (a.grader_failed != b.grader_failed)
-    return b.grader_failed;  // samples without reward come last
+  if (a.grader_failed != b.grader_failed) return b.grader_failed;  // no reward: last
   return order == Order::kWorst ? a.reward < b.reward : a.reward > b.reward;
 }
 

@@ -73,7 +73,8 @@ std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tenso
   const auto index = index_tensors(tensors, ErrorCode::kRun, "");
   std::vector<PlannedPiece> planned;
   for (const CheckpointPiece& p : pieces) {
-    if (p.box.begin.empty() && p.begin == p.end) continue;  // this rank has no part of the tensor
+    if (p.box.begin.empty() && p.begin == p.end)
+      continue;  // a small tensor: this rank has no part of it
     const auto it = index.find({p.section, p.name});
     SLX_CHECK(it != index.end(), "piece of unlisted tensor {}/{}", p.section, p.name);
     planned.push_back(plan_piece(p, tensors[it->second]));
