@@ -36,7 +36,7 @@ class MetricRow {
 // `values` is empty.
 void set_statistics(MetricRow& row, const std::string& name, const std::vector<double>& values);
 
-// Where a run failed, for status.json.
+// The place of a failure, for status.json.
 struct FailurePlace {
   int rank = -1;                  // -1: the same failure on all ranks
   std::string host, phase, call;  // call: the collective call; empty outside one
