@@ -64,7 +64,7 @@ void refuse_extras(const CLI::App& app, const Verb& verb) {
               nearest ? fmt::format("did you mean {}?", *nearest) : flags_hint(verb), where);
 }
 
-// CLI11's "Could not convert: --n = abc" in words.
+// Rewrites CLI11's "Could not convert: --n = abc" as a sentence.
 std::string describe(const CLI::ParseError& error) {
   const std::string text = error.what();
   constexpr std::string_view kPrefix = "Could not convert: ";
@@ -75,11 +75,11 @@ std::string describe(const CLI::ParseError& error) {
 }
 
 void parse_flags(CLI::App& app, const Verb& verb, std::vector<std::string> arguments) {
-  std::ranges::reverse(arguments);  // CLI11 takes them from the back
+  std::ranges::reverse(arguments);  // CLI11 reads from the back
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& e) {
-    refuse_extras(app, verb);  // a misspelt flag is the likelier cause of one that is missing
+    refuse_extras(app, verb);  // a missing flag is usually a misspelt one
     throw Error(ErrorCode::kUsage, describe(e), flags_hint(verb),
                 fmt::format("slimexx {}", verb.name));
   }

@@ -1,4 +1,5 @@
-// From argv to a verb with its flags parsed. An unknown verb or flag names the nearest one.
+// Parses argv to a verb with its flags. For an unknown verb or flag the error names the nearest
+// one.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,13 +8,13 @@
 
 namespace slimexx::cli {
 
-// What argv asks for: text for stdout (help), or a verb to run.
+// The result of parsing argv: text for stdout (help), or a verb to run.
 struct Invocation {
   std::string text;
   VerbBody body;
 };
 
-// Throws Error(kUsage). Sets the log level that -v and -q ask for.
+// Throws Error(kUsage). Also sets the log level from -v and -q.
 Invocation parse_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace slimexx::cli

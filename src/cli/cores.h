@@ -1,4 +1,4 @@
-// How many threads a rank may use.
+// The number of threads for a rank.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,12 +7,13 @@
 
 namespace slimexx::cli {
 
-// The cores this process may run on, divided by the ranks of this host that may run on any of them
-// too: a launcher that binds ranks to cores has divided them already. Collective.
+// The number of cores in this process's affinity mask, divided by the number of ranks on this host
+// with overlapping masks. If the launcher binds ranks to separate cores, nothing is divided.
+// Collective.
 int cores_of_this_rank(dist::World& world);
 
-// What to tell the user of ranks that a launcher has bound to one core each while most of the
-// host's are idle; empty if there is nothing to tell. `cores` of this rank, `ranks` of this host.
+// A warning if the launcher binds each rank to one core while most of the host's cores are idle;
+// otherwise empty. `cores` are those of this rank, `ranks` is the number of ranks on this host.
 std::string describe_narrow_binding(int cores, int64_t host_cores, int ranks);
 
 }  // namespace slimexx::cli

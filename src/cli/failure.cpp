@@ -18,7 +18,7 @@
 namespace slimexx::cli {
 namespace {
 
-// Long enough for rank 0 to speak and for the launcher to end the rest.
+// Time for rank 0 to print its error and for the launcher to end the other ranks.
 constexpr auto kPatience = std::chrono::milliseconds(700);
 
 std::string paint(const std::string& text) {
@@ -27,7 +27,7 @@ std::string paint(const std::string& text) {
   return fmt::format("\033[1;31m{}\033[0m{}", kWord, text.substr(kWord.size()));
 }
 
-// Nobody is left to tell if this fails: the status says it still.
+// Ignores write errors: the exit status still reports the failure.
 void write_stderr(const std::string& text) {
   std::fputs((text + "\n").c_str(), stderr);
   std::fflush(stderr);

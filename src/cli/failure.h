@@ -1,4 +1,4 @@
-// What main says when a verb threw.
+// How main reports an exception from a verb.
 #pragma once
 #include <string>
 
@@ -6,19 +6,20 @@
 
 namespace slimexx::cli {
 
-// A shell's word for the death by SIGPIPE, which is how tools end whose reader has gone.
+// A shell's exit status for death by SIGPIPE, as of a tool with a closed output pipe.
 constexpr int kReaderGoneStatus = 141;
 
 struct Failure {
   int status = 4;
-  std::string text;  // "error: ...", with place and remedy on lines of their own; "": say nothing
+  std::string text;  // "error: ...", with place and hint on separate lines; "": print nothing
   bool is_interrupt = false;
 };
 
-// Of the exception that is being handled; call inside a catch block.
+// Describes the current exception; call it inside a catch block.
 Failure describe_current_exception();
 
-// Prints it and ends the other ranks. Ranks that failed alike leave the word to rank 0.
+// Prints the failure and ends the other ranks. Ranks above 0 wait first, so that rank 0 prints a
+// failure that all ranks have.
 void report_failure(const Failure& failure, dist::World* world);
 
 }  // namespace slimexx::cli

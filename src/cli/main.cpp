@@ -1,4 +1,5 @@
-// slimexx: parse, run one verb, and turn whatever it throws into a message and an exit status.
+// slimexx: parses the arguments, runs one verb, and reports exceptions as a message and an exit
+// status.
 #include <fcntl.h>
 
 #include <csignal>
@@ -16,7 +17,7 @@
 namespace slimexx::cli {
 namespace {
 
-// Verbs that say what is there; the doctor says what is wrong with a launch.
+// Verbs that skip check_launch: they only print facts, or (doctor) diagnose the launch themselves.
 bool works_alone(std::string_view verb) {
   return verb == "doctor" || verb == "version" || verb == "--version" || verb == "docs";
 }
@@ -55,8 +56,8 @@ int run_and_report(int argc, char** argv) {
   }
 }
 
-// A file that is opened where a standard stream is closed would get its number, and what is
-// printed. Opened the other way round, as here, such a stream takes nothing and says so.
+// If a standard stream is closed, the next opened file would get its descriptor, and printed text
+// would go there. Occupies it with /dev/null in the wrong direction, so that I/O on it fails.
 void occupy_closed_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     if (fcntl(fd, F_GETFD) == -1) open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
@@ -66,8 +67,8 @@ void occupy_closed_streams() {
 }  // namespace slimexx::cli
 
 int main(int argc, char** argv) {
-  // A closed pipe or socket and a file over the limit (ulimit -f) are errors where they are
-  // written.
+  // Make writes to closed pipes or sockets and files over the limit (ulimit -f) return errors
+  // instead of killing the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   slimexx::cli::occupy_closed_streams();

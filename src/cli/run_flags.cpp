@@ -58,7 +58,7 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
                   fmt::format("\"{}\" is no key=value", hide_secrets_in_text(setting)),
                   "for example --set optimizer.lr=1e-6", "--set");
     }
-    if (equals + 1 == setting.size()) {  // an unset variable of a script, mostly
+    if (equals + 1 == setting.size()) {  // usually an unset variable in a script
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" has no value", hide_secrets_in_text(setting)),
                   "KEY=null takes the default, KEY='\"\"' is an empty text", "--set");

@@ -1,4 +1,4 @@
-// Flags that several verbs share, and what they turn into.
+// Flags that several verbs share, with their checks and conversions.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,26 +16,26 @@ namespace slimexx::cli {
 void add_device_flag(CLI::App& app, std::string& device);
 void add_set_flag(CLI::App& app, std::vector<std::string>& settings);
 
-// Throws Error(kUsage) if the file that `flag` names is not there.
+// Throws Error(kUsage) if `path`, the value of `flag`, does not exist.
 void require_file(const std::string& flag, const std::string& path);
 
-// Throws Error(kUsage) if --output names the same file as --input, by whatever name.
+// Throws Error(kUsage) if --output is the same file as --input, even under another name.
 void require_other_file(const std::string& input, const std::string& output);
 
-// Throws Error(kInput) for an input of no rows, which a mistake has made as a rule.
+// Throws Error(kInput) for an input without rows, which is usually a mistake.
 void require_rows(int64_t num_rows, const std::string& input);
 
-// Throws Error(kUsage) for a temperature by which logits in f32 cannot be divided.
+// Throws Error(kUsage) for a temperature that f32 logits cannot be divided by.
 void require_temperature(double temperature);
 
-// "key=value" of --set; throws Error(kUsage) for what has no key, '=' or value.
+// Parses "key=value" of --set; throws Error(kUsage) if key, '=' or value is missing.
 std::vector<config::Override> parse_settings(const std::vector<std::string>& settings);
 
-// The error with flags of the command line in place of keys of the configuration's section
-// `parallel`, for verbs that have the former: "--expert-model-parallel-size".
+// The error with keys of the configuration's section `parallel` replaced by flags such as
+// "--expert-model-parallel-size", for verbs with these flags.
 Error name_flags(const Error& error);
 
-// `text` as a YAML scalar that the configuration reads back as it stands.
+// `text` as a YAML scalar that the configuration reads back unchanged.
 std::string quote_for_yaml(const std::string& text);
 
 }  // namespace slimexx::cli

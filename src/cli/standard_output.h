@@ -1,4 +1,4 @@
-// Standard output, where verbs print their results. What cannot be written there ends the verb.
+// Standard output for the results of verbs. A failed write ends the verb.
 #pragma once
 #include <fmt/core.h>
 
@@ -8,14 +8,14 @@
 
 namespace slimexx::cli {
 
-// The reader of the pipe has gone, as `head` does once it has its lines: nobody wants the rest.
+// The reader of the pipe closed it, as `head` does after its lines; not an error of the verb.
 class ReaderGone : public std::exception {
  public:
   const char* what() const noexcept override { return "the reader of stdout has gone"; }
 };
 
 void write_stdout(std::string_view text);
-// Behind the last text: what was written is in the system's hands.
+// Call after the last text: hands everything written to the system.
 void flush_stdout();
 
 template <class... Args>

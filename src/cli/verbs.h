@@ -1,5 +1,5 @@
-// The verbs that the program has. Each is one cmd_<name>.cpp that declares its flags and gives back
-// what to run once they are parsed, and one line in verbs.cpp.
+// The verbs of the program. Each has one line in verbs.cpp and one cmd_<name>.cpp, which declares
+// the flags and returns the body to run after parsing.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ class App;
 
 namespace slimexx::cli {
 
-// What a verb runs in.
+// The environment of a running verb.
 struct Session {
   dist::World& world;
   std::vector<std::string> words;  // the command line as typed, the program first

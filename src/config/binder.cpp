@@ -105,8 +105,8 @@ void TreeBinder::record(BoundField field) {
     fields_.push_back(std::move(field));
     return;
   }
-  // Bound again after the options were completed: the first default stands, and a value that no
-  // file set but that changed was derived.
+  // Bound again after the options were completed: keep the first default. A changed value that no
+  // file sets is "derived".
   BoundField& known = fields_[entry->second];
   SLX_CHECK_EQ(known.info.type, field.info.type);
   if (!field.set && field.value != known.info.default_text) field.origin = "derived";
@@ -270,7 +270,7 @@ std::optional<StringMap> TreeBinder::read_map(const Node& node, const std::strin
   StringMap values;
   bool good = true;
   for (const auto& [name, child] : node.members) {
-    if (child.kind == NodeKind::kNull) continue;  // an entry of a base file, cleared
+    if (child.kind == NodeKind::kNull) continue;  // null clears an entry of a base file
     auto value = read_string(child, path + "." + name, meta);
     good = good && value.has_value();
     if (good) values.emplace_back(name, std::move(*value));

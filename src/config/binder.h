@@ -13,15 +13,15 @@
 
 namespace slimexx::config {
 
-// A field after binding. Values are kept as YAML text: the options struct may be moved or gone when
-// the resolved configuration is written.
+// A field after binding. Keeps values as YAML text, because the options struct may be moved or
+// destroyed before the resolved configuration is written.
 struct BoundField {
   FieldInfo info;
   std::string value;
   bool set = false;                           // by a file or an override
   std::string origin;                         // "run.yaml:12:5", "--set", "default", "derived"
-  std::string shown = {};                     // in resolved_yaml() in place of the value
-  std::vector<std::string> environment = {};  // the variables that it names
+  std::string shown = {};                     // replaces the value in resolved_yaml()
+  std::vector<std::string> environment = {};  // the environment variables in the value
 };
 
 class TreeBinder : public Binder {
@@ -59,7 +59,7 @@ class TreeBinder : public Binder {
   void record(BoundField field);
   void fault(const Node& node, const std::string& path, std::string reason, std::string hint);
 
-  // Whether it holds a value that doubt_plain_value refuses; lists each as a fault.
+  // Whether `node` contains values that doubt_plain_value refuses; adds a fault for each.
   bool has_doubtful_value(const Node& node, const std::string& path);
 
   const std::string* read_scalar(const Node& node, const std::string& path, const FieldMeta& meta,
@@ -74,9 +74,9 @@ class TreeBinder : public Binder {
   std::optional<std::vector<T>> read_list(const Node& node, const std::string& path, Read read);
   std::optional<StringMap> read_map(const Node& node, const std::string& path,
                                     const FieldMeta& meta);
-  // What resolved_yaml() has in place of the value: the variables of the environment, no secrets.
+  // Sets `shown`: the value with environment variables unexpanded and without secrets.
   static void show_unexpanded(const Node& node, BoundField& bound);
-  // A value other than the default asks for what is planned.
+  // Adds a fault if the value of a planned key (FieldMeta::later) is not the default.
   void check_later(const Node& node, const FieldInfo& info, const std::string& value);
   bool check_range(const Node& node, const std::string& path, const FieldMeta& meta, double value);
 

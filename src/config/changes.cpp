@@ -44,7 +44,7 @@ std::string value_of(const std::vector<Setting>& settings, const std::string& ke
   return it == settings.end() ? "" : it->value;
 }
 
-// Those that both texts name, and whose values were not the same.
+// The variables that both texts name with different digests.
 std::set<std::string> changed_variables(const std::string& before, const std::string& after) {
   const auto earlier = read_environment_comments(before);
   std::set<std::string> names;
@@ -55,7 +55,7 @@ std::set<std::string> changed_variables(const std::string& before, const std::st
   return names;
 }
 
-// The first of `variables` that the value refers to; empty: none.
+// The first of `variables` that the value refers to; empty if there is none.
 std::string named_variable(const std::string& value, const std::set<std::string>& variables) {
   for (const std::string& name : variables)
     for (const char* end : {"}", ":-"}) {

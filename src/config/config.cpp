@@ -18,7 +18,7 @@ struct Config::Impl {
 
   Tree tree;
   TreeBinder binder;
-  FaultList checks;  // what add_fault was told
+  FaultList checks;  // faults from add_fault
   std::vector<TakenKey> taken, idle;
 
   void report_unknown(const Node& node, const std::string& path, const KnownFields& known);
@@ -80,8 +80,8 @@ void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
                    node.key_place});
 }
 
-// Walks into sections, not into fields: the content of a map of strings or a JSON field was read
-// with the field. Of an unknown section only its name is reported.
+// Descends into sections but not into fields, whose content (a map of strings, JSON) was read with
+// the field. Reports only the name of an unknown section.
 void Config::Impl::report_unknown(const Node& node, const std::string& path,
                                   const KnownFields& known) {
   for (const auto& [name, child] : node.members) {
@@ -128,8 +128,7 @@ std::vector<FieldInfo> Config::changed_fields() const {
   return changed;
 }
 
-// Files are numbered as they are read, a file before those that it names under `defaults:`, and
-// overrides last.
+// Files are numbered in reading order: a file comes before its `defaults:`, and overrides are last.
 bool Config::is_below(const std::string& path, const std::string& other) const {
   const Node* lower = find_path(impl_->tree.root, path);
   const Node* upper = find_path(impl_->tree.root, other);
@@ -159,7 +158,7 @@ std::string Config::resolved_yaml() const {
   std::vector<std::pair<std::string, std::string>> values;
   std::set<std::string> variables;
   for (const BoundField& field : impl_->binder.fields()) {
-    // What a file that is read anew would not be allowed to say.
+    // Show the default: reading the file again would refuse the unused key.
     const bool is_idle = !field.info.meta.may_idle &&
                          std::ranges::count(impl_->idle, field.info.path, &TakenKey::path) > 0;
     const std::string& value = field.shown.empty() ? field.value : field.shown;

@@ -21,7 +21,7 @@ bool is_plain_char(char c) {
          c == '.' || c == '/' || c == '-' || c == '+' || c == '@';
 }
 
-// Whether a string can stand without quotes and be read by any YAML parser as that string.
+// Whether any YAML parser reads the string back unchanged without quotes.
 bool is_plain(const std::string& text) {
   if (text.empty() || !std::all_of(text.begin(), text.end(), is_plain_char)) return false;
   const char first = text[0];
@@ -101,14 +101,14 @@ Json to_json(const Node& node) {
       break;
   }
   Json object = Json::object();
-  // No operator[]: an ordered_json looks a key up by walking, and keys here are unique already.
+  // Not operator[]: ordered_json searches linearly, and these keys are already unique.
   auto& members = object.get_ref<Json::object_t&>();
   for (const auto& [key, child] : node.members) members.emplace_back(key, to_json(child));
   return object;
 }
 
-// JSON in text must fit what the tree of a file may hold, or the resolved configuration would not
-// read back. `depth` counts the maps and lists around `value`.
+// Applies the limits of a file's tree to JSON in a text; beyond them the resolved configuration
+// could not be read back. `depth` counts the maps and lists around `value`.
 void check_fits(const Json& value, int depth) {
   if (!value.is_structured()) return;
   if (depth >= kMaxDepth) {
@@ -143,8 +143,8 @@ void write_section(const Section& section, int indent, std::string& out) {
 
 constexpr char kVariable = '\x01';
 
-// Of an address what follows the scheme, with each ${env:NAME} as one kVariable. What follows a :-
-// stands in the file, and is no variable.
+// The address after its scheme, with each ${env:NAME} replaced by kVariable. ${env:NAME:-default}
+// stays, because its default is in the file.
 std::string flatten_references(std::string_view text) {
   const size_t scheme = text.find("://");
   if (scheme != std::string_view::npos) text.remove_prefix(scheme + 3);
@@ -159,7 +159,7 @@ std::string flatten_references(std::string_view text) {
   return flat;
 }
 
-// Whether user, password or a value of the query stand in the address themselves.
+// Whether the address has a user, password or query value that is not from a variable.
 bool shows_secret(std::string_view address) {
   const std::string flat = flatten_references(address);
   const auto is_hidden = [](std::string_view part) {

@@ -21,22 +21,22 @@ std::string to_yaml(const std::optional<double>& value);
 std::string to_yaml(const std::vector<int64_t>& value);
 std::string to_yaml(const std::vector<std::string>& value);
 std::string to_yaml(const StringMap& value);
-std::string json_to_yaml(const std::string& json);  // of a json_field: "null" if empty
+std::string json_to_yaml(const std::string& json);  // for a json_field; "null" if empty
 
-// A node with ${env:...} as they stand in it, as one line of YAML.
+// A node as one line of YAML, with ${env:...} unexpanded.
 std::string unexpanded_yaml(const Node& node);
 bool has_environment(const Node& node);
 
-// An address as the resolved configuration shows it: without user, password and query, unless all
-// of these come from the environment and stay unexpanded. `text` is unexpanded.
+// An address for the resolved configuration. Omits user, password and query unless all of them come
+// from the environment and stay unexpanded. `text` is unexpanded.
 std::string address_to_yaml(const std::string& text);
 
-// The JSON text of whatever stands at `node`. A text that starts with { or [ is taken for JSON
-// itself, as slime's flags have it; throws Error if it is malformed, or with the `depth` maps and
-// lists around it larger than what a file may hold.
+// `node` as JSON text. A scalar that starts with { or [ is parsed as JSON, as in slime's flags.
+// Throws Error if it is malformed, or if it exceeds the limits of a file given the `depth` maps and
+// lists around it.
 std::string node_to_json(const Node& node, int depth);
 
-// Lays "section.key" -> value lines out as nested sections, in order of first mention.
+// Writes "section.key" -> value pairs as nested sections, in order of first mention.
 std::string nest_yaml(const std::vector<std::pair<std::string, std::string>>& values);
 
 }  // namespace slimexx::config

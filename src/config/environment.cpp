@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kDigestPrefix = "# env ";
 
-// FNV-1a, folded.
+// FNV-1a, folded to 16 bits.
 std::string digest(const char* value) {
   if (value == nullptr) return "unset";
   uint64_t hash = 0xCBF29CE484222325;

@@ -1,5 +1,5 @@
-// Variables of the environment in a resolved configuration, which keeps ${env:NAME} unexpanded: a
-// comment for each tells whether its value is still the same.
+// A resolved configuration keeps ${env:NAME} unexpanded. A comment for each variable has a digest
+// of its value, so that changes can be detected.
 #pragma once
 #include <map>
 #include <set>
@@ -7,11 +7,11 @@
 
 namespace slimexx::config {
 
-// "# env NAME 1f2e" for each, a line each. Of the value a digest of 16 bits stands there: enough to
-// tell a change, too little to find the value by.
+// One line "# env NAME 1f2e" per variable. A digest of 16 bits is enough to detect a change, and
+// too short to recover the value.
 std::string environment_comments(const std::set<std::string>& names);
 
-// NAME -> digest, of the comments of a text.
+// Reads these comments from a text: NAME -> digest.
 std::map<std::string, std::string> read_environment_comments(const std::string& yaml);
 
 }  // namespace slimexx::config

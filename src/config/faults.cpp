@@ -17,7 +17,7 @@ constexpr size_t kMaxListed = 40;
 constexpr size_t kMaxKept = 1000;
 constexpr size_t kMaxQuoted = 60;
 
-// A key as the file has it, which may hold anything: quoted and escaped unless it is plain.
+// A key from the file for a message; quoted and escaped unless it is plain text.
 std::string show_key(const std::string& key) {
   constexpr size_t kMaxPlain = 200;
   const bool plain = key.size() <= kMaxPlain && std::all_of(key.begin(), key.end(), [](char c) {
@@ -49,7 +49,7 @@ void FaultList::add(Fault fault) {
   const auto same = [&](const Fault& other) {
     return other.where == fault.where && other.key == fault.key && other.reason == fault.reason;
   };
-  // Bounds the comparisons for a file full of faults.
+  // kMaxKept bounds the number of comparisons.
   if (faults_.size() < kMaxKept && std::none_of(faults_.begin(), faults_.end(), same)) {
     faults_.push_back(std::move(fault));
   }
@@ -74,7 +74,7 @@ void FaultList::throw_if_any() const {
   if (faults_.size() == 1) throw_fault(faults_.front());
   std::string text = fmt::format("the configuration has {}{} faults",
                                  faults_.size() == kMaxKept ? "at least " : "", faults_.size());
-  // Of too many, keeps those found first: unreadable values come before unknown keys.
+  // If there are too many, list those found first: unreadable values come before unknown keys.
   std::vector<Fault> listed(faults_.begin(), faults_.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                    faults_.size(), kMaxListed)));
   std::stable_sort(listed.begin(), listed.end(), [](const Fault& one, const Fault& other) {
@@ -100,7 +100,7 @@ std::string quote_value(std::string_view text) {
     if (shown == kMaxQuoted) return out + "...\"";
     const uint32_t code = next_code_point(valid, position);
     const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
-    // Marks that reorder or break a line on a terminal.
+    // Characters that reorder or break a line on a terminal.
     const bool direction = code == 0x200E || code == 0x200F || (code >= 0x2028 && code <= 0x202E) ||
                            (code >= 0x2066 && code <= 0x2069);
     if (code == '\n') {

@@ -17,7 +17,7 @@ bool same_path(const std::vector<FieldInfo>& fields, std::string_view path) {
                      [&](const FieldInfo& field) { return field.path == path; });
 }
 
-// The first field whose name, or the flag that it stands for, is `word` in any spelling; or null.
+// The first field whose name or slime flag is `word` in any spelling; null if there is none.
 const FieldInfo* find_field(const std::string& word, const KnownFields& known) {
   const std::string name = dash_name(word), flag = "--" + name;
   for (size_t i = 0; i < known.fields.size(); ++i)
@@ -48,7 +48,7 @@ std::optional<std::string> hint_foreign(const std::string& path,
   return std::nullopt;
 }
 
-// What other frameworks do and this program does not.
+// The hint for features of other frameworks that this program does not have.
 std::optional<std::string> hint_missing(const std::string& path) {
   const std::string word = to_lower_ascii(last_part(path));
   for (const char* name : {"lora", "peft", "load_in_4bit", "load_in_8bit"})
@@ -57,8 +57,8 @@ std::optional<std::string> hint_missing(const std::string& path) {
   return std::nullopt;
 }
 
-// Whether `word` abbreviates a name of several words: "tp" is tensor_model_parallel_size, and so is
-// "tp_size". Its letters are first letters of them in order, from the first one on.
+// Whether `word` abbreviates a name of several words, as "tp" or "tp_size" abbreviate
+// tensor_model_parallel_size. Its letters are initials of the words in order, from the first word.
 bool is_abbreviation(std::string word, const std::string& name) {
   constexpr size_t kMostLetters = 4;
   constexpr std::string_view kSize = "_size";
@@ -70,7 +70,7 @@ bool is_abbreviation(std::string word, const std::string& name) {
   return matched == word.size();
 }
 
-// The key that stands for what another framework calls `path`; empty if none does.
+// The key for the name `path` of another framework; empty if there is none.
 std::string translate(const std::string& path, const KnownFields& known) {
   const std::string word = last_part(path);
   const auto find_foreign = [&](const auto& matches) -> std::string {
@@ -162,7 +162,7 @@ std::string hint_unknown_key(const std::string& path, const KnownFields& known,
     if (field.path.starts_with(section)) near.push_back(field.path);
     all.push_back(last_part(field.path));
   }
-  // Compared without the section they share, which would let anything pass as near.
+  // Compare without the common section, which would make all names look near.
   std::vector<std::string> siblings;
   for (const auto& name : near)
     if (name.starts_with(section)) siblings.push_back(name.substr(section.size()));
@@ -171,7 +171,7 @@ std::string hint_unknown_key(const std::string& path, const KnownFields& known,
   for (const std::string& name : siblings)
     if (is_abbreviation(last_part(path), name))
       return fmt::format("did you mean {}{}?", section, name);
-  constexpr size_t kLeastTelling = 4;  // any other word of fewer letters is near
+  constexpr size_t kLeastTelling = 4;  // shorter words are near too many names
   if (last_part(path).size() < kLeastTelling) return "";
   if (const auto name = nearest_name(last_part(path), all))
     for (const FieldInfo& field : fields)

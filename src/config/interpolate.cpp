@@ -40,7 +40,7 @@ class Interpolator {
       walk(node.items[i], fmt::format("{}[{}]", path, i));
   }
 
-  // Resolves a scalar once; a reference to a scalar that is being resolved is a circle.
+  // Resolves a scalar once; a reference to a scalar that is still being resolved is a cycle.
   std::optional<Problem> resolve(Node& node, const std::string& path) {
     if (depth_ >= kMaxChain)
       return Problem{fmt::format("a chain of more than {} references", kMaxChain), "shorten it"};
@@ -96,7 +96,7 @@ class Interpolator {
 
   std::optional<Problem> replace(Node& node, std::string_view name, std::string& out,
                                  std::string& unexpanded) {
-    node.quoted = false;  // "${n}" has to be quoted inside { } and still means what n means
+    node.quoted = false;  // flow maps need quotes around "${n}"; the type is that of n
     if (name.starts_with("env:")) {
       unexpanded += fmt::format("${{{}}}", name);
       return replace_environment(node, name.substr(4), out);
@@ -112,7 +112,7 @@ class Interpolator {
     if (target->kind != NodeKind::kScalar)
       return Problem{fmt::format("${{{}}} refers to a section or a list", name),
                      "refer to a single value"};
-    // The tree is only const on the way to the node; its nodes are ours to resolve.
+    // find_path returns const nodes, but this class may modify the tree.
     auto* scalar = const_cast<Node*>(target);
     if (auto problem = resolve(*scalar, std::string(name))) return problem;
     if (scalar->kind != NodeKind::kScalar)

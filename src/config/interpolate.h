@@ -1,4 +1,4 @@
-// ${path.to.key} and ${env:NAME:-default} in scalars. "$${" stands for a literal "${".
+// Expands ${path.to.key} and ${env:NAME:-default} in scalars. "$${" is a literal "${".
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,14 +7,14 @@
 
 namespace slimexx::config {
 
-// Replaces all references in the tree; faults (unknown key, unset variable, a circle) are collected
-// and leave the scalar null.
+// Replaces all references in the tree. Collects faults (unknown key, unset variable, cycle), which
+// leave the scalar null.
 void interpolate(Tree& tree);
 
-// Only ${env:...}, for the paths under `defaults:`.
+// Expands only ${env:...}, for the paths under `defaults:`.
 std::string interpolate_environment(const Tree& tree, const Node& scalar);
 
-// `text` such that interpolation gives it back unchanged.
+// Escapes `text` so that interpolation returns the original.
 std::string escape_references(std::string_view text);
 
 }  // namespace slimexx::config

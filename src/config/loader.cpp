@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDefaultsKey = "defaults";
 
-// One name for a file however it is reached, to recognise circles.
+// A unique path for each file, to detect cycles.
 std::string canonical(const std::string& path) {
   std::error_code failed;
   const fs::path real = fs::weakly_canonical(path, failed);
@@ -39,7 +39,7 @@ class Loader {
  public:
   explicit Loader(Tree& tree) : tree_(tree) {}
 
-  // Reads a file over the files that its `defaults:` name; `from` is the place that names it.
+  // Reads a file and merges it over its `defaults:` files; `from` is the place that names the file.
   Node read_file(const std::string& path, const Place& from) {
     check_chain(path, from);
     chain_.push_back(canonical(path));

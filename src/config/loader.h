@@ -1,4 +1,4 @@
-// Files, their `defaults:` chains and overrides -> one merged, interpolated tree.
+// Loads files with their `defaults:` chains and overrides into one merged, interpolated tree.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace slimexx::config {
 Tree load_tree(const std::string& path, const std::vector<Override>& overrides);
 Tree parse_tree(const std::string& yaml, const std::string& name,
                 const std::vector<Override>& overrides);
-// With references as they stand.
+// Parses without expanding references.
 Tree parse_unexpanded(const std::string& yaml, const std::string& name);
 
 }  // namespace slimexx::config

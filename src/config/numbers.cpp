@@ -36,7 +36,7 @@ bool take_digits(std::string_view& text, std::string& out) {
   return out.size() > before;
 }
 
-// Reads the longest number at the front of `text`, which keeps the rest.
+// Reads the longest number at the front of `text` and removes it from `text`.
 std::optional<Decimal> take_decimal(std::string_view& text) {
   Decimal number;
   if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
@@ -67,7 +67,7 @@ std::optional<Decimal> take_decimal(std::string_view& text) {
   return number;
 }
 
-// 010, which YAML 1.1 takes for eight and YAML 1.2 for ten: a number with a zero before a digit.
+// True for numbers such as 010, which is eight in YAML 1.1 and ten in YAML 1.2.
 bool has_leading_zero(std::string_view text) {
   std::string_view rest = text;
   if (!take_decimal(rest) || !rest.empty()) return false;
@@ -81,7 +81,7 @@ bool is_not_finite(std::string_view lower) {
          lower == "infinity";
 }
 
-// 0x1F, 0o17, 0b101, with a sign or underscores perhaps.
+// True for 0x1F, 0o17, 0b101; a sign and underscores are allowed.
 bool is_not_decimal(std::string_view lower) {
   if (!lower.empty() && (lower[0] == '+' || lower[0] == '-')) lower.remove_prefix(1);
   if (lower.size() < 3 || lower[0] != '0') return false;

@@ -1,4 +1,4 @@
-// Numbers as people write them in a configuration.
+// Parses numbers and booleans of a configuration.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -7,19 +7,20 @@
 
 namespace slimexx::config {
 
-// Both take [+-] digits [. digits] [e[+-]digits] with single underscores between digits, but no
-// leading zero. On failure `reason` says why, e.g. "a number with the unit "k"".
+// Both accept [+-] digits [. digits] [e[+-]digits] with single underscores between digits, but no
+// leading zero. On failure `reason` has the cause, e.g. "a number with the unit "k"".
 std::optional<int64_t> parse_whole(std::string_view text, std::string& reason);
 std::optional<double> parse_real(std::string_view text, std::string& reason);
 
-// Why a plain value, of a key that takes any JSON, is refused: a text here, and a boolean or a
-// number to other readers of YAML, or a number that JSON cannot hold. Quotes make it a text.
+// Why an unquoted value is refused for a key that accepts any JSON: other YAML readers take it as a
+// boolean or number while this one takes it as text, or JSON cannot hold the number. In quotes it
+// is accepted as text.
 struct Doubt {
   std::string reason, hint;
 };
 std::optional<Doubt> doubt_plain_value(std::string_view text);
 
-// true/false in the three spellings of YAML 1.2's core schema. YAML 1.1's yes/no/on/off are not.
+// true/false in the three spellings of YAML 1.2's core schema; not yes/no/on/off of YAML 1.1.
 std::optional<bool> parse_bool(std::string_view text);
 bool is_legacy_bool(std::string_view text);  // yes, no, on, off, y, n
 

@@ -12,7 +12,7 @@
 namespace slimexx::config {
 namespace {
 
-// A cell of a Markdown table holds no bar and no line break.
+// Escapes bars and line breaks, which a cell of a Markdown table must not have.
 std::string cell(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -34,7 +34,7 @@ std::string constraint(const FieldMeta& meta) {
   return out;
 }
 
-// "rollout" of "rollout.num_rollout"; empty for a key outside all sections.
+// "rollout" for "rollout.num_rollout"; empty for a key outside all sections.
 std::string section_of(const std::string& path) {
   const size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
@@ -107,7 +107,7 @@ void write_flag(const FieldLister& fields, const KnownFlag& flag, std::string& o
     status = "later";
     note = "planned: " + note;
   }
-  // The keys of a file have no dashes in front.
+  // Keys in the --sglang-config file have no leading dashes.
   const char* dashes = flag.owner == "sglang-config" ? "" : "--";
   out += fmt::format("| `{}{}` | {} | {} | {} |\n", dashes, name, status, cell(here),
                      cell(note + taken_values(flag)));

@@ -1,5 +1,4 @@
-// The merged tree of a run's configuration. Every node knows the file, line and column it came
-// from.
+// The merged tree of a run's configuration. Every node has its file, line and column.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,8 +10,7 @@
 
 namespace slimexx::config {
 
-// Limits that keep a hostile file from costing more than its size justifies. A real recipe has some
-// two hundred nodes three levels deep.
+// Limits on the cost of a hostile file. A real recipe has some two hundred nodes in three levels.
 inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
 inline constexpr int64_t kMaxNodes = 10000;
 inline constexpr int kMaxDepth = 32;
@@ -27,14 +25,14 @@ struct Member;
 struct Node {
   NodeKind kind = NodeKind::kNull;
   bool quoted = false;          // 'x', "x", a block scalar: text even if it looks like a number
-  bool asked = false;           // some binder read it
-  Place place;                  // of the value
-  Place key_place;              // of the key in front of it
-  std::string text;             // of a scalar
-  std::string environment;      // variables its text was taken from, "A, B"
-  std::string unexpanded;       // the text with ${env:...} as they stand, where there are any
-  std::vector<Node> items;      // of a sequence
-  std::vector<Member> members;  // of a map, in file order
+  bool asked = false;           // a binder read it
+  Place place;                  // place of the value
+  Place key_place;              // place of its key
+  std::string text;             // text of a scalar
+  std::string environment;      // environment variables in the text, "A, B"
+  std::string unexpanded;       // the text with ${env:...} unexpanded; empty if it has none
+  std::vector<Node> items;      // items of a sequence
+  std::vector<Member> members;  // members of a map, in file order
 
   Node* find(std::string_view key);
   const Node* find(std::string_view key) const;
@@ -47,7 +45,7 @@ struct Member {
 
 struct Tree {
   std::vector<std::string> files;
-  int32_t override_file = -1;  // index of --set; -1: nothing is overridden
+  int32_t override_file = -1;  // index of --set in files; -1: no overrides
   Node root;
   FaultList faults;
 
@@ -57,7 +55,7 @@ struct Tree {
 
 int64_t count_nodes(const Node& node);
 
-// Lays `upper` over `lower`: maps are merged key by key, anything else is replaced.
+// Merges `upper` over `lower`: maps key by key; other values are replaced.
 void merge_over(Node& lower, Node upper);
 
 // The node at a dotted path, or null.

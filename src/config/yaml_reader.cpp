@@ -15,8 +15,8 @@
 namespace slimexx::config {
 namespace {
 
-// Builds the tree from events. yaml-cpp recurses once a level, so refusing depth here also bounds
-// its stack; refusing node numbers here also bounds what aliases can multiply.
+// Builds the tree from events. yaml-cpp recurses once per level, so the depth limit here also
+// bounds its stack; the limit on nodes also bounds the expansion of aliases.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(Tree& tree, int32_t file, std::string key)
@@ -163,14 +163,14 @@ class TreeBuilder : public YAML::EventHandler {
 
   Tree& tree_;
   const int32_t file_;
-  const std::string key_;  // of an override; empty: a file
+  const std::string key_;  // key of an override; empty: a file
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, Node> anchored_;
   Node root_;
   int64_t nodes_ = 0;
 };
 
-// yaml-cpp's words for faults that people meet, in ours.
+// Clearer messages for common yaml-cpp errors.
 std::string explain(const std::string& message) {
   if (message.find("end of map") != std::string::npos)
     return "the indentation or the punctuation breaks off a mapping here";
@@ -185,7 +185,7 @@ std::string explain(const std::string& message) {
   return message;
 }
 
-// yaml-cpp reads a tab before a key as part of the text that it follows.
+// yaml-cpp takes a tab before a key as part of the preceding text, so look for tabs here.
 bool is_indented_by_tab(const std::string& text, int line) {
   size_t at = 0;
   for (int i = 0; i < line && at != std::string::npos; ++i) {

@@ -1,5 +1,5 @@
-// YAML text -> Node, by yaml-cpp's event parser, under our limits. Refuses some things that
-// yaml-cpp accepts: duplicate keys, `<<`, tags, several documents.
+// Parses YAML text to a Node with yaml-cpp's event parser and the limits of tree.h. Refuses some
+// things that yaml-cpp accepts: duplicate keys, `<<`, tags, several documents.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace slimexx::config {
 
-// Reads `text` as file number `file` of `tree`; faults that allow reading on go to tree.faults,
-// others are thrown. A text without content is an empty map.
+// Reads `text` as file number `file` of `tree`. Adds recoverable faults to tree.faults and throws
+// others. A text without content is an empty map.
 Node read_yaml(Tree& tree, int32_t file, const std::string& text);
 
 // Reads the value of --set key=value; `key` is for messages.

@@ -19,7 +19,7 @@
 namespace slimexx::doctor {
 namespace {
 
-// The rank's GPU is that of its place on the host, as in a run.
+// The rank's GPU is the one with its local rank as index, as in a run.
 void read_gpu(dist::World& world, RankFacts& facts) {
   facts.build_has_cuda = build_has_cuda();
   facts.num_visible_gpus = tensor::count_cuda_devices();
@@ -71,8 +71,8 @@ void check_folder(dist::World& world, const std::string& folder, RankFacts& fact
   if (world.rank() == 0) std::filesystem::remove(mark, ignored);
 }
 
-// Links between GPUs are tried only where every rank has one of its own: NCCL waits for ever for a
-// rank that does not come.
+// Whether every rank has a GPU of its own. Otherwise GPU links are not measured, because NCCL waits
+// forever for a missing rank.
 bool all_have_gpus(dist::World& world, const RankFacts& facts) {
   const std::string own = facts.gpu && facts.gpu_fault.empty() ? facts.host + facts.gpu->pci : "";
   std::vector<std::string> all = dist::all_gather_bytes(world.ranks(), own);

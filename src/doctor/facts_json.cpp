@@ -15,7 +15,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, rank, host, build, mpi, nccl, laun
                                    gpus_are_hidden, gpu_fault, nccl_fault, folder_fault,
                                    folder_free_bytes, sees_folder_of_root, rates)
 
-// The optional GPU goes apart: the library's macro has no form for it.
+// Packs the optional GPU separately, because the JSON library's macro does not support optionals.
 std::string pack_facts(const RankFacts& facts) {
   nlohmann::json json = facts;
   if (facts.gpu) json["gpu"] = *facts.gpu;

@@ -1,4 +1,4 @@
-// Facts as bytes for the other ranks.
+// Serialises facts for the other ranks.
 #pragma once
 #include <string>
 

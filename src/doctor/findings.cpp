@@ -16,15 +16,15 @@ namespace {
 using Facts = std::span<const RankFacts>;
 using Findings = std::vector<Finding>;
 
-constexpr double kSlowShare = 0.8;   // of the median
-constexpr double kSlowDisk = 100e6;  // bytes a second
+constexpr double kSlowShare = 0.8;   // share of the median
+constexpr double kSlowDisk = 100e6;  // bytes per second
 constexpr int64_t kGib = int64_t{1} << 30;
-constexpr int64_t kLeastHostMemory = 2 * kGib;   // a rank
-constexpr int64_t kForeignGpuMemory = 2 * kGib;  // above what a driver and its contexts take
+constexpr int64_t kLeastHostMemory = 2 * kGib;   // per rank
+constexpr int64_t kForeignGpuMemory = 2 * kGib;  // more than a driver and its contexts use
 constexpr int64_t kLeastOpenFiles = 1024;
 constexpr size_t kMostNamed = 4;
 
-// "rank 3 (node7)", "ranks 0, 1, 2, 3 and 4 more (node7)"; the host where all are on one.
+// "rank 3 (node7)", "ranks 0, 1, 2, 3 and 4 more (node7)"; with the host if all are on one host.
 std::string name_ranks(Facts all, const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   std::set<std::string> hosts;
@@ -38,7 +38,7 @@ std::string name_ranks(Facts all, const std::vector<int>& ranks) {
 
 using Condition = std::function<bool(const RankFacts&)>;
 
-// One finding about all ranks that meet the condition; `text` of the first of them.
+// Adds one finding about all ranks that meet the condition, with `text` from the first of them.
 void add_where(Findings& findings, Facts all, Severity severity, const Condition& is_met,
                const std::function<std::string(const RankFacts&)>& text,
                const std::string& remedy) {
@@ -237,12 +237,12 @@ void find_folder_problems(Facts all, const Needs& needs, Findings& findings) {
       "checkpoints will take long: name a faster disk");
 }
 
-// Ranks below a share of the median of all.
+// Finds ranks with a rate below kSlowShare of the median.
 void find_slow(Facts all, double Rates::*rate, const std::string& what, Findings& findings) {
   std::vector<double> rates;
   for (const RankFacts& r : all)
     if (r.rates.*rate > 0) rates.push_back(r.rates.*rate);
-  if (rates.size() < 3) return;  // of two nobody knows which is right
+  if (rates.size() < 3) return;  // two values cannot show which one is unusual
   std::ranges::nth_element(rates, rates.begin() + std::ssize(rates) / 2);
   const double median = rates[rates.size() / 2];
   add_where(

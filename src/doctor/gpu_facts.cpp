@@ -31,7 +31,7 @@ int numa_node_of(std::string pci) {
   return file >> node ? node : -1;
 }
 
-// Atomics on another GPU's memory go over NVLink only.
+// Counts peers with native atomics as NVLink peers, because only NVLink supports these.
 void count_peers(int index, GpuFacts& facts) {
   for (int other = 0; other < tensor::count_cuda_devices(); ++other) {
     if (other == index) continue;

@@ -5,7 +5,7 @@
 namespace slimexx::doctor {
 
 bool build_has_cuda();
-// Of a device of a build with CUDA. Throws Error for what cannot be asked.
+// Facts about a device; only in a build with CUDA. Throws Error if a query fails.
 GpuFacts read_gpu_facts(tensor::Device device);
 
 }  // namespace slimexx::doctor

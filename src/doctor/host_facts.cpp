@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kNodes = "/sys/devices/system/node";
 
-// The first line; empty if the file cannot be read.
+// The first line of the file; empty if it cannot be read.
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -47,7 +47,7 @@ void read_numa_nodes(RankFacts& facts) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("node") || name.size() == 4) continue;
     const std::vector<int> cores = parse_cpu_list(first_line(entry.path().string() + "/cpulist"));
-    if (cores.empty()) continue;  // memory without cores
+    if (cores.empty()) continue;  // a node with only memory
     ++facts.host_numa_nodes;
     if (std::ranges::any_of(cores,
                             [&](int core) { return std::ranges::count(facts.cores, core) > 0; }))
@@ -55,14 +55,14 @@ void read_numa_nodes(RankFacts& facts) {
   }
   std::ranges::sort(facts.numa_nodes);
   if (facts.host_numa_nodes > 0) return;
-  facts.host_numa_nodes = 1;  // a kernel without NUMA shows none, as does a container without /sys
+  facts.host_numa_nodes = 1;  // none listed: a kernel without NUMA, or no /sys in the container
   facts.numa_nodes = {0};
 }
 
 }  // namespace
 
 std::vector<int> parse_cpu_list(const std::string& text) {
-  constexpr int kMost = 1 << 16;  // a range of the kernel's is far below
+  constexpr int kMost = 1 << 16;  // far above any range from the kernel
   std::vector<int> cores;
   for (const std::string& item : split(std::string(trim(text)), ',')) {
     int first = 0;

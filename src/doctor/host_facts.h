@@ -1,4 +1,4 @@
-// Of the machine and the process, without a GPU.
+// Facts about the host and the process, without GPUs.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace slimexx::doctor {
 
 void read_host_facts(RankFacts& facts);
-// "0-3,8" as in /sys: 0, 1, 2, 3, 8. What is no such list gives what stands before the fault.
+// Parses a list as in /sys: "0-3,8" is 0, 1, 2, 3, 8. Stops at a malformed item.
 std::vector<int> parse_cpu_list(const std::string& text);
 
 }  // namespace slimexx::doctor

@@ -33,7 +33,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The shortest; the first try warms up and does not count.
+// The shortest time of `tries`; an extra first try warms up and does not count.
 double best_seconds(int tries, const std::function<void()>& work) {
   work();
   double best = std::numeric_limits<double>::infinity();
@@ -99,7 +99,7 @@ LinkRates measure_links(dist::Collective& ranks) {
   const tensor::Buffer buffer(device, bytes, "doctor");
   const Tensor message = buffer.view(DType::kU8, {bytes});
 
-  // One link at a time: a slow one must not hide behind the others.
+  // Measure one link at a time, so that other traffic does not mask a slow one.
   for (int from = 0; from < ranks.size(); ++from) {
     const int to = (from + 1) % ranks.size();
     ranks.barrier();

@@ -19,7 +19,7 @@ using HostRanks = std::vector<const RankFacts*>;
 
 constexpr size_t kMostHosts = 16;
 
-// "21.3", or "18.0-21.3" where ranks differ by more than rounding; empty: not measured.
+// "21.3", or "18.0-21.3" if ranks differ by more than rounding; empty if not measured.
 std::string gigabytes(const HostRanks& ranks, double Rates::*rate) {
   double least = 0, most = 0;
   for (const RankFacts* r : ranks) {
@@ -46,7 +46,7 @@ std::string describe_gpus(const HostRanks& ranks) {
 }
 
 std::vector<HostRanks> group_by_host(Facts all) {
-  std::vector<HostRanks> hosts;  // by their first rank
+  std::vector<HostRanks> hosts;  // in order of their first rank
   std::map<std::string, size_t> places;
   for (const RankFacts& r : all) {
     const auto [place, is_new] = places.try_emplace(r.host, hosts.size());

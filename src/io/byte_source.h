@@ -1,4 +1,4 @@
-// The source of a stream's bytes: a file, a decompressor over another source, memory in tests.
+// A source of bytes: a file, a decompressor over another source, or (in tests) memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace slimexx::io {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Up to `capacity` bytes, at least one unless the stream is at its end (0).
+  // Reads up to `capacity` bytes and returns their number; 0 only at the end.
   virtual size_t read(char* destination, size_t capacity) = 0;
 };
 
@@ -27,7 +27,7 @@ class FileSource : public ByteSource {
   uint64_t position_ = 0;
 };
 
-// A source over text, which must outlive it.
+// A source over text; the text must outlive the source.
 class MemorySource : public ByteSource {
  public:
   explicit MemorySource(std::string_view text) : rest_(text) {}

@@ -1,4 +1,4 @@
-// XXH3-128 of a stream of bytes, in hexadecimal as the xxhsum program prints it. It finds damage,
+// XXH3-128 of a byte stream, in hexadecimal as the xxhsum program prints it. It detects damage but
 // not forgery.
 #pragma once
 #include <cstdint>
@@ -13,7 +13,7 @@ class ContentHash {
   ContentHash();
   ~ContentHash();
   void append(const void* data, uint64_t n_bytes);
-  std::string hex() const;  // of all bytes so far, 32 digits
+  std::string hex() const;  // hash of all bytes so far, 32 digits
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-// The files of a model folder: which are weights, which go along when the model is copied.
+// Tells which files of a model folder are weights and which are side files to copy with them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,15 +11,15 @@ inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kHfIndexName = "model.safetensors.index.json";
 inline constexpr const char* kHfSingleName = "model.safetensors";
 
-// One path component that names a file inside its folder: not empty, no separator, not "." or "..".
+// True for a single path component: not empty, no separator, not "." or "..".
 bool is_plain_file_name(std::string_view name);
 
-// config.json, tokenizer, templates, licence ...: everything but weights in any format, their
-// indices, a checkpoint's manifest, temporaries and hidden files.
+// True for config.json, tokenizer, templates, licence ...: all files except weights in any format,
+// their indices, a checkpoint's manifest, temporaries and hidden files.
 bool is_side_file_name(std::string_view name);
 
-// Names of the regular files right under `directory`, sorted. Links are followed: the folders of
-// the Hugging Face cache are links to blobs.
+// Names of the regular files directly in `directory`, sorted. Follows links, because snapshots in
+// the Hugging Face cache consist of links to blobs.
 std::vector<std::string> list_files(const std::string& directory);
 
 void copy_file_contents(const std::string& from, const std::string& to);

@@ -15,13 +15,13 @@ namespace {
 
 using Found = std::optional<ForeignFormat>;
 
-// A file of bytes, not of text, told by its first bytes. In `command`, $IN and $OUT stand for the
-// file and for the lines of JSON to make of it.
+// A binary format, recognised by its first bytes. In `command`, $IN stands for the file and $OUT
+// for the JSON lines to convert it to.
 struct Magic {
   std::string_view bytes, what, command;
 };
 
-// One line each: the lines of a hint are indented, which Python would mind.
+// Each command is one line, because a hint's lines are indented and Python would reject that.
 constexpr std::string_view kParquetCommand =
     "python3 -c 'import json, sys, pyarrow.parquet as p; [print(json.dumps(row, default=str)) for "
     "row in p.read_table(sys.argv[1]).to_pylist()]' $IN > $OUT";
@@ -94,12 +94,12 @@ Found find_binary(std::string_view start, const std::string& path) {
   return std::nullopt;
 }
 
-// With a byte-order mark or without.
+// UTF-16 or UTF-32 text, with or without a byte-order mark.
 Found find_wide_text(std::string_view start, const std::string& path) {
   struct Encoding {
     std::string_view start, name;
   };
-  // The first that fits counts: UTF-32's mark begins with UTF-16's.
+  // UTF-32 comes first: its byte-order mark begins with that of UTF-16.
   constexpr std::array kEncodings{
       Encoding{"\xFF\xFE\0\0"sv, "UTF-32"}, Encoding{"\0\0\xFE\xFF"sv, "UTF-32"},
       Encoding{"{\0\0\0"sv, "UTF-32LE"},    Encoding{"\0\0\0{"sv, "UTF-32BE"},
@@ -128,8 +128,8 @@ Found find_markup(std::string_view line) {
       "hf download --repo-type dataset OWNER/NAME FILE --local-dir data"};
 }
 
-// One JSON value over several lines, or a list of all rows; of a list that has no object first, and
-// of what is cut off at once, nothing is known.
+// Recognises one JSON value over several lines, or one list of all rows. Gives nothing for a list
+// that does not start with an object and for text that ends too early to tell.
 Found find_whole_json(std::string_view line, std::string_view rest, const std::string& path) {
   const auto first_of = [](std::string_view text) {
     text = trim(text);
@@ -150,7 +150,7 @@ Found find_whole_json(std::string_view line, std::string_view rest, const std::s
                      "jq -c . $IN > $OUT   # '.KEY[]' for '.' if KEY has a list of the rows", path);
 }
 
-// The fields of a line, apart by a separator that stands outside quotes.
+// Splits a line at separators outside quotes.
 std::vector<std::string_view> split_fields(std::string_view line, char separator) {
   std::vector<std::string_view> fields;
   bool quoted = false;
@@ -164,7 +164,7 @@ std::vector<std::string_view> split_fields(std::string_view line, char separator
   return fields;
 }
 
-// The name of a column: short, a word or some, in quotes perhaps.
+// Whether the field looks like a column name: short, without JSON punctuation, perhaps in quotes.
 bool is_column_name(std::string_view field) {
   if (field.size() >= 2 && field.front() == '"' && field.back() == '"')
     field = field.substr(1, field.size() - 2);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
-// MTP layers beside the other shards (GLM-4.6). Some indices leave this file out.
+// The file with the MTP layers (GLM-4.6). Some indices do not list it.
 constexpr const char* kMtpName = "mtp.safetensors";
 constexpr int64_t kCompareBytes = int64_t{4} << 20;
 
@@ -29,7 +29,7 @@ constexpr int64_t kCompareBytes = int64_t{4} << 20;
   throw Error(ErrorCode::kInput, what, hint, where);
 }
 
-// model-00002-of-00005.safetensors: {stem, 2, 5}.
+// model-00002-of-00005.safetensors is {stem, 2, 5}.
 struct ShardName {
   std::string stem;
   long number = 0, count = 0;
@@ -48,7 +48,7 @@ std::optional<ShardName> parse_shard_name(const std::string& name) {
   return ShardName{name.substr(0, dash), std::stol(number), std::stol(count)};
 }
 
-// Without an index no other check notices a missing numbered shard.
+// Without an index, only this check notices a missing numbered shard.
 void check_shards_complete(const std::string& directory, const std::vector<std::string>& names) {
   std::map<std::string, std::pair<long, long>> seen;  // stem -> files found, files promised
   for (const std::string& name : names) {
@@ -68,7 +68,7 @@ void check_shards_complete(const std::string& directory, const std::vector<std::
   }
 }
 
-// Weights that are no file: what stands there instead is named.
+// Refuses *.safetensors entries that are not regular files; the error names their kind.
 void refuse_other_kinds(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
@@ -167,7 +167,7 @@ void check_index(const HfIndex& index, const std::string& index_path,
   }
 }
 
-// Two copies of the model in one folder may be there if they are the same model.
+// A folder may have both a single-file and a sharded copy if they agree.
 void check_single_agrees(const std::string& directory,
                          const std::map<std::string, HfFolder::Located>& tensors) {
   const SafetensorsFile single(join_path(directory, kHfSingleName));
@@ -242,7 +242,7 @@ HfFolder HfFolder::open(const std::string& directory) {
         path_exists(join_path(directory, kHfSingleName))) {
       check_single_agrees(directory, folder.shards_->tensors);
     }
-    // Behind the checks of the index, which says nothing of this file.
+    // Added after the checks against the index, because the index does not list this file.
     if (std::ranges::find(files, kMtpName) == files.end() &&
         path_exists(join_path(directory, kMtpName))) {
       log_info("{}: {} is not in the index; its tensors are read too", index_path, kMtpName);

@@ -45,7 +45,7 @@ HfIndex parse_hf_index(std::string_view text, const std::string& where) {
   if (index.file_of.empty()) fail("weight_map is empty");
   if (const auto it = json.find("metadata"); it != json.end() && it->is_object()) {
     const auto total = it->find("total_size");
-    // Some writers of old gave it as a float.
+    // Some old writers store total_size as a float.
     if (total != it->end() && total->is_number()) {
       const double value = total->get<double>();
       if (value >= 0 && value < 0x1p62) index.total_bytes = static_cast<int64_t>(value);

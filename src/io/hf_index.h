@@ -15,7 +15,7 @@ struct HfIndex {
   std::vector<std::string> files() const;      // sorted, each once
 };
 
-// Throws Error(kInput) naming `where`; file names are plain names, so they stay in the folder.
+// Throws Error(kInput) at `where`. Accepts only plain file names, so no path leaves the folder.
 HfIndex parse_hf_index(std::string_view text, const std::string& where);
 
 // The index as transformers writes it.

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
 
-// The files that loading a model reads. Something else under such a name is an error, not ignored.
+// The files that model loading reads. An entry with such a name that is not a file is an error.
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 
@@ -49,7 +49,7 @@ Plan plan_as_given(const std::vector<HfTensor>& tensors,
   return plan;
 }
 
-// In the given order, a new file whenever the next tensor would pass the limit.
+// Keeps the given order and starts a new file when the next tensor would exceed the limit.
 Plan plan_by_size(const std::vector<HfTensor>& tensors, int64_t max_bytes) {
   std::vector<std::vector<const HfTensor*>> shards(1);
   int64_t filled = 0;
@@ -80,7 +80,7 @@ void check_target(const std::string& directory, const std::string& template_dire
   }
   if (!path_exists(directory)) return;
   for (const std::string& name : list_files(directory)) {
-    // Old shards beside new ones would make a folder that loads as neither.
+    // A mix of old and new shards would not load as either model.
     if (name.ends_with(".safetensors") || name == kHfIndexName) {
       refuse(fmt::format("the folder already holds weights ({})", name));
     }
@@ -128,7 +128,7 @@ HfFolderWriter::~HfFolderWriter() {
     if (is_creator_) std::filesystem::remove(path_of(file), ignored);
 }
 
-// A name that loads as nothing and is no side file.
+// A temporary name that no loader reads and that is not a side file's.
 std::string HfFolderWriter::path_of(const File& file) const {
   return join_path(directory_, file.name + ".incomplete");
 }
@@ -184,7 +184,7 @@ void HfFolderWriter::commit(uint64_t written_by_all) {
         "", directory_);
   }
   for (const File& file : files_) {
-    FilledFile(path_of(file)).flush();  // the header, which may be all that this writer wrote
+    FilledFile(path_of(file)).flush();  // perhaps only the header
     FilledFile::rename(path_of(file), join_path(directory_, file.name));
   }
   is_creator_ = false;
@@ -221,7 +221,7 @@ void write_hf_folder(const std::string& directory, const std::vector<HfTensor>& 
 
 namespace {
 
-// Chat templates with names of their own.
+// Copies the named chat templates.
 void copy_named_templates(const std::string& from, const std::string& to) {
   const std::string folder = join_path(from, kTemplateFolder);
   std::error_code ignored;

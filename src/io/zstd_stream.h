@@ -13,11 +13,10 @@ struct ZSTD_CCtx_s;
 
 namespace slimexx::io {
 
-inline constexpr int kMaxZstdWindowLog = 27;  // 128 MiB: what the decompressor may allocate
+inline constexpr int kMaxZstdWindowLog = 27;  // the decompressor may allocate 128 MiB
 
-// The content of one or more zstd frames; skippable frames are passed over. Throws Error(kInput)
-// for a frame that is cut short, damaged or followed by anything else, and for a window over the
-// limit.
+// Decompresses one or more zstd frames and skips skippable frames. Throws Error(kInput) for a
+// frame that is truncated, damaged or followed by other data, and for a window over the limit.
 class ZstdSource : public ByteSource {
  public:
   ZstdSource(std::unique_ptr<ByteSource> compressed, std::string where);
@@ -33,14 +32,14 @@ class ZstdSource : public ByteSource {
   std::string where_;
   ZSTD_DCtx_s* context_;
   std::vector<char> input_;
-  size_t used_ = 0, filled_ = 0;  // of input_
-  uint64_t input_offset_ = 0;     // of input_[0] in the compressed stream
-  uint64_t frame_offset_ = 0;     // where the frame that is being read starts
+  size_t used_ = 0, filled_ = 0;  // range in input_
+  uint64_t input_offset_ = 0;     // offset of input_[0] in the compressed stream
+  uint64_t frame_offset_ = 0;     // start of the current frame
   bool in_frame_ = false;
   bool output_pending_ = false;  // the decoder stopped because the destination was full
 };
 
-// Compresses into a growing string that the owner drains; one frame with a checksum.
+// Compresses into one frame with a checksum; the owner drains the growing output string.
 class ZstdCompressor {
  public:
   explicit ZstdCompressor(int level = 3);

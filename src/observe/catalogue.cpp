@@ -8,8 +8,7 @@
 namespace slimexx::observe {
 namespace {
 
-// Whether `name` is of the family `pattern`, each of whose stars stands for one or more characters
-// other than a slash.
+// Whether `name` is in the family `pattern`. Each star matches one or more characters except '/'.
 bool matches(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -24,7 +23,7 @@ constexpr const char* kTableHead = "| name | unit | meaning | healthy |\n|---|--
 
 struct Index {
   std::unordered_map<std::string_view, const MetricInfo*> exact;
-  std::vector<const MetricInfo*> families;  // the most specific first, as listed
+  std::vector<const MetricInfo*> families;  // in catalogue order, most specific first
 };
 
 const Index& catalogue_index() {

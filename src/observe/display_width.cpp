@@ -9,11 +9,11 @@
 namespace slimexx::observe {
 namespace {
 
-// A code point as a cell shows it: printable text and its columns.
+// A code point as displayed in a cell: printable text and its width in columns.
 struct Glyph {
   std::string text;
   int64_t width = 0;
-  bool joins = false;  // the next code point belongs to the same picture (zero-width joiner)
+  bool joins = false;  // zero-width joiner: the next code point joins this glyph
 };
 
 constexpr uint32_t kZeroWidthJoiner = 0x200D;
@@ -31,8 +31,8 @@ Glyph make_glyph(uint32_t code) {
   if (code < 0x20) code += 0x2400;                      // control pictures
   if (code == 0x7F) code = 0x2421;
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
-  // Marks that would reorder the rest of the line, other controls and line separators, and code
-  // points without a glyph.
+  // Direction marks, which would reorder the rest of the line, other control characters, line
+  // separators and code points without a glyph.
   if (is_direction_mark(code) || category == UTF8PROC_CATEGORY_CC ||
       category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP ||
       category == UTF8PROC_CATEGORY_CN || category == UTF8PROC_CATEGORY_CO)
@@ -43,8 +43,8 @@ Glyph make_glyph(uint32_t code) {
   return glyph;
 }
 
-// Glyphs with their combining marks attached. A zero-width joiner takes what follows along at no
-// width, as terminals that join emoji draw it.
+// Splits into glyphs with their combining marks. A code point after a zero-width joiner has no
+// width, as on terminals that join emoji.
 std::vector<Glyph> split_glyphs(std::string_view utf8) {
   const std::string valid = replace_invalid_utf8(utf8);
   std::vector<Glyph> glyphs;
@@ -72,7 +72,7 @@ int64_t display_width(std::string_view utf8) {
 
 std::string fit_text(std::string_view utf8, int64_t width, bool keep_tail) {
   if (width <= 0) return "";
-  // A column takes at most some code points; a megabyte for one cell is not worth measuring.
+  // Cut very long texts first: a column holds few code points, and measuring all would be slow.
   const size_t enough = static_cast<size_t>(width) * 16 + 256;
   const bool long_text = utf8.size() > enough;
   if (long_text) utf8 = keep_tail ? utf8.substr(utf8.size() - enough) : utf8.substr(0, enough);

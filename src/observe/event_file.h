@@ -1,5 +1,5 @@
-// TensorBoard event files, written byte by byte: TFRecord frames around protobuf Event messages.
-// Both formats are frozen, so no protobuf library is needed.
+// Writes TensorBoard event files: TFRecord frames around protobuf Event messages. Both formats are
+// stable, so this code encodes them without a protobuf library.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,7 +13,8 @@ namespace slimexx::observe {
 uint32_t crc32c(std::string_view data);
 uint32_t masked_crc32c(std::string_view data);
 
-// u64 length, masked CRC of the length, payload, masked CRC of the payload; little-endian.
+// TFRecord: u64 length, masked CRC of the length, payload, masked CRC of the payload;
+// little-endian.
 std::string frame_record(std::string_view payload);
 
 // Event{wall_time, file_version: "brain.Event:2"}, the first record of every file.
@@ -23,7 +24,7 @@ std::string encode_scalars_event(double wall_time, int64_t step,
                                  const std::vector<std::pair<std::string, double>>& values);
 
 // Event{wall_time, step, summary{value{tag, metadata{plugin "text"}, tensor{DT_STRING}}}}:
-// `markdown` on TensorBoard's page of texts. `markdown` must be UTF-8.
+// shows `markdown`, which must be UTF-8, on TensorBoard's text page.
 std::string encode_text_event(double wall_time, int64_t step, std::string_view tag,
                               std::string_view markdown);
 
@@ -31,8 +32,8 @@ std::string encode_text_event(double wall_time, int64_t step, std::string_view t
 // >= step.
 std::string encode_restart_event(double wall_time, int64_t step);
 
-// An event file open for appending; one write a call, so that a live TensorBoard sees whole
-// records.
+// An event file open for appending. Each call is a single write, so that a live TensorBoard only
+// sees complete records.
 class EventFile {
  public:
   explicit EventFile(std::string path);

@@ -28,7 +28,7 @@ double seconds_now() {
 Json read_status(const std::string& path) {
   try {
     if (Json status = parse_json_file(path); status.is_object()) return status;
-  } catch (const Error&) {  // none yet, or damaged
+  } catch (const Error&) {  // missing or damaged
   }
   return Json::object();
 }
@@ -75,7 +75,8 @@ void forget_failure(const std::string& run_dir) {
   std::filesystem::remove(first_failure_path(run_dir), ignored);
 }
 
-// A link to a file that is whole: of several who make it one succeeds, on any host.
+// Publishes a complete file with link(): only the first of several processes succeeds, also over
+// hosts.
 bool write_first_failure(const std::string& run_dir, int64_t step, std::string_view error,
                          const FailurePlace& place) {
   const std::string status_path = join_path(run_dir, "status.json");
@@ -84,7 +85,7 @@ bool write_first_failure(const std::string& run_dir, int64_t step, std::string_v
   const std::string text = format_failure(status_path, step, error, place);
   if (!write_whole(own, text)) {
     ::unlink(own.c_str());
-    // Most likely the disk is full: write into the space of the old text.
+    // The disk is probably full: overwrite the old text in place.
     overwrite(status_path, text);
     return true;
   }

@@ -1,4 +1,4 @@
-// The first cause of a run's failure, which stays in a file of its own beside status.json.
+// The first failure of a run is kept in its own file next to status.json.
 #pragma once
 #include <string>
 

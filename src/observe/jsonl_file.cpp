@@ -22,8 +22,7 @@ namespace {
               "free space or choose another observe.run_dir", path);
 }
 
-// Whether a line is a row whose `key` is below resume_step. A line that is not a row (torn, or
-// garbage) is dropped.
+// Whether a line is a row with `key` below resume_step. Drops other lines (truncated or garbage).
 bool keep_line(std::string_view line, const std::string& key, int64_t resume_step) {
   try {
     const Json row = parse_json(line, "metrics.jsonl");

@@ -1,4 +1,4 @@
-// metrics.jsonl: one flat object a line; a file cut off anywhere stays usable.
+// metrics.jsonl: one flat object per line; a truncated file stays usable.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace slimexx::observe {
 
-// Removes a torn last line and the rows whose `key` is >= resume_step, so that a resumed run does
-// not leave two rows for a step. Replaces the file atomically, and only if something has to go.
+// Removes a truncated last line and the rows with `key` >= resume_step, so that a resumed run does
+// not have two rows for a step. Replaces the file atomically, and only if a line must be removed.
 void trim_rows(const std::string& path, const std::string& key, int64_t resume_step);
 
 }  // namespace slimexx::observe

@@ -1,4 +1,4 @@
-// Ranges that Nsight and other CUDA profilers show; nothing in a build without CUDA.
+// NVTX ranges for Nsight and other CUDA profilers; they do nothing in a build without CUDA.
 #pragma once
 #ifdef SLX_WITH_CUDA
 #include <nvtx3/nvToolsExt.h>

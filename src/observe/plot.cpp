@@ -25,13 +25,15 @@ Range finite_range(const std::vector<double>& values) {
   return range;
 }
 
-// Where `value` lies in the range, in [0, 1]; halved first, since high - low may overflow.
+// Position of `value` in the range, in [0, 1]. Halves the values first, since high - low may
+// overflow.
 double position_in(const Range& range, double value) {
   const double span = range.high / 2 - range.low / 2;
   return span > 0 ? (value / 2 - range.low / 2) / span : 0.5;
 }
 
-// The mean of the finite values of one of `bins` equal shares; NaN if it has none.
+// Splits the values into `bins` equal parts and returns the mean of the finite values of each; NaN
+// if a part has none.
 std::vector<double> shrink(const std::vector<double>& values, size_t bins) {
   if (values.size() <= bins) return values;
   std::vector<double> out(bins, std::nan(""));
@@ -46,7 +48,8 @@ std::vector<double> shrink(const std::vector<double>& values, size_t bins) {
   return out;
 }
 
-// Dots of braille cells, 2 wide and 4 high each (Unicode 28FF block: bit order 1 2 3 7 / 4 5 6 8).
+// A canvas of braille characters with 2 x 4 dots each (Unicode block 2800 to 28FF; bit order
+// 1 2 3 7 / 4 5 6 8).
 class DotCanvas {
  public:
   DotCanvas(int width, int height)

@@ -33,13 +33,14 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Of what is written under another name first; a failure's status has a host's and a thread's.
+// Files that are first written under a temporary name. The status of a failure has the host and the
+// thread in that name.
 bool is_run_file(std::string_view name) {
   return name == "metrics.jsonl" || name == "train_steps.jsonl" || name == "config.resolved.yaml" ||
          name == "status.json" || name.starts_with("status.json.");
 }
 
-// A name that sorts after those of earlier starts, as TensorBoard reads the files in that order.
+// A name that sorts after earlier starts, because TensorBoard reads the files in name order.
 std::string new_event_path(const std::string& directory) {
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
@@ -51,7 +52,7 @@ std::string new_event_path(const std::string& directory) {
   }
 }
 
-// `keys`: the row's identity, such as "\"step\": 3".
+// `keys`: JSON members that identify the row, such as "\"step\": 3".
 std::string format_row(const std::string& keys, double wall_time, const MetricRow& row) {
   std::string line = fmt::format("{{{}, \"wall_time\": {:.3f}", keys, wall_time);
   for (const auto& [name, value] : row.values())
@@ -84,13 +85,13 @@ struct RunLog::Impl {
   std::string metrics_path, train_steps_path;
   std::string not_learning;
   int metrics_fd = -1, train_steps_fd = -1;
-  // Two folders of events, which TensorBoard takes for two runs: a restart makes it forget by step
-  // number, and rollouts and optimizer steps have their own.
+  // Two event folders, which TensorBoard shows as two runs. A restart event discards later step
+  // numbers, and rollouts and optimizer steps are numbered separately.
   std::optional<EventFile> events, train_step_events;
   StepLine step_line;
   int64_t lines_printed = 0;
-  // Steps and the time they took, for the eta: the first step, with its warm-up, counts only until
-  // there are others.
+  // Steps and times for the ETA. The first step includes warm-up and only counts until there are
+  // others.
   int64_t start_ns = monotonic_ns(), first_end_ns = 0, last_end_ns = 0;
   int64_t first_step = -1, last_step = -1;
 };
@@ -99,8 +100,8 @@ void RunLog::Impl::open() {
   make_directories(options.run_dir);
   remove_stale_temporaries(options.run_dir, is_run_file);
   metrics_path = join_path(options.run_dir, "metrics.jsonl");
-  // A fresh start keeps no row of an earlier attempt, not even that of step -1, the evaluation
-  // before training.
+  // A fresh start drops all rows of an earlier attempt, including step -1 (evaluation before
+  // training).
   const int64_t first_dropped = options.resume_step > 0 ? options.resume_step : -1;
   trim_rows(metrics_path, "step", first_dropped);
   metrics_fd = open_append(metrics_path);
@@ -113,8 +114,8 @@ void RunLog::Impl::open() {
               options.resume_train_step + 1);
 }
 
-// Tells TensorBoard to forget the steps from `restart_step` on: the folder may hold an earlier
-// attempt.
+// Opens a file and tells TensorBoard to forget steps from `restart_step` on, because the folder may
+// have events of an earlier attempt.
 void RunLog::Impl::open_events(std::optional<EventFile>& file, const std::string& directory,
                                int64_t restart_step) {
   make_directories(directory);
@@ -123,7 +124,7 @@ void RunLog::Impl::open_events(std::optional<EventFile>& file, const std::string
   file->append(encode_restart_event(wall_seconds(), restart_step));
 }
 
-// Not a reason to end a run: the rows have all values.
+// A failure here does not end the run: metrics.jsonl has all values.
 void RunLog::Impl::append_event(std::optional<EventFile>& file, const std::string& event) {
   if (!file) return;
   try {
@@ -205,8 +206,8 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
                           std::string_view warning) {
   if (!impl_->options.enabled) return;
   impl_->check_in_place();
-  // Another rank may give up on this one while it is stopped, even in the middle of this write; the
-  // launcher lets it continue before it ends it.
+  // Never overwrite a recorded failure. Another rank may record one at any time, even during this
+  // write, if this rank is suspended: the launcher resumes it before killing it.
   const std::string failure = first_failure_path(impl_->options.run_dir);
   if (path_exists(failure)) return;
   write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));

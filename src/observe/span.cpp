@@ -33,7 +33,7 @@ struct ThreadSpans {
   std::vector<TraceEvent> events;
 };
 
-// Of one rank of this process.
+// The trace of one rank in this process (thread ranks have one each).
 struct Trace {
   std::atomic<bool> tracing{false};
   std::atomic<int64_t> events_left{0};
@@ -54,7 +54,7 @@ SpanState& state() {
   return *instance;
 }
 
-// Its rank is the one that the thread has at its first span.
+// The calling thread's spans and trace; its rank is fixed at its first span.
 struct ThreadPlace {
   std::shared_ptr<ThreadSpans> spans;
   Trace* trace = nullptr;

@@ -19,8 +19,8 @@ struct Column {
   const char* header;
   int width;
   Style style;
-  bool watch;  // whether a value far from the ones before is marked
-  // The first that the row has. Alternatives mean the same to the reader.
+  bool watch;  // mark a value far from the earlier ones
+  // Shows the first of these metrics that the row has; they are alternatives with one meaning.
   std::vector<const char*> names;
   Shown shown = Shown::kAlways;
 };
@@ -107,7 +107,7 @@ void RunningMoments::add(double value) {
 double RunningMoments::z_score(double value) const {
   if (n_ < kEnoughSteps) return 0;
   const double deviation = std::sqrt(m2_ / static_cast<double>(n_ - 1));
-  // A constant so far would make any rounding an anomaly.
+  // The floor keeps rounding errors after constant values from being anomalies.
   const double floor = 1e-6 * std::fabs(mean_) + 1e-12;
   return std::fabs(value - mean_) / std::max(deviation, floor);
 }
@@ -130,7 +130,7 @@ bool StepLine::is_anomaly(int column, int64_t step, const MetricRow& row, double
   if (!std::isfinite(value) || z > kZScoreLimit) return true;
   const std::string_view header = info.header;
   if (header == "clip%") return value > kClipLimit;
-  // Before the first optimiser step the policy is the reference; what is left is rounding.
+  // Before the first optimizer step the policy equals the reference, so ref_kl is only rounding.
   if (header == "ref_kl") return step == first_step_ && first_step_ == 0 && std::fabs(value) > 1e-4;
   if (header == "reward") {
     const double* same = row.find("rollout/zero_std/frac");

@@ -1,4 +1,4 @@
-// The console's one line a step.
+// The line that the console shows for each step.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace slimexx::observe {
 
-// Mean and variance of what a column has shown so far (Welford's recurrence).
+// Mean and variance of a column's values so far (Welford's recurrence).
 class RunningMoments {
  public:
   void add(double value);
@@ -22,7 +22,7 @@ class RunningMoments {
 class StepLine {
  public:
   StepLine(int64_t first_step, bool colour);
-  // The names of the columns that format shows of such a row: supervised training has its own.
+  // The names of the columns that format() shows for `row`: supervised training has its own.
   static std::string header(const MetricRow& row);
   // One line without its line break. `eta_s` < 0: unknown.
   std::string format(int64_t step, const MetricRow& row, double eta_s);

@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kMaxSampleBytes = uint64_t{256}
                                      << 20;  // a dump's line has several numbers a token
 
-constexpr double kMaxTemperature = 1e9;  // far above any that makes sense, and an f32
+constexpr double kMaxTemperature = 1e9;  // far above useful ones; fits f32
 
 [[noreturn]] void fail(const std::string& what, const std::string& where) {
   throw Error(ErrorCode::kInput, what, "docs/howto/dataset.md describes the rollout dump", where);
@@ -42,7 +42,7 @@ std::vector<T> read_array(const Json& object, const char* key, std::optional<int
     const double number = v.get<double>();
     if (std::is_same_v<T, int32_t> && !(number >= 0 && number <= INT32_MAX))
       fail(fmt::format("\"{}\" holds {}", key, number), where);
-    // Halfway between the largest f32 and what would be the next: what is below rounds to a number.
+    // The limit is halfway from the largest f32 to 2^128: smaller numbers round to a finite f32.
     if (std::is_same_v<T, float> && !(std::abs(number) < 0x1.ffffffp127))
       fail(fmt::format("\"{}\" holds {}, which is no f32", key, number), where);
     if (std::is_same_v<T, uint8_t> && number != 0 && number != 1)
@@ -61,7 +61,7 @@ bool read_flag(const Json& object, const char* key, const std::string& where) {
 
 // The shortest decimal that reads back as the same float; NaN and Inf as null.
 Json float_to_json(float value) {
-  // The reader refuses null: what is no number must not come back as one.
+  // The reader refuses null, so a non-finite value is never read back as a number.
   if (!std::isfinite(value)) return nullptr;
   return std::strtod(format_float(value).c_str(), nullptr);
 }
@@ -101,7 +101,7 @@ SampleStatus parse_status(const std::string& text, const std::string& where) {
   fail(fmt::format("\"status\" is \"{}\", wanted completed, truncated or aborted", text), where);
 }
 
-// Raw copies, host byte order: both ends are the same program.
+// Copies raw bytes in host byte order, because both ends are the same program.
 class ByteWriter {
  public:
   template <class T>
@@ -129,7 +129,7 @@ class ByteReader {
   void one(T& value) requires std::is_trivially_copyable_v<T> {
     take(&value, sizeof(T));
   }
-  void one(std::optional<float>& value) {  // that is never below 0
+  void one(std::optional<float>& value) {  // negative means empty
     float number = 0;
     one(number);
     value = number < 0 ? std::nullopt : std::optional(number);
@@ -161,7 +161,7 @@ class ByteReader {
   size_t position_ = 0;
 };
 
-// What travels of a sample: one order for writing and reading.
+// The fields to exchange, in one order for writing and reading.
 template <class Bytes, class AnySample>
 void walk_fields(Bytes& b, AnySample& s) {
   b.one(s.group), b.one(s.sample), b.one(s.rollout), b.one(s.response_length), b.one(s.reward);

@@ -21,7 +21,7 @@ struct Made {
   std::vector<int64_t> shape;
 };
 
-// Bytes that differ from tensor to tensor, NaN patterns included.
+// Bytes that differ between tensors and include NaN patterns.
 std::string bytes_of(const Made& t) {
   int64_t n = tensor::dtype_bytes(t.dtype);
   for (const int64_t d : t.shape) n *= d;
@@ -43,7 +43,7 @@ void write_shard_file(const std::string& path, const std::vector<Made>& tensors)
   writer.finish();
 }
 
-// A folder of an architecture that this program does not know: two shards, many dtypes.
+// A folder with an unknown architecture: two shards, many dtypes.
 void make_foreign_folder(const Folder& folder) {
   const std::vector<Made> first = {{"a.weight", DType::kBF16, {7, 5}},
                                    {"a.weight_scale", DType::kF32, {}},
@@ -68,7 +68,7 @@ void make_foreign_folder(const Folder& folder) {
   folder.put("src/tokenizer.json", "{\"kept\": \"as it is\"}");
 }
 
-// Same tensors, in the same files, with the same bytes.
+// Expects the same tensors in the same files with the same bytes.
 void expect_same_tensors(const std::string& a, const std::string& b) {
   const auto x = io::HfFolder::open(a), y = io::HfFolder::open(b);
   EXPECT_EQ(x.tensor_names(), y.tensor_names());
@@ -120,8 +120,8 @@ TEST(ConvertHf, RoundTripOfAModelKeepsItsFile) {
   expect_same_tensors(golden_model("llama"), folder / "back");
 }
 
-// What a training run saves: f32 masters, cut over two ranks, and moments that an export leaves
-// out.
+// A checkpoint as in training: f32 masters split over two ranks, and moments, which an export
+// omits.
 void make_training_checkpoint(const std::string& directory, const std::vector<float>& values) {
   const auto n = static_cast<int64_t>(values.size());
   const std::vector<io::CheckpointTensor> tensors = {{"master", "w", DType::kF32, {n}},
@@ -140,7 +140,7 @@ void make_training_checkpoint(const std::string& directory, const std::vector<fl
 TEST(ConvertHf, MastersAreCastToTheDtypeOfTheConfig) {
   const Folder folder;
   const std::vector<float> values = {1.0f, 1.00390625f, -3.3333333f, 65504.0f, 1e-30f, 0.1f, -0.0f};
-  // The run began with an FP8 model; what it trained is not FP8 any more.
+  // The run started from an FP8 model; the trained weights are not FP8.
   folder.put("run/step_000001/config.json",
              R"({"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "fp8"}})");
   make_training_checkpoint(folder / "run/step_000001", values);
@@ -158,7 +158,7 @@ TEST(ConvertHf, MastersAreCastToTheDtypeOfTheConfig) {
   }
 }
 
-// What was not trained stands beside the masters as training computed with it.
+// Untrained tensors are next to the masters in the dtype that training computed with.
 TEST(ConvertHf, WhatWasNotTrainedIsCastToo) {
   const Folder folder;
   const std::string directory = folder / "run/step_000001";

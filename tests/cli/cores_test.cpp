@@ -14,11 +14,11 @@ TEST(Cores, RanksBoundToOneCoreOfManyAreTold) {
 }
 
 TEST(Cores, NobodyElseIs) {
-  EXPECT_EQ(describe_narrow_binding(1, 2, 2), "");    // as many as there are
-  EXPECT_EQ(describe_narrow_binding(1, 7, 2), "");    // few
-  EXPECT_EQ(describe_narrow_binding(1, 32, 1), "");   // one process: it was asked for
-  EXPECT_EQ(describe_narrow_binding(16, 32, 2), "");  // all of them
-  EXPECT_EQ(describe_narrow_binding(2, 32, 2), "");   // somebody chose
+  EXPECT_EQ(describe_narrow_binding(1, 2, 2), "");    // all cores are used
+  EXPECT_EQ(describe_narrow_binding(1, 7, 2), "");    // few cores are idle
+  EXPECT_EQ(describe_narrow_binding(1, 32, 1), "");   // one process: the user asked for it
+  EXPECT_EQ(describe_narrow_binding(16, 32, 2), "");  // all cores are used
+  EXPECT_EQ(describe_narrow_binding(2, 32, 2), "");   // not the default: the user asked for it
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(Describe, SaysHowTheContextIsStretched) {
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
 }
 
-// Every tensor of the file is counted once, MTP's own among them.
+// Every tensor of the file is counted once, including those of MTP layers.
 TEST(Describe, CountsWhatIsInTheFile) {
   for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3", "glm_moe_dsa"}) {
     const std::string directory = test_data_path("golden/oracle/") + model;

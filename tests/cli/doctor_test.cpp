@@ -1,4 +1,4 @@
-// doctor: a launch is judged as it is started.
+// doctor: findings about launches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ TEST(Doctor, SaysThatCheckpointsDoNotFit) {
   EXPECT_NE(f.out.find(folder.path() + ","), std::string::npos) << f.out;
 }
 
-// What a run would stumble over before its first step.
+// Faults that would stop a run before its first step.
 TEST(Doctor, TriesEveryFolderAndLooksForTheModel) {
   const Folder folder;
   write_file_atomic(folder / "file", "x");

@@ -1,5 +1,4 @@
-// Names and contents of files that a verb must not trip over, and that a failed verb leaves nothing
-// half-written behind.
+// Verbs handle odd file names and contents, and a failed verb leaves no half-written files.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -106,11 +105,11 @@ TEST(SideFiles, GenerationConfigMustBeAnObject) {
   EXPECT_NE(f.err.find("generation_config.json"), std::string::npos) << f.err;
 }
 
-// A file that may not grow stands for a disk that is full.
+// A file size limit simulates a full disk.
 TEST(HalfWritten, InitLeavesNothing) {
   const Folder folder;
   const std::string config = folder.put("config.json", kTinyConfig);
-  for (const char* limit : {"1", "5"}) {  // KiB: in the weights, and in the tokenizer
+  for (const char* limit : {"1", "5"}) {  // KiB: fails in the weights, and in the tokenizer
     const Finished f = e2e::run_slimexx(
         0,
         {"init", "--model-config", config, "--tokenizer", "byte-level", "--save", folder / "new"},
@@ -142,13 +141,13 @@ TEST(OutputIsInput, UnderAnyName) {
   EXPECT_EQ(f.status, 0) << f.err;
 }
 
-// `redirection` is the shell's.
+// `redirection` is shell syntax.
 Finished run_redirected(const std::vector<std::string>& arguments, const std::string& redirection) {
   return e2e::run_slimexx(
       0, arguments, {"bash", "-c", "exec 3> >(:); wait $!; exec \"$0\" \"$@\" " + redirection});
 }
 
-constexpr const char* kReaderGone = ">&3";  // a pipe that nobody reads
+constexpr const char* kReaderGone = ">&3";  // a pipe without a reader
 
 TEST(StandardOutput, WhatCannotBeWrittenIsNotLostSilently) {
   const Folder folder;
@@ -192,14 +191,14 @@ TEST(StandardError, ThatTakesNothingLeavesTheStatus) {
   }
 }
 
-// Or the next file that is opened would be stdout.
+// If stdout is closed, the next opened file must not get its descriptor.
 TEST(StandardOutput, ThatIsClosedKeepsItsPlace) {
   const Finished f = run_redirected({"grade", "--rm-type", "math", "--input", "/dev/fd/1"}, ">&-");
   EXPECT_EQ(f.status, 2) << f.err;
   EXPECT_NE(f.err.find("not a regular file"), std::string::npos) << f.err;
 }
 
-// What a file says about itself is not written to the terminal as it stands.
+// Names from files are escaped and shortened before they are printed.
 TEST(Terminal, NamesOfTensorsAndTypesAreEscapedAndShort) {
   const Folder folder;
   folder.put("hostile.json", "{\"architectures\":[\"\\u001b[31m\\nerror: fake\\u202e" +

@@ -22,7 +22,7 @@ std::vector<Json> generate(const std::string& model, const Folder& folder,
 
 class Generate : public testing::TestWithParam<std::string> {};
 
-// What generation says of a token is what score says of it, bit for bit (numerics contract, E1).
+// Log-probs from generate and score are the same bit for bit (numerics contract, E1).
 TEST_P(Generate, LogProbsAreThoseOfScore) {
   const Folder folder;
   const auto samples = generate(GetParam(), folder,
@@ -81,7 +81,7 @@ TEST(GenerateFlags, FinishReasonsAreToldApart) {
   const Folder folder;
   int stopped = 0, cut = 0;
   for (const Json& s : generate("llama", folder, {"--n", "40", "--max-new-tokens", "60"})) {
-    const bool ends_in_eos = s["tokens"].back() == 2;  // generation_config.json's
+    const bool ends_in_eos = s["tokens"].back() == 2;  // from generation_config.json
     EXPECT_EQ(s["finish"], ends_in_eos ? "stop" : "length") << s.dump();
     EXPECT_TRUE(ends_in_eos || s["tokens"].size() == 60u) << s.dump();
     (ends_in_eos ? stopped : cut)++;

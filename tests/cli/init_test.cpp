@@ -94,7 +94,7 @@ TEST(Init, TokenizerFilesAreCopied) {
   EXPECT_EQ(read_bytes(folder / "file/chat_template.jinja"), "{{ messages[0].content }}");
 }
 
-// The weights are plain, whatever the model that config.json comes from was.
+// The weights are not quantised even if config.json is from a quantised model.
 TEST(Init, DropsTheQuantisation) {
   const Folder folder;
   Json config = parse_json(kConfig, "config");
@@ -132,7 +132,7 @@ TEST(Init, TheVocabularyMustHoldTheTokenizer) {
   EXPECT_NE(f.err.find("set vocab_size to 260 or more"), std::string::npos) << f.err;
 }
 
-// The tokenizer of GLM-4.5: 151,552 rows, no file but tokenizer.json.
+// A folder with only tokenizer.json, from GLM-4.5: 151,552 rows.
 TEST(Init, TakesAFolderOfNothingButATokenizer) {
   const std::string source = real_tokenizer_path("glm-4.5");
   const Folder folder;

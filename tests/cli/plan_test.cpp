@@ -1,4 +1,4 @@
-// `slimexx plan`: the recipes, and what it refuses.
+// `slimexx plan`: plans of the recipes, and refusals.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -42,8 +42,8 @@ TEST(Plan, ARecipeNeedsNoDownload) {
   EXPECT_NE(missing.err.find("models/none"), std::string::npos) << missing.err;
 }
 
-// Counted by hand from the model's sizes: 9,400,279,040 parameters, bf16 weights, f32 gradients,
-// and of 12 bytes of optimizer state a quarter on each of four ranks.
+// Counted by hand from the model's sizes: 9,400,279,040 parameters with bf16 weights, f32 gradients
+// and 12 bytes of optimizer state, which is sharded over four ranks.
 TEST(Plan, MemoryIsThatOfTheParameters) {
   const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"});
   ASSERT_EQ(f.status, 0) << f.text();
@@ -56,7 +56,7 @@ TEST(Plan, MemoryIsThatOfTheParameters) {
   EXPECT_NEAR(bytes_of(stage, "optimizer state"), 3 * n, 1e-5 * n);
 }
 
-// TP 2 halves the weights of both kinds of rank, and CP 2 shares optimizer state.
+// TP 2 halves the weights on trainers and engines, and CP 2 shards the optimizer state further.
 TEST(Plan, RanksApartHoldTheirOwnAlone) {
   const Finished f = plan("glm-z1-9b", "GLM-Z1-9B-0414", {"--json"});
   ASSERT_EQ(f.status, 0) << f.text();
@@ -115,8 +115,8 @@ TEST(Plan, RecipesOfManyHosts) {
   }
 }
 
-// 64 copies of experts on engines of 6 ranks: 11 on each of the first four, 10 on the others.
-// Stages have 4 ranks: the second begins with rank 4, which has 10, and its rank 6 has 11.
+// 64 experts on engines of 6 ranks: 11 on each of the first four ranks, 10 on the others. Stages
+// have 4 ranks, so the second starts at rank 4, which has 10, but its rank 6 has 11.
 TEST(Plan, AStageIsItsFullestRank) {
   const Finished f = plan(
       "glm4.7-flash-30b-16gpus", "GLM-4.7-Flash",
@@ -134,7 +134,7 @@ TEST(Plan, AStageIsItsFullestRank) {
   EXPECT_EQ(stages.at(1).at("engine_weights"), stages.at(0).at("engine_weights"));
 }
 
-// Without the data an example fills a microbatch at most, and no more than the model's positions.
+// Without the data, an example is taken to fill a microbatch, up to the model's max positions.
 TEST(Plan, ExamplesThatAreNotReadAreNoted) {
   const Json json = plan_qwen({"--gpus", "1"}, {"train.loss_type=sft", "train.global_batch_size=32",
                                                 "train.max_tokens_per_gpu=50000"});
@@ -143,11 +143,11 @@ TEST(Plan, ExamplesThatAreNotReadAreNoted) {
   EXPECT_NE(json.at("notes").dump().find("examples are not read"), std::string::npos);
 }
 
-// Counted by hand. 256 microbatches of one sequence of 256 + 16384 tokens, of which a rank of
-// TP 8 x CP 2 has 1040 rows of 5120 bf16 elements. A stage between others sends them forward and
-// their gradients backward. Each of its 23 layers of experts sends every row to 8 experts, of which
-// 15 / 16 are elsewhere: there and back in forward, which backward leaves out, then rows and their
-// gradients there and gradients back; of 2-byte elements beside some 4-byte numbers a choice.
+// Counted by hand. 256 microbatches of one sequence of 256 + 16384 tokens; a rank of TP 8 x CP 2
+// has 1040 rows of 5120 bf16 elements. A middle stage sends the rows forward and their gradients
+// backward. Each of its 23 expert layers sends every row to 8 experts, 15 / 16 of them on other
+// ranks, in five transfers: dispatch and combine in forward; dispatch of rows, dispatch of
+// gradients and combine of gradients in backward. A few 4-byte numbers per choice are neglected.
 TEST(Plan, BytesAreThoseOfTheRows) {
   const Finished f = plan("glm4.7-355b", "GLM-4.7", {"--json"});
   const Json json = Json::parse(f.out);
@@ -163,9 +163,9 @@ TEST(Plan, BytesAreThoseOfTheRows) {
   EXPECT_NEAR(bytes_over("expert parallel, routed rows") / routed, 1, 0.01);
 }
 
-// The same with two ranks an expert, of 1536 columns. Rows of both are gathered in forward and in
-// backward, and terms of their gradients added; half a row's columns come and go once each way; and
-// each rank sends its columns of the experts' 1536 three times.
+// The same with two ranks per expert, which has 1536 columns. Both ranks' rows are gathered in
+// forward and in backward, and their gradients are reduced: 3 rows. Half a row of columns is sent
+// in both directions: 2 x 0.5 rows. Each rank sends its share of the 1536 columns three times.
 TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
   const Finished f = plan("glm4.7-355b", "GLM-4.7",
                           {"--json", "--set", "parallel.expert_model_parallel_size=8",
@@ -183,7 +183,7 @@ TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
       1, 0.01);
 }
 
-// NCCL holds as much of every rank, however many there are, but nothing of one.
+// NCCL takes the same memory per rank for any number of ranks above one, and none for one rank.
 TEST(Plan, SeveralRanksLeaveRoomForNccl) {
   const auto driver = [](const char* gpus) {
     const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", gpus});
@@ -196,7 +196,7 @@ TEST(Plan, SeveralRanksLeaveRoomForNccl) {
   EXPECT_EQ(driver("2"), driver("8"));
 }
 
-// What a run reports of its own memory has no driver in it.
+// The plan also prints memory without the driver, because a run reports its own memory that way.
 TEST(Plan, MemoryIsTherePlainAndWithoutTheDriver) {
   const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "2"});
   const auto gib = [&](const std::string& row) {
@@ -208,7 +208,7 @@ TEST(Plan, MemoryIsTherePlainAndWithoutTheDriver) {
   EXPECT_NEAR(gib("without driver and libraries"), all - driver, 0.11);
 }
 
-// TP ranks are an expert's ranks: what goes between them is one number.
+// The TP ranks are also the ranks of an expert, so both kinds of traffic are one link.
 TEST(Plan, LinksThatAreOneAreListedOnce) {
   const Finished f = plan("glm4.5-355b", "GLM-4.5",
                           {"--json", "--set", "parallel.expert_model_parallel_size=2",
@@ -224,7 +224,7 @@ TEST(Plan, LinksThatAreOneAreListedOnce) {
   EXPECT_EQ(of_tp, 1);
 }
 
-// Twice the ranks: half the optimizer state, and half the microbatches of a rank.
+// With twice the ranks, each rank has half the optimizer state and half the microbatches.
 TEST(Plan, MoreRanksTakeLess) {
   const Json four =
       Json::parse(plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpus", "4", "--json"}).out);
@@ -237,8 +237,8 @@ TEST(Plan, MoreRanksTakeLess) {
   EXPECT_EQ(four.at("microbatches").get<int>(), 2 * eight.at("microbatches").get<int>());
 }
 
-// Activations beside what is held: the lines add up, and more context parallelism alone does not
-// help, for a microbatch grows with it.
+// Activations and resident memory add up to the total. More context parallelism alone does not
+// help, because the microbatch grows with it.
 TEST(Plan, WhatDoesNotFitAddsUpAndIsFollowedByWhatFits) {
   const std::string recipe = "glm4.7-flash-30b", model = "GLM-4.7-Flash";
   const std::vector<std::string> h100 = {"--gpus",
@@ -271,7 +271,7 @@ TEST(Plan, WhatDoesNotFitAddsUpAndIsFollowedByWhatFits) {
             0);
 }
 
-// Nothing is advised that is set, or that the configuration would refuse.
+// The advice never names settings that are already set or that the configuration would refuse.
 TEST(Plan, AdviceKnowsWhatIsSet) {
   const Finished f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414",
                           {"--gpus", "1", "--gpu", "h100", "--set",
@@ -301,7 +301,7 @@ TEST(Plan, Refusals) {
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("\"b200\" is no GPU that plan knows"), std::string::npos) << f.err;
-  // The limit of a kernel: plan has no --device.
+  // Over a kernel limit; the hint names --gpu, because plan has no --device.
   f = run_slimexx({"plan", "--config", test_data_path("../configs/glm-z1-9b-colocated.yaml"),
                    "--gpus", "1", "--set",
                    "model.hf_checkpoint=" + test_data_path("golden/models/glm4_odd"),

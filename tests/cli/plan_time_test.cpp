@@ -1,4 +1,4 @@
-// `slimexx plan`: what its times are made of.
+// `slimexx plan`: the parts of its time estimates.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -9,8 +9,8 @@
 namespace slimexx::cli {
 namespace {
 
-// Four stages wait for three microbatches' time; a third of it is left with weights' gradients
-// apart, and a third with three stages on each rank, but for what these pass on more often.
+// The bubble of four stages is three microbatches. ZB-H1, which separates weight gradients, leaves
+// a third of it; so do three virtual stages per rank, except for their additional transfers.
 TEST(Plan, TheScheduleDecidesWhatThePipelineWaits) {
   const std::string pp = "parallel.pipeline_model_parallel_size=4";
   const std::vector<std::string> four = {"--gpus", "4"};
@@ -26,7 +26,7 @@ TEST(Plan, TheScheduleDecidesWhatThePipelineWaits) {
   EXPECT_LT(phase_seconds(interleaved, "training"), seconds);
 }
 
-// By data sheets 400 GB/s of NVLink against 900.
+// NVLink has 400 GB/s on the H800 and 900 GB/s on the H100, by the data sheets.
 TEST(Plan, LinksOfAnH800AreSlower) {
   const std::vector<std::string> tp = {"parallel.tensor_model_parallel_size=2"};
   const auto seconds = [&](const char* gpu) {
@@ -36,8 +36,8 @@ TEST(Plan, LinksOfAnH800AreSlower) {
   EXPECT_NEAR(seconds("h800") / seconds("h100"), 9.0 / 4, 1e-9);
 }
 
-// Of forward, gradients of inputs and gradients of weights the last are not made: a third, but for
-// scores and values, which have no weights.
+// Frozen weights save weight gradients, a third of the products; less for attention scores and
+// values, which have no weights.
 TEST(Plan, FrozenWeightsShortenTraining) {
   const Json whole = plan_qwen({"--gpus", "1"}, {});
   const Json norms = plan_qwen({"--gpus", "1"}, {"train.only_train_params_name_list=[norm]"});
@@ -50,9 +50,10 @@ TEST(Plan, FrozenWeightsShortenTraining) {
               flops(norms) / flops(whole), 1e-6);
 }
 
-// By hand, of 256 sequences: 40 layers sum rows twice, each time 9.5 us and the other rank's 256
-// rows of 4096 bf16 at 350 GB/s; then its half of 151,552 logits in f32. Whole MLPs on every rank
-// leave one sum a layer. Of 16 sequences a sum takes 2.3 us and 16 rows twice.
+// Counted by hand. 256 sequences: 40 layers have two all-reduces, each 9.5 us plus the other rank's
+// 256 rows of 4096 bf16 at 350 GB/s; then comes the other half of 151,552 f32 logits. With
+// replicated MLPs a layer has one all-reduce. 16 sequences use the low-latency protocol: 2.3 us
+// plus 16 rows, doubled by flags.
 TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
   const auto plan_engines = [](const std::vector<std::string>& rollout) {
     std::vector<std::string> words = {"--gpus", "2",    "--gpu", "h100", "--response-tokens",
@@ -80,10 +81,10 @@ TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
   EXPECT_TRUE(has(whole_mlps, ", and 0.8 ms of exchange between 2 ranks")) << whole_mlps;
 }
 
-// By hand, at 3.95 TB/s: 36 layers wait 0.85 ms. Of 256 sequences the products, 2.06 TFLOP,
-// take 3.4 ms at 600 TFLOP/s, where their 8.04 GB would be read in 2.0; 756 tokens of each in the
-// mean at 147,456 bytes, and 151,936 logits of 12, 7.3. Of 8 sequences the weights take 2.0 and the
-// rest 0.2.
+// Counted by hand at 3.95 TB/s. 36 layers have 0.85 ms of fixed latency. 256 sequences: the
+// products, 2.06 TFLOP, take 3.4 ms at 600 TFLOP/s (reading their 8.04 GB would take 2.0 ms); the
+// KV cache, on average 756 tokens of 147,456 bytes per sequence, and 151,936 logits of 12 bytes
+// take 7.3 ms. 8 sequences: the weights take 2.0 ms, cache and logits 0.2 ms.
 TEST(Plan, DecodeStepsWaitForProductsOrWeights) {
   const auto plan_steps = [](const std::string& running) {
     return plan(
@@ -97,8 +98,8 @@ TEST(Plan, DecodeStepsWaitForProductsOrWeights) {
   EXPECT_NE(few.find(" steps of 3.1 ms: 9.0 GB at 93 % of copy"), std::string::npos) << few;
 }
 
-// Of each of 46 layers with experts two meetings of 9.5 us, and two times the bytes of 64 rows of
-// 2048 for four choices.
+// Each of 46 expert layers has a dispatch and a combine. Each takes 33.5 us (9.5 us, and 24 us more
+// for 8 ranks) plus the bytes of 64 rows of 2048 for four choices.
 TEST(Plan, DecodeStepsExchangeRowsWithExperts) {
   const Finished f = plan(
       "glm4.7-flash-30b", "GLM-4.7-Flash",

@@ -24,7 +24,7 @@ TEST_F(Ranks, AnswerOnce) {
 
 TEST_F(Ranks, ScoreAndGenerateAsOneRankDoes) {
   const Folder folder;
-  std::string many;  // more than a forward's worth
+  std::string many;  // more tokens than one forward pass
   for (int i = 0; i < 40; ++i) {
     many += "{\"tokens\":[";
     for (int t = 0; t < 300; ++t) many += std::to_string((i + t * t) % 96) + ",";

@@ -1,6 +1,6 @@
-// What is refused, with which words, and that nothing is left behind: one case a line of
-// refusals.jsonl. {MODEL} is a checkpoint without tokenizer, {DIR} a fresh folder, {INPUT} a file
-// of it that holds the case's "input", {ROWS} and {LONG} files of token rows.
+// Each line of refusals.jsonl is a case: a refused command, its error text, and a check that no
+// files are left. {MODEL} is a checkpoint without tokenizer, {DIR} a new folder, {INPUT} a file in
+// it with the case's "input", {ROWS} and {LONG} files of token rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>

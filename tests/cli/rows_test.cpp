@@ -11,7 +11,7 @@
 namespace slimexx::cli {
 namespace {
 
-// The cases of the tokenizer's own tests, through the verb.
+// Runs the cases of the tokenizer tests through the verb.
 TEST(Tokenize, AgreesWithTheVectors) {
   std::map<std::string, std::vector<Json>> by_tokenizer;
   for (const Json& row : parse_lines(read_bytes(test_data_path("text/tokenizer_test.jsonl")))) {
@@ -49,7 +49,7 @@ TEST(Tokenize, ReadsAndWritesCompressedLines) {
   ASSERT_EQ(
       run_slimexx({"tokenize", "--hf-checkpoint", folder / "m", "--input", once, "--output", twice})
           .status,
-      0);  // a row of results has a "text" too
+      0);  // result rows also have a "text"
   EXPECT_EQ(parse_lines(read_bytes(twice))[0]["text"], "abc abc");
 }
 

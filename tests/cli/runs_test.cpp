@@ -1,4 +1,4 @@
-// train and eval from the outside; what they compute is tested in tests/rl and tests/e2e.
+// The command lines of train and eval; tests/rl and tests/e2e test their results.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -54,7 +54,7 @@ TEST_F(Runs, TrainResumesFromTheNewestCheckpoint) {
   f = train({"--resume", "--set", "rollout.num_rollout=3"});
   ASSERT_EQ(f.status, 0) << f.err;
   EXPECT_EQ(parse_lines(read_bytes(folder_ / "run/metrics.jsonl")).size(), 3u);
-  // The banner's command to resume is one: no flag twice, no dry run.
+  // The resume command in the banner has --resume only once, and not --dry-run.
   EXPECT_EQ(f.err.find("--resume", f.err.find("--resume") + 1), std::string::npos) << f.err;
 
   f = run_slimexx({"convert-hf", "--to", "hf", "--load", folder_ / "run/checkpoints", "--save",

@@ -40,7 +40,7 @@ class Samples : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_slimexx(arguments);
   }
-  // The numbers of the samples, in the order shown.
+  // The sample numbers in the order shown.
   static std::string order_of(const Finished& f) {
     EXPECT_EQ(f.status, 0) << f.text();
     std::string numbers;
@@ -119,7 +119,7 @@ TEST_F(Samples, FindsRolloutsAndEvaluations) {
       << runs.err;
 }
 
-// What a model wrote does not command the reader's terminal.
+// Text from a model cannot control the terminal.
 TEST_F(Samples, ControlCharactersAreShownNotSent) {
   Json line = line_of(0, 0, 0);
   line["response"] = "a\x1b[2J\x07\rb\nnext \u202e\u0085 line";

@@ -41,7 +41,7 @@ struct Oracle {
   std::vector<float> log_probs, entropies;  // [batch, length - 1]
 };
 
-// Three layers on two stages: the remedy names flags that score has.
+// Three layers on two stages: the hint names flags of score.
 TEST(ScoreOnGrids, UnevenStagesAreFlags) {
   const Oracle oracle("llama_odd");
   const Folder folder;
@@ -107,10 +107,11 @@ std::string score_text(const std::string& rows, const std::vector<std::string>& 
   return f.out;
 }
 
-// A sequence's numbers do not depend on what it is packed with, and a prefix has the same ones.
+// A sequence's results do not depend on the other sequences of its pack; a prefix has the same
+// ones.
 TEST(ScoreRows, DoNotDependOnTheirNeighbours) {
   const std::string a = "{\"tokens\":[3,1,4,1,5]}\n", b = "{\"tokens\":[9,2,6]}\n";
-  const std::string together = score_text(a + "\n" + b);  // a blank line is passed over
+  const std::string together = score_text(a + "\n" + b);  // the blank line is skipped
   EXPECT_EQ(together, score_text(a) + score_text(b));
   const Json whole = parse_lines(score_text(a))[0];
   const Json prefix = parse_lines(score_text("{\"tokens\":[3,1,4]}\n"))[0];
@@ -132,7 +133,7 @@ TEST(ScoreRows, ComeInOrderWhateverTheirLength) {
 TEST(ScoreRows, TemperatureDividesTheLogits) {
   const std::string row = "{\"tokens\":[3,1,4,1,5]}\n";
   EXPECT_EQ(score_text(row), score_text(row, {"--temperature", "1"}));
-  // Log-softmax of logits / T turns uniform as T grows: every log-prob near -log(vocabulary).
+  // Softmax of logits / T becomes uniform for large T: log-probs approach -log(vocabulary).
   const Json hot = parse_lines(score_text(row, {"--temperature", "1e6"}))[0];
   for (const Json& value : hot["logprobs"]) EXPECT_NEAR(value.get<double>(), -std::log(96.0), 1e-4);
 }

@@ -26,7 +26,7 @@ TEST(ListChanges, KnowsKeysThatOnlyOneHas) {
   EXPECT_EQ(text_of("", "a: 1\n"), "a:  -> 1\n");
 }
 
-// References stand unexpanded in resolved configurations: comments tell whether values changed.
+// Resolved configurations keep references unexpanded; digests in comments show changed values.
 TEST(ListChanges, KnowsWhenAVariableHasChanged) {
   const std::string yaml = "a: \"${env:X}/m\"\nb: \"${env:Y:-1}\"\nc: \"$${env:X}\"\n";
   EXPECT_EQ(text_of("# env X 1111\n" + yaml, "# env X 1111\n" + yaml), "");

@@ -43,7 +43,7 @@ std::map<std::string, std::string> lines_of(const std::string& origins) {
   return values;
 }
 
-// Parses, binds and finishes; the text of the error, or "".
+// Parses, binds and finishes; returns the text of the error, or "".
 std::string fault_text(const std::string& yaml, const std::vector<Override>& overrides) {
   try {
     Config config = Config::parse(yaml, "bad.yaml", overrides);
@@ -184,7 +184,7 @@ TEST_F(ConfigFiles, refuses_circles_and_floods) {
   EXPECT_NE(load_fault(a).find("include one another"), std::string::npos) << load_fault(a);
   const std::string self = write("self.yaml", "defaults: self.yaml\n");
   EXPECT_NE(load_fault(self).find("include one another"), std::string::npos);
-  // Twice the next file at each of 30 levels would be 2^30 files.
+  // Each of 30 levels names the next file twice, which would be 2^30 files.
   for (int i = 0; i < 30; ++i) {
     const std::string next = "f" + std::to_string(i + 1) + ".yaml";
     write("f" + std::to_string(i) + ".yaml", "defaults: [" + next + ", " + next + "]\n");

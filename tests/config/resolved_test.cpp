@@ -1,4 +1,4 @@
-// The resolved configuration reads back to the same values, whatever they are.
+// The resolved configuration reads back to the same values, for all kinds of values.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class OptionsMaker {
     for (uint64_t i = random_.next_below(4); i > 0; --i)
       o.eval_sets.emplace_back("k" + std::to_string(i) + text(), text());
     if (random_.next_below(2) == 1) o.template_kwargs = json(3).dump();
-    // Null is absence, and a text that starts like JSON is read as JSON.
+    // Null means absent, and a text that starts like JSON is read as JSON.
     const bool starts_like_json =
         o.template_kwargs.find_first_of("{[") < 16 && o.template_kwargs[0] == '"';
     if (o.template_kwargs == "null" || starts_like_json) o.template_kwargs.clear();
@@ -58,7 +58,7 @@ class OptionsMaker {
       if (std::isfinite(value)) return value;
     }
   }
-  // Pieces that YAML, JSON and interpolation each have a meaning for.
+  // A random text of pieces that are special in YAML, JSON or interpolation.
   std::string text() {
     static const std::vector<std::string> kPieces = {"a",
                                                      "true",
@@ -229,7 +229,7 @@ TEST(Resolved, keeps_references_to_the_environment) {
   unsetenv("SLX_TEST_SECRET");
 }
 
-// An address shows no secret that stands in the file, and keeps those of the environment.
+// Addresses lose secrets that are written in the file and keep references to the environment.
 TEST(Resolved, addresses_have_no_secrets) {
   ASSERT_EQ(setenv("SLX_TEST_SECRET", "s3cret", 1), 0);
   const std::pair<const char*, const char*> cases[] = {

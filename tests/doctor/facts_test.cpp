@@ -1,5 +1,4 @@
-// Facts of this machine, gathered by ranks that are threads, and lists of cores as the kernel
-// writes them.
+// Facts about this host, gathered by thread ranks, and the kernel's lists of cores.
 #include "slimexx/doctor/facts.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +24,7 @@ TEST(DoctorFacts, ListsOfCores) {
 TEST(DoctorFacts, SurviveTheWayToOtherRanks) {
   RankFacts facts;
   facts.rank = 3;
-  facts.host = "node \xff";  // no UTF-8
+  facts.host = "node \xff";  // not UTF-8
   facts.cores = {1, 2};
   facts.rates.to_next = 1.25e9;
   RankFacts copy = unpack_facts(pack_facts(facts));

@@ -1,4 +1,4 @@
-// Each fault and advice from made-up facts, named with its ranks; sound launches give none.
+// Made-up facts give each fault and advice with its ranks; a sound launch gives none.
 #include "slimexx/doctor/findings.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ struct Case {
   std::string name;
   std::function<void(std::vector<RankFacts>&)> change;
   Severity severity;
-  std::string where, word;  // `word` stands in what is said
+  std::string where, word;  // `word` must be in the finding's text
 };
 
 std::vector<Case> cases() {
@@ -183,7 +183,7 @@ TEST_P(DoctorFinding, IsFoundAloneAndNamed) {
   std::vector<RankFacts> ranks = sound_launch();
   GetParam().change(ranks);
   std::vector<Finding> findings = find_problems(ranks, kNeeds);
-  std::erase_if(findings, [&](const Finding& f) {  // one rank of four leaves GPUs idle
+  std::erase_if(findings, [&](const Finding& f) {  // drops its advice on idle GPUs
     return GetParam().name == "OtherMpi" && f.severity == Severity::kAdvice;
   });
   ASSERT_EQ(findings.size(), 1U) << text_of(findings);

@@ -1,5 +1,5 @@
-// A process that saves in a loop is killed at random moments; whatever it leaves, the newest
-// complete checkpoint opens, verifies, and is no older than the last one that the process reported.
+// Kills a process that saves in a loop at random moments. Each time the newest complete checkpoint
+// must open, verify, and be at least as new as the last one that the process reported.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,7 +80,7 @@ int64_t check_newest(const std::string& root) {
 }
 
 TEST(CheckpointCrash, KilledAtRandomMoments) {
-  // In memory where that is to be had: many saves a second, and SIGKILL does not ask for a disk.
+  // Prefer memory, for many saves a second; a test of SIGKILL does not need a disk.
   const bool in_memory = ::access("/dev/shm", W_OK) == 0;
   const TempDir dir(in_memory ? "/dev/shm" : std::filesystem::temp_directory_path());
   const auto start = std::chrono::steady_clock::now();
@@ -113,12 +113,12 @@ TEST(CheckpointCrash, KilledAtRandomMoments) {
     ASSERT_LE(found, std::max(reported, newest) + 1) << "seed " << seed;
     interrupted += path_exists(step_directory(dir.path(), found + 1) + ".new");
     newest = found;
-    if (round % 2 == 0) continue;  // half of the starts find everything as it was left
+    if (round % 2 == 0) continue;  // half of the rounds start without tidy_root
     tidy_root(dir.path(), 2, find_latest(dir.path()));
     ASSERT_EQ(find_latest(dir.path()), step_directory(dir.path(), newest)) << "seed " << seed;
   }
   EXPECT_GT(newest, rounds / 4);
-  EXPECT_GT(interrupted, rounds / 10);  // else the kills fell beside the writes and showed nothing
+  EXPECT_GT(interrupted, rounds / 10);  // enough kills must hit a save in progress
   RecordProperty("steps", int(newest));
   RecordProperty("interrupted", interrupted);
 }

@@ -1,4 +1,4 @@
-// The folder of a run: its steps, and which of them is the latest.
+// The folder of a run: its steps and the choice of the latest.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ TEST(CheckpointRoot, FindsTheNewestComplete) {
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
 }
 
-// A copy without times (cp -r) gives all files those of the copy, in any order.
+// Sets the file time: a copy by cp -r changes file times, so they may be in any order.
 void set_hours_ago(const std::string& path, int hours) {
   std::filesystem::last_write_time(
       path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
@@ -105,11 +105,11 @@ TEST(CheckpointState, CountersAreCounts) {
 TEST(CheckpointRoot, GoingBackToAnEarlyStep) {
   const TempDir dir;
   for (const int64_t step : {20, 40, 60}) save_step(dir, step);
-  // The user went on from step 20; steps 40 and 60 are of the run that was given up.
+  // The user resumed from step 20; steps 40 and 60 belong to the abandoned run.
   save_step(dir, 30);
   set_hours_ago(dir.file("latest"), 5);
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000030"));
-  // The step is written anew, and the run dies before `latest` can say so.
+  // The step is saved again, and the run dies before it updates `latest`.
   const std::string abandoned = TempDir::read_bytes(dir.file("step_000040/manifest.json"));
   SavedModel().save(start_step(dir.path(), 40), 1, {{"step", 40}, {"anew", true}});
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new"));
@@ -145,8 +145,7 @@ TEST(CheckpointRoot, RemovesOld) {
   EXPECT_TRUE(path_exists(dir.file("step_000003x/shard-00000-of-00002.safetensors")));
 }
 
-// Each moment of a save and of a removal at which the run may die, and what the next one makes of
-// it.
+// Every point of a save or a removal at which a run may die, and how the next run recovers.
 TEST(CheckpointRoot, FinishesWhatAKillCutOff) {
   const TempDir dir;
   const auto put_back = [&] {
@@ -165,7 +164,7 @@ TEST(CheckpointRoot, FinishesWhatAKillCutOff) {
   dir.put("step_000060.new/shard-00001-of-00002.safetensors.tmp.77", "torn");
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
   expect_tidied({"step_000020", "step_000040"});
-  put_back();  // complete, not renamed; the run went on from it
+  put_back();  // complete but not renamed; the run resumed from it
   SavedModel().save(start_step(dir.path(), 60), 1);
   tidy_root(dir.path(), 2, dir.file("step_000060.new/"));
   EXPECT_EQ(steps_in(dir), (Names{"step_000040", "step_000060"}));
@@ -174,7 +173,7 @@ TEST(CheckpointRoot, FinishesWhatAKillCutOff) {
   std::filesystem::rename(dir.file("step_000020"), dir.file("step_000020.old"));
   std::filesystem::remove(dir.file("step_000020.old/manifest.json"));
   expect_tidied({"step_000040"});
-  put_back();  // replaced, and the old one not yet removed
+  put_back();  // replaced; the old one is not yet removed
   std::filesystem::copy(dir.file("step_000040"), dir.file("step_000040.old"));
   expect_tidied({"step_000020", "step_000040"});
 }
@@ -189,7 +188,7 @@ TEST(CheckpointRoot, GoingBackIsOnRecordFromTheStart) {
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
 }
 
-// What no save wrote stays, with all that is beside it.
+// A folder with a file that no save wrote is kept completely.
 TEST(CheckpointRoot, LeavesForeignFilesAlone) {
   struct Case {
     const char *name, *file;

@@ -116,8 +116,8 @@ TEST(Checkpoint, CoverageIsExact) {
                [&] { write_manifest(dir.path(), {shard}, {}); });
 }
 
-// A matrix that three ranks cut by columns, one of them transposed in memory, beside one that two
-// ranks hold by halves and a tensor that only the last rank knows of.
+// One matrix is split by columns over three ranks, on one of them transposed in memory. Another is
+// split into halves over two ranks, and only the last rank declares a third tensor.
 TEST(Checkpoint, BoxesOfSeveralRanks) {
   const TempDir dir;
   const std::vector<CheckpointTensor> both = {{"master", "wide", DType::kI32, {4, 9}},

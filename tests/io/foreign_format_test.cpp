@@ -84,7 +84,7 @@ TEST(ForeignFormat, NamesTheFileAndTheCommandThatConvertsIt) {
   }
 }
 
-// What is wrong with these is said where their lines are read.
+// These are JSON lines, some malformed; the line reader reports their errors.
 TEST(ForeignFormat, LeavesLinesOfJsonAlone) {
   for (const char* content : {
            "",

@@ -124,7 +124,7 @@ TEST(HfFolder, IndexDisagrees) {
   f.expect_refused("\"z\" in m2.safetensors, which does not hold it");
   f.put_index({{"a", "m2.safetensors"}, {"b", "m1.safetensors"}});
   f.expect_refused("\"a\" in m2.safetensors, but it is in m1.safetensors");
-  // In a shard but not in the map: used, with a warning.
+  // A tensor in a shard but not in the index is used, with a warning.
   f.put_index({{"a", "m1.safetensors"}, {"c", "m2.safetensors"}});
   EXPECT_EQ(HfFolder::open(f.dir.path()).tensor_names().size(), 3u);
   write_floats(f.dir.file("m2.safetensors"), {{"c", {4}}, {"a", {1}}});
@@ -361,7 +361,7 @@ TEST(HfWrite, RefusesToMix) {
                [&] { write_hf_folder(f.dir.path(), {counting_tensor("w", 1)}, options); });
 }
 
-// The Hugging Face cache: a snapshot of links into a folder of blobs.
+// As in the Hugging Face cache, where a snapshot consists of links into a folder of blobs.
 TEST(CopySideFiles, LinksAreFollowed) {
   const TempDir root;
   std::filesystem::create_directories(root.file("snapshots/1"));

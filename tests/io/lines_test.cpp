@@ -17,7 +17,7 @@ std::string compress(const std::string& text, int window_log = 0) {
   std::string out(ZSTD_compressBound(text.size()) + 64, '\0');
   ZSTD_outBuffer to{out.data(), out.size(), 0};
   ZSTD_inBuffer from{text.data(), text.size(), 0};
-  // Streaming without a known size, or the window would shrink to the content.
+  // Flush first: with a known content size, zstd would shrink the window to it.
   EXPECT_FALSE(ZSTD_isError(ZSTD_compressStream2(context, &to, &from, ZSTD_e_flush)));
   EXPECT_EQ(ZSTD_compressStream2(context, &to, &from, ZSTD_e_end), 0u);
   ZSTD_freeCCtx(context);
@@ -33,7 +33,7 @@ std::vector<std::string> read_all(const std::string& path, uint64_t max_line = 1
     lines.push_back(line);
     EXPECT_EQ(reader.line_number(), int64_t(lines.size()));
   }
-  EXPECT_FALSE(reader.next(line));  // the end stays the end
+  EXPECT_FALSE(reader.next(line));  // another call at the end
   EXPECT_EQ(reader.line_number(), int64_t(lines.size()));
   return lines;
 }
@@ -79,7 +79,7 @@ TEST(Lines, LimitOfALine) {
     expect_error(ErrorCode::kInput, path + ":2", [&] { read_all(path, 1000); });
     EXPECT_EQ(read_all(path, 1001).size(), 2u);
   }
-  // A bomb: 1 GiB of one character in a few ten kilobytes stops at the limit.
+  // A decompression bomb (1 GiB of one character in some ten kilobytes) stops at the limit.
   std::string bomb;
   const std::string block = compress(std::string(1 << 24, 'a'));
   for (int i = 0; i < 64; ++i) bomb += block;
@@ -103,7 +103,7 @@ TEST(Lines, EveryTruncationIsNamed) {
     const auto path = dir.put("t.zst", packed.substr(0, n));
     expect_error(ErrorCode::kInput, "truncated", [&] { read_all(path); });
   }
-  // In the second frame too; the first frame's lines are given before.
+  // Also when the second frame is truncated; the lines of the first frame are returned before.
   LineReader reader(dir.put("u.zst", packed + packed.substr(0, 9)));
   std::string line;
   EXPECT_TRUE(reader.next(line));
@@ -123,7 +123,7 @@ TEST(Lines, DamageIsAnError) {
     try {
       std::string all;
       for (const auto& line : read_all(path)) all += line + "\n";
-      // Only header bits that say nothing of the content may flip unseen.
+      // Only flips of header bits that do not affect the content may go undetected.
       EXPECT_EQ(all, text) << "bit " << i;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kInput);
@@ -178,7 +178,7 @@ TEST(Lines, JsonObjects) {
   }
 }
 
-// 4 GiB of newlines in some 400 KB took a minute to pass over.
+// 4 GiB of newlines in some 400 KB once took a minute to skip.
 TEST(Lines, FloodOfBlankLines) {
   const TempDir dir;
   std::string flood;

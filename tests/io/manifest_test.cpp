@@ -91,7 +91,7 @@ TEST(Manifest, TextIsCheckedAsAWhole) {
   std::string edited = good;
   edited.replace(edited.find("\"norm\""), 6, "\"nurm\"");
   refuse(edited, "content_hash is");
-  // A newer format is called that, whatever its end looks like.
+  // A newer version is reported as newer even if the text has no content_hash.
   std::string newer = good;
   newer.replace(newer.find("content_hash"), 12, "content_seal");
   newer.replace(newer.find("\"version\": 1"), 12, "\"version\": 7");

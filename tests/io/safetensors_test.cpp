@@ -100,7 +100,7 @@ TEST(Safetensors, OtherFormatsAreNamed) {
   }
 }
 
-// 640 is 80 02 as bytes, the start of a pickle too.
+// For example 640: its bytes 80 02 also start a pickle.
 TEST(Safetensors, EveryHeaderLengthOpens) {
   const TempDir dir;
   const std::string tensor = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
@@ -175,15 +175,15 @@ TEST(Safetensors, LongNameIsCutInErrors) {
   EXPECT_LT(text.size(), 1000u);
 }
 
-#if !SLX_SANITIZED  // a sanitizer keeps freed memory: resident size says nothing
+#if !SLX_SANITIZED  // sanitizers keep freed memory, so resident size is useless
 int64_t peak_rss_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return int64_t(usage.ru_maxrss) * 1024;
 }
 
-// A file whose header of `bytes` begins with `start` and repeats `run`; written piecemeal, so that
-// the test itself needs no memory to speak of.
+// Writes a file with a header of `bytes` that begins with `start` and repeats `run`. Written in
+// small pieces, so that the test itself needs little memory.
 std::string put_long_header(const TempDir& dir, const std::string& start, const std::string& run,
                             size_t bytes) {
   std::string piece;
@@ -196,8 +196,8 @@ std::string put_long_header(const TempDir& dir, const std::string& start, const 
   return path;
 }
 
-// Headers of the shapes that make trees explode. Allowed: the header, the JSON library's buffer of
-// what it passed over (at most two headers while it grows), and 32 MiB.
+// Headers that would make a JSON tree huge. Allowed memory: the header, the JSON library's buffer
+// of skipped text (at most two headers while it grows), and 32 MiB.
 TEST(Safetensors, RejectsHugeHeadersInBoundedMemory) {
   const TempDir dir;
   constexpr size_t kBytes = 16'000'000;
@@ -236,7 +236,7 @@ TEST(Safetensors, OpensFiveHundredTensorsQuickly) {
     EXPECT_EQ(file.entries().size(), 500u);
   }
   RecordProperty("open_us", int(best * 1e6));
-  EXPECT_LT(best, 0.05);  // ten times what is asked for: the machine may be busy, or a sanitizer on
+  EXPECT_LT(best, 0.05);  // ten times the target, for a busy host or a sanitizer
 }
 
 }  // namespace

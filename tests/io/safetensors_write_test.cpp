@@ -16,7 +16,7 @@ namespace {
 
 using tensor::DType;
 
-// Reads what the reference wrote, shuffles, writes it again: the same bytes.
+// Reads a file of the reference, shuffles its tensors and writes it again: the bytes are the same.
 TEST(SafetensorsWriter, WritesTheReferencesBytes) {
   const TempDir dir;
   LineReader reader(test_data_path("io/safetensors_golden.jsonl"));

@@ -38,7 +38,7 @@ TEST(FitText, shows_control_characters_and_cuts) {
                      "b",
                      9),
             "a\xEF\xBF\xBD"
-            "b");  // a mark that turns the line round
+            "b");  // a mark that reverses the text direction
   EXPECT_EQ(fit_text("\xE4\xB8\xAD\xE6\x96\x87", 3), "\xE4\xB8\xAD\xE2\x80\xA6");
   EXPECT_EQ(fit_text("abc", 0), "");
   EXPECT_EQ(fit_text("abc", 1), "\xE2\x80\xA6");

@@ -34,7 +34,7 @@ std::string to_hex(std::string_view bytes) {
   return out;
 }
 
-// RFC 3720, B.4.
+// Values of RFC 3720, B.4.
 TEST(Crc32c, gives_the_published_values) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
@@ -42,7 +42,7 @@ TEST(Crc32c, gives_the_published_values) {
   EXPECT_EQ(crc32c(""), 0u);
 }
 
-// The bytes that protobuf and TensorBoard's own record writer give for the same events.
+// Expected bytes are from protobuf and TensorBoard's own record writer.
 TEST(EventFile, encodes_known_events) {
   EXPECT_EQ(to_hex(encode_version_event(1.5)), "09000000000000f83f1a0d627261696e2e4576656e743a32");
   EXPECT_EQ(to_hex(encode_scalars_event(1.5, 300, {{"a/b", 0.5}, {"c", -2.0}})),
@@ -148,7 +148,7 @@ TEST_F(RunFolder, new_event_file_for_every_start) {
     ++files;
     const std::string bytes = read_text_file(entry.path().string());
     EXPECT_EQ(bytes.substr(12 + 11, 13), "brain.Event:2");
-    // Every frame's two checksums hold, to the last byte.
+    // Both checksums of every frame are correct, and the frames fill the file.
     size_t at = 0;
     while (at < bytes.size()) {
       uint64_t length;
@@ -213,7 +213,7 @@ TEST_F(RunFolder, other_ranks_leave_nothing) {
   EXPECT_FALSE(path_exists(dir_));
 }
 
-// The rank that failed says so: rank 0 may be taken down before it can.
+// The failing rank itself writes the status, because rank 0 may be killed before it can.
 TEST_F(RunFolder, any_rank_reports_its_failure) {
   RunLog root(options());
   root.write_status("running", 3, "", "slow");
@@ -229,7 +229,7 @@ TEST_F(RunFolder, any_rank_reports_its_failure) {
   EXPECT_TRUE(status["failure"].is_null());
 }
 
-// What ranks say later follows from it.
+// Later failures are consequences of the first.
 TEST_F(RunFolder, first_failure_stands) {
   RunLog root(options());
   root.write_status("running", 3);
@@ -250,7 +250,7 @@ TEST_F(RunFolder, first_failure_stands) {
   EXPECT_EQ(parse_json_file(dir_ + "/status.json")["state"], "running");
 }
 
-// Before the run has a status.
+// A failure before the run has a status is recorded.
 TEST_F(RunFolder, failure_of_the_start_is_told) {
   std::filesystem::create_directories(dir_);
   EXPECT_TRUE(write_first_failure(dir_, -1, "rank 0 died", {0, "node7", "load_model", ""}));
@@ -260,7 +260,8 @@ TEST_F(RunFolder, failure_of_the_start_is_told) {
   EXPECT_TRUE(status["failure"]["call"].is_null());
 }
 
-// Where no new file can be made, the old one says it: here a folder has the temporary's name.
+// If no new file can be created, the old one is overwritten; here a folder blocks the temporary
+// name.
 TEST_F(RunFolder, failure_is_told_without_a_new_file) {
   RunLog log(options());
   log.write_status("running", 3, "", std::string(300, 'w'));
@@ -286,7 +287,7 @@ TEST_F(RunFolder, removed_or_replaced_is_an_error) {
   EXPECT_EQ(parse_json_file(dir_ + "/status.json")["state"], "failed");
 }
 
-// A limit on the size of files that the events of the second row hit, as a full disk would be.
+// Simulates a full disk by a file size limit that the events of the second row exceed.
 TEST_F(RunFolder, full_disk_under_tensorboard_ends_no_run) {
   MetricRow row;
   for (const MetricInfo& info : metric_catalogue()) {

@@ -48,7 +48,7 @@ TEST(Span, costs_little) {
   }
   RecordProperty("nanoseconds", std::to_string(best * 1e9));
   std::printf("span: %.0f ns\n", best * 1e9);
-  // Ten times the target, for sanitizers and loaded machines.
+  // Ten times the target, for sanitizers and busy hosts.
   EXPECT_LT(best, 2000e-9);
   take_span_seconds();
 }

@@ -119,7 +119,7 @@ TEST_F(SampleDump, RandomFloatsComeBackToTheBit) {
   EXPECT_EQ(load_rollout(path("floats.jsonl"))[0].rollout_log_probs, s.rollout_log_probs);
 }
 
-// What is no number must not come back as one: the dump shows null, and training on it is refused.
+// Non-finite values are null in the dump, and training on such a dump is refused.
 TEST_F(SampleDump, NonFiniteLogProbsDoNotBecomeNumbers) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
@@ -175,7 +175,7 @@ TEST_F(SampleDump, SampleWithoutAGradeIsMasked) {
   EXPECT_EQ(s.num_trained_tokens(), 0);
 }
 
-// Every case is refused with its place and with what the case lists.
+// Every case is refused with its place and the words that the case lists.
 TEST_F(SampleDump, BadLinesAreRefused) {
   std::ifstream cases(test_data_path("sample/sample_test.jsonl"));
   std::string line;

@@ -1,4 +1,4 @@
-// What is wrong, missing or slow in a launch.
+// Finds what is wrong, missing or slow in a launch.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,8 +10,8 @@
 namespace slimexx::doctor {
 
 enum class Severity : uint8_t {
-  kFault,   // a run fails, or computes on the wrong thing
-  kAdvice,  // a run works, and is slower than it could be or close to a limit
+  kFault,   // a run fails or uses the wrong device
+  kAdvice,  // a run works, but slower than it could, or close to a limit
 };
 
 struct Finding {
@@ -19,13 +19,13 @@ struct Finding {
   std::string where, what, remedy;  // "rank 3 (node7)"
 };
 
-// What a run would ask for; 0: not known.
+// Requirements of a run; 0: unknown.
 struct Needs {
-  double checkpoint_bytes = 0;  // of all checkpoints that are kept, in the folder
+  double checkpoint_bytes = 0;  // all kept checkpoints in the folder
 };
 
-// Faults first, each kind of finding once: it names the ranks that it is about. `ranks` by rank, at
-// least one.
+// Findings with faults first. Each kind of finding occurs once and names the ranks it affects.
+// `ranks` is indexed by rank and has at least one element.
 std::vector<Finding> find_problems(std::span<const RankFacts> ranks, const Needs& needs);
 
 }  // namespace slimexx::doctor

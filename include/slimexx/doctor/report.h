@@ -1,4 +1,4 @@
-// The one screen that `slimexx doctor` prints.
+// The report of `slimexx doctor`, which fits one screen.
 #pragma once
 #include <span>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace slimexx::doctor {
 
-// A line a host, the links, and the findings. Lines end with a newline.
+// One line per host, the links, and the findings. Lines end with a newline.
 std::string format_report(std::span<const RankFacts> ranks, std::span<const Finding> findings,
                           const std::string& folder);
 

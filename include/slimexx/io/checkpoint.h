@@ -1,13 +1,14 @@
-// The sharded checkpoint format. A checkpoint is a folder of shard files, one per writing rank, in
-// safetensors form, and a manifest (manifest.json) that is written last: the folder is a checkpoint
-// if and only if the manifest is there and every file it lists has the size and hash it states.
+// The sharded checkpoint format. A checkpoint is a folder with one safetensors file (shard) per
+// writing rank and a manifest (manifest.json), which is written last. The folder is a checkpoint
+// if and only if the manifest exists and every file it lists has the stated size and hash.
 //
-// Tensors go by their Hugging Face names and may be cut into pieces over several shards, so a
-// checkpoint loads on any grid of ranks. A piece is a range of the flattened tensor or a box of it;
-// the manifest lists those of all ranks. Sections keep kinds of state apart: "weights" (any
-// dtype, as in the HF file), "master" (f32), "exp_avg" and "exp_avg_sq" (as they are kept),
-// "reference" (weights of a reference that followed the policy). Small state (step, counters,
-// random state, data cursor, partial samples) is one JSON object in the manifest.
+// Tensors have their Hugging Face names and may be split into pieces over several shards, so a
+// checkpoint loads on any grid of ranks. A piece is a range of the flattened tensor or a box
+// (sub-block) of the tensor; the manifest lists the pieces of all ranks. Sections separate kinds
+// of state: "weights" (any dtype, as in the HF file), "master" (f32), "exp_avg" and "exp_avg_sq"
+// (in the optimizer's dtype), "reference" (weights of a reference model that is updated from the
+// policy). Small state (step, counters, random state, data cursor, partial samples) is one JSON
+// object in the manifest.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,20 +25,20 @@
 
 namespace slimexx::io {
 
-// 2 adds boxes; a checkpoint without any is written, and read, as 1.
+// Version 2 adds boxes; a checkpoint without boxes is written and read as version 1.
 inline constexpr int kCheckpointFormat = 2;
 
 struct CheckpointTensor {
   std::string section, name;
   tensor::DType dtype;
   std::vector<int64_t> shape;
-  std::optional<tensor::DType> export_dtype = {};  // what a Hugging Face folder has it in
+  std::optional<tensor::DType> export_dtype = {};  // dtype in a Hugging Face folder
   int64_t num_elements() const;
 };
 
-// Elements [begin, end) of the flattened tensor, or a box of it where `box` has dimensions; in host
-// memory in the tensor's dtype until written. Of a box, neighbours along dimension d are strides[d]
-// elements apart in memory.
+// Elements [begin, end) of the flattened tensor, or, if `box` has dimensions, that box of the
+// tensor. `data` is host memory in the tensor's dtype and must stay valid until written. For a
+// box, strides[d] is the stride of dimension d in memory, in elements.
 struct CheckpointPiece {
   std::string section, name;
   int64_t begin = 0, end = 0;
@@ -46,7 +47,7 @@ struct CheckpointPiece {
   std::vector<int64_t> strides = {};
 };
 
-struct ShardInfo {  // what the manifest says of one file
+struct ShardInfo {  // the manifest's entry for one file
   std::string file;
   uint64_t size_bytes = 0;
   std::string hash;  // XXH3-128 of the content, hex
@@ -54,24 +55,24 @@ struct ShardInfo {  // what the manifest says of one file
     std::string section, name;
     int64_t begin, end;
     std::string key;       // the tensor's name inside the shard file
-    tensor::Box box = {};  // where it has dimensions, begin and end mean nothing
+    tensor::Box box = {};  // if it has dimensions, begin and end are unused
     int64_t num_elements() const;
   };
   std::vector<Piece> pieces;
   std::vector<CheckpointTensor> tensors =
-      {};  // what its rank knows of; not in the manifest's shard
+      {};  // all tensors this rank declares; not in the manifest's entry
 };
 
 // Writes shard `rank` of `num_ranks` into `directory` (made if needed), fsynced. Throws Error(kRun)
-// if that is a complete checkpoint. Any thread.
+// if `directory` already is a complete checkpoint. May be called on any thread.
 ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
                       const std::vector<CheckpointTensor>& tensors,
                       std::span<const CheckpointPiece> pieces);
 
-// Writes the manifest: the commit. It lists the tensors of all shards; no rank need know them all.
-// Throws Error(kRun) if the pieces do not cover every tensor exactly once. `state` is kept
-// verbatim; side files already in `directory` (config.json, tokenizer, ...) are listed with their
-// hashes.
+// Writes the manifest, which commits the checkpoint. It lists the union of the tensors that the
+// shards declare. Throws Error(kRun) if the pieces do not cover every tensor exactly once. `state`
+// is kept verbatim; side files already in `directory` (config.json, tokenizer, ...) are listed
+// with their hashes.
 void write_manifest(const std::string& directory, const std::vector<ShardInfo>& shards,
                     const Json& state);
 
@@ -106,43 +107,44 @@ class Checkpoint {
   std::vector<CheckpointTensor> tensors_;
   std::map<std::pair<std::string, std::string>, size_t> index_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<std::vector<PieceSource>> pieces_;  // by tensor; ranges alone by ascending begin
+  std::vector<std::vector<PieceSource>> pieces_;  // by tensor; by ascending begin if all are ranges
   std::vector<std::pair<std::string, std::string>> hashes_;  // file name, hash
 };
 
-// A counter of a checkpoint's state: json_int, refused unless it is from 0 to kMaxCounter, so that
-// sums of counters stay far from overflow.
+// Reads a counter from a checkpoint's state with json_int. Refuses values outside
+// 0..kMaxCounter, so that sums of counters cannot overflow.
 inline constexpr int64_t kMaxCounter = int64_t{1} << 48;
 int64_t read_counter(const Json& state, const std::string& key, const std::string& where);
 
-// The training run's checkpoints/ folder: step_NNNNNN folders and `latest`, a file with the newest
-// complete one's name (replaced atomically) and the later ones that were abandoned.
+// A training run's checkpoints/ folder holds step_NNNNNN folders and the file `latest` (replaced
+// atomically): the name of the newest complete checkpoint, and the later steps that a resume from
+// an earlier step abandoned.
 std::string step_directory(const std::string& root, int64_t step);
-// The newest complete checkpoint under root (or root itself if it is one); empty if none.
-// Incomplete folders are skipped with a warning, and so is a `latest` that cannot be read. Newest
-// is the highest step, except steps that were complete when `latest` was set to an earlier one: a
-// run went back there and abandoned them. Times of files do not count.
+// The newest complete checkpoint under root (or root itself if it is one); empty if none. Skips
+// incomplete folders and an unreadable `latest` with a warning. The newest is the highest step
+// that is not abandoned. A step is abandoned if it was complete when `latest` was set to an
+// earlier step, because a run resumed there. File times are ignored.
 std::string find_latest(const std::string& root);
-// As find_latest, of what a user names: a checkpoint, a folder of them, or the folder of a run.
+// find_latest for a path from the user: a checkpoint, a folder of checkpoints or a run's folder.
 std::string find_checkpoint(const std::string& folder);
 void set_latest(const std::string& root, const std::string& step_directory_name);
 
-// A save: start_step gives the empty folder to write to, beside what there is; commit_step, when
-// its manifest is written, renames it to the step's name and sets `latest`. A checkpoint of that
-// step that was there is removed last: it was abandoned. Throws Error(kEnvironment) where foreign
-// files are in the way: the save stays complete under its first name, and find_latest finds it.
+// One save: start_step returns a new empty folder to write to. After the manifest is written,
+// commit_step renames the folder to the step's name and sets `latest`. If that step had an
+// (abandoned) checkpoint, it is removed last. Throws Error(kEnvironment) if foreign files are in
+// the way; the save then stays complete under its first name, and find_latest finds it.
 std::string start_step(const std::string& root, int64_t step);
 void commit_step(const std::string& root, int64_t step);
 
-// Removes all but the newest `keep` complete checkpoints, and every incomplete one older than the
-// newest complete one. keep <= 0 keeps all. Steps later than the newest are left alone, and with a
-// warning those that hold what no save wrote.
+// Removes all but the newest `keep` complete checkpoints, and every folder without a manifest that
+// is older than the newest complete one. keep <= 0 keeps all. Leaves steps after the newest alone,
+// and, with a warning, folders with files that no save wrote.
 void remove_old(const std::string& root, int64_t keep);
-// A step_* folder without a manifest that holds what no save wrote, of a later step than checkpoint
-// `after` (empty: of any step); empty if there is none.
+// A step_* folder after the step of checkpoint `after` (empty: any step) that has no manifest and
+// holds files that no save wrote; empty if there is none.
 std::string find_foreign_step(const std::string& root, const std::string& after = {});
-// For the run that writes to root and continues from checkpoint `continued` of it: completes the
-// work of a run that was killed while it saved or removed, records in `latest` that the steps after
+// Called by the run that writes to root and resumes from its checkpoint `continued`. Finishes
+// saves and removals that a killed run left incomplete, records in `latest` that the steps after
 // `continued` are abandoned, and removes old checkpoints.
 void tidy_root(const std::string& root, int64_t keep, const std::string& continued);
 

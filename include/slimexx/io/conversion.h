@@ -1,4 +1,4 @@
-// Hugging Face folder <-> sharded checkpoint, a bounded amount in memory at a time.
+// Converts a Hugging Face folder to a sharded checkpoint and back, in bounded memory.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,21 +8,21 @@
 
 namespace slimexx::io {
 
-// Key of a converted checkpoint's state: tensor -> file of the folder that it came from.
+// Key in a converted checkpoint's state: maps tensors to the files of the original folder.
 inline constexpr const char* kHfShardsKey = "hf_shards";
 
-// The shards of a checkpoint with section "weights" that writer `index` of `count` writes into
-// `directory`; `show_progress` for one of them. Shards hold about `shard_bytes` each, and one is in
-// memory at a time.
+// Writes the part of writer `index` of `count` of a checkpoint with section "weights" into
+// `directory`. Shards have about `shard_bytes`; each writer has one in memory at a time. Only one
+// writer should set `show_progress`.
 std::vector<ShardInfo> write_weight_shards(const std::string& directory, const HfFolder& folder,
                                            int64_t shard_bytes, int index, int count,
                                            bool show_progress);
-// Makes a checkpoint of the shards of all writers, side files of the folder included.
+// Copies the folder's side files and commits the shards of all writers as a checkpoint.
 void commit_weight_shards(const std::string& directory, const HfFolder& folder,
                           std::vector<ShardInfo> shards);
 
-// Options of a folder with the weights of a checkpoint: tensors go to the files that the
-// checkpoint's state names, if it does.
+// Options to export a checkpoint to a Hugging Face folder. Tensors go to the files that the
+// checkpoint's state lists (kHfShardsKey), if it lists any.
 HfWriteOptions hf_options_of(const Checkpoint& checkpoint, const std::string& side_files_from);
 
 }  // namespace slimexx::io

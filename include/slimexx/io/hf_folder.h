@@ -13,15 +13,15 @@
 
 namespace slimexx::io {
 
-// Opened folder; tensors are looked up by name over all shards: those that the index names, or all
-// without one, and mtp.safetensors. Throws Error(kInput) for everything
-// in the bad-input list: an index that names missing files or tensors, paths that leave the folder,
-// tensors in two shards, LFS pointer files, both forms present and disagreeing. Copies share
-// the open files: what find() returns lives as long as any of them.
+// An opened folder with its tensors by name. Shards are the files that the index names (without an
+// index: all), and mtp.safetensors. Throws Error(kInput) for an index that names missing files or
+// tensors, paths outside the folder, tensors in two shards, LFS pointer files, and a
+// single-file model that disagrees with the sharded one. Copies share the open files: pointers
+// from find() stay valid while any copy lives.
 class HfFolder {
  public:
   static HfFolder open(const std::string& directory);
-  // config.json and its companions only: there are no tensors, whatever the folder holds.
+  // Opens the folder for its configuration only; the tensor list stays empty.
   static HfFolder open_without_weights(const std::string& directory);
   const std::string& directory() const { return directory_; }
   const Json& config() const { return *config_; }  // config.json
@@ -32,13 +32,13 @@ class HfFolder {
   bool has_tensors() const { return !shards_->tensors.empty(); }
   std::vector<std::string> tensor_names() const;       // sorted
   const Located* find(const std::string& name) const;  // null if absent
-  std::vector<std::string> shard_names() const;        // file names, in order
+  std::vector<std::string> shard_names() const;        // file names, in opening order
 
-  // Token ids that end generation: generation_config.json's eos_token_id (int or list), else
-  // config.json's; empty if neither says.
+  // Token ids that end generation: eos_token_id (int or list) of generation_config.json, otherwise
+  // of config.json; empty if neither has it.
   std::vector<int32_t> eos_token_ids() const { return eos_tokens().ids; }
   struct EosTokens {
-    std::string file = {};  // that names them
+    std::string file = {};  // the file that lists the ids
     std::vector<int32_t> ids = {};
   };
   EosTokens eos_tokens() const;
@@ -58,22 +58,22 @@ struct HfTensor {
   std::string name;
   tensor::DType dtype;
   std::vector<int64_t> shape;
-  // Gives elements [begin, end) in `dtype`; called in order while the file is written.
+  // Stores elements [begin, end) in `dtype` to `destination`; called in order during the write.
   std::function<void(int64_t begin, int64_t end, void* destination)> read;
 };
 
 // Writes a folder that transformers, vLLM and SGLang load: tensors sharded by max_shard_bytes (with
 // model.safetensors.index.json if more than one file), metadata {"format": "pt"}, and every other
 // top-level file of `template_directory` (config.json, tokenizer, chat template, generation config,
-// licence ...) copied verbatim; `config_overrides` replaces keys of config.json. Shard boundaries:
-// if `shards` is non-empty it maps tensor names to the file names to use (a byte-identical round
-// trip).
+// licence ...) copied verbatim; `config_overrides` replaces keys of config.json. If `shards` is
+// not empty, it maps tensor names to file names and replaces max_shard_bytes, for a
+// byte-identical round trip.
 struct HfWriteOptions {
   std::string template_directory;
   std::map<std::string, std::string> shards;
   Json* config_overrides = nullptr;
-  // The tensors are plain whatever the template's were: config.json loses quantization_config, by
-  // which other loaders would take them for quantised ones.
+  // The tensors are not quantised even if the template's are: drop quantization_config from
+  // config.json, or other loaders would treat them as quantised.
   bool drops_quantization = false;
   int64_t max_shard_bytes = int64_t{5} << 30;
 };

@@ -12,38 +12,38 @@
 
 namespace slimexx::io {
 
-// A folder as write_hf_folder makes it, filled by several writers at once (FilledFile), each its
-// own elements. All of them make it from the same list and options; HfTensor::read is not used. The
-// order of calls is create by one, write and flush by all, commit by one: the caller lets every
-// writer end a stage before any begins the next.
+// Writes the folder of write_hf_folder from several writers at once (see FilledFile), each with its
+// own elements. All writers are constructed with the same list and options; HfTensor::read is not
+// called. Order: one writer calls create, all call write and flush, one calls commit. The caller
+// puts a barrier between these stages.
 class HfFolderWriter {
  public:
   HfFolderWriter(std::string directory, const std::vector<HfTensor>& tensors,
                  HfWriteOptions options);
   HfFolderWriter(const HfFolderWriter&) = delete;
   HfFolderWriter& operator=(const HfFolderWriter&) = delete;
-  ~HfFolderWriter();  // the one that created removes what was not committed
-  // Makes the folder and the files, headers in place, under names that are not yet the final ones.
-  // Throws Error(kUsage) if the folder has weights already or is the template's.
+  ~HfFolderWriter();  // removes uncommitted files if this writer called create
+  // Makes the folder and, under temporary names, the files with their headers. Throws
+  // Error(kUsage) if the folder already has weights or is the template folder.
   void create();
-  // Elements [begin, end) of a tensor, in its dtype.
+  // Writes elements [begin, end) of a tensor, given in its dtype.
   void write(const std::string& tensor, int64_t begin, int64_t end, const void* data);
   void flush();
-  uint64_t written_bytes() const { return written_bytes_; }  // of tensors, by this writer
-  // `written_by_all` is the sum of written_bytes: throws Error(kRun) if that is not all there is.
-  // The files get their names; index and side files are written.
+  uint64_t written_bytes() const { return written_bytes_; }  // tensor data from this writer
+  // Gives the files their final names and writes the index and side files. `written_by_all` is the
+  // sum of written_bytes over all writers; throws Error(kRun) if it is not the size of all tensors.
   void commit(uint64_t written_by_all);
 
  private:
   struct File {
     std::string name, header;
-    std::vector<TensorEntry> entries;  // as they stand in the file
+    std::vector<TensorEntry> entries;  // in file order
     std::unique_ptr<FilledFile> open = {};
   };
   struct Place {
     size_t file = 0, entry = 0;
   };
-  std::string path_of(const File& file) const;  // while it is filled
+  std::string path_of(const File& file) const;  // temporary path before commit
   std::string directory_;
   HfWriteOptions options_;
   std::vector<File> files_;
@@ -51,7 +51,7 @@ class HfFolderWriter {
   uint64_t written_bytes_ = 0;
   bool is_creator_ = false;
 };
-// Writes the elements of every tensor that are the share of writer `index` of `count`.
+// Writes the share of writer `index` of `count` of every tensor.
 void write_share(HfFolderWriter& writer, const std::vector<HfTensor>& tensors, int index,
                  int count);
 

@@ -1,11 +1,11 @@
-// OWNER/NAME of the Hugging Face hub, given in place of a folder or a file. The program does not
-// reach the hub.
+// Hints for users who give OWNER/NAME of the Hugging Face hub instead of a local folder or file.
+// The program does not access the hub.
 #pragma once
 #include <string>
 
 namespace slimexx::io {
 
-// What to do where there is no such folder of a model, or file of data.
+// The hint for a model folder, or a data file, that does not exist.
 std::string missing_model_hint(const std::string& path);
 std::string missing_data_hint(const std::string& path);
 

@@ -29,12 +29,13 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
   const std::string& path() const { return file_.path(); }
   const std::vector<TensorEntry>& entries() const { return entries_; }  // by ascending offset
-  // Null if absent; throws Error(kInput) if the tensor is there in a dtype that DType lacks.
+  // Null if absent; throws Error(kInput) if the tensor's dtype is not in DType.
   const TensorEntry* find(const std::string& name) const;
-  // Tensors that the format allows and DType lacks (F4, U32 ...): name -> dtype. Not in entries().
+  // Tensors with dtypes of the format that DType lacks (F4, U32 ...): name -> dtype. They are not
+  // in entries().
   const std::map<std::string, std::string>& unsupported() const { return unsupported_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // Elements [begin, end) of the flattened tensor, as they stand in the file.
+  // Reads elements [begin, end) of the flattened tensor, in the file's dtype.
   void read(const TensorEntry& entry, int64_t begin, int64_t end, void* destination) const;
 
  private:
@@ -45,14 +46,14 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_, unsupported_;
 };
 
-// Sorts into the reference implementation's order: by dtype, wide ones first, then by name. A file
-// written so, with one metadata key or none, is byte-identical to the reference's.
+// Sorts into the reference implementation's order: by dtype, widest first, then by name. A file in
+// this order with at most one metadata key is byte-identical to the reference's.
 void sort_entries(std::vector<TensorEntry>& entries);
 
 class ContentHash;
 
-// Writes a file tensor by tensor: first all entries (their begin/end are computed), then the data
-// in the same order. The file appears on finish(), whole.
+// Writes a file tensor by tensor: first all entries (this class computes begin and end), then the
+// data in the same order. The complete file appears on finish().
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries,
@@ -62,7 +63,7 @@ class SafetensorsWriter {
   void write(const void* data, uint64_t n_bytes);
   void finish();                     // throws if the data does not fill the entries
   std::string content_hash() const;  // XXH3-128 of all bytes written so far, hex
-  uint64_t size_bytes() const;       // of the file so far
+  uint64_t size_bytes() const;       // size of the file so far
 
  private:
   void put(const char* data, uint64_t n_bytes);

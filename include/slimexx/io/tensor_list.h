@@ -1,4 +1,4 @@
-// Tensors of a Hugging Face folder or of a sharded checkpoint as one kind of list, read in pieces.
+// Lists the tensors of a Hugging Face folder or a sharded checkpoint; their data is read in pieces.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,26 +12,27 @@ namespace slimexx::io {
 
 using TensorList = std::vector<HfTensor>;
 
-// All tensors of the folder as they stand, whether or not a model here knows them; by name. The
-// folder is borrowed.
+// All tensors of the folder in their stored dtypes, sorted by name, including tensors that no
+// supported model uses. The folder must outlive the list.
 TensorList list_tensors(const HfFolder& folder);
 
-// Which file of the folder holds which tensor.
+// Tensor name -> name of the file that holds it.
 std::map<std::string, std::string> map_shards(const HfFolder& folder);
 
-// The weights of a checkpoint, by name, as a Hugging Face folder has them: of section "master"
-// where a tensor has one, else of "weights", cast to their export_dtype. Where the checkpoint names
-// none, what training computed in is cast to `config_dtype`. The checkpoint is borrowed.
+// The weights of a checkpoint for a Hugging Face folder, sorted by name: from section "master" if
+// it has the tensor, otherwise from "weights"; cast to their export_dtype. Without an
+// export_dtype, f32 tensors from training are cast to `config_dtype`. The checkpoint must outlive
+// the list.
 TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype);
-// The same weights in the types that the checkpoint holds them in.
+// The same weights in the dtypes of the checkpoint, without casts.
 TensorList list_exact_weights(const Checkpoint& checkpoint);
 
-// "dtype" (or "torch_dtype") of a config.json; bf16 if it says nothing.
+// "dtype" (or "torch_dtype") of a config.json; bf16 if it has neither.
 tensor::DType dtype_of_config(const Json& config, const std::string& where);
 
 int64_t num_elements(const HfTensor& tensor);
 
-// What differs between two lists: one line a tensor, for a table.
+// A tensor that differs between two lists: one row of a table.
 struct Difference {
   std::string name, shape, dtype, verdict;
   bool is_equal = true;

@@ -1,5 +1,5 @@
-// Things for people's eyes on stderr: tables, progress bars, terminal plots. All measure display
-// width (East Asian wide, combining marks) and never print control characters from data.
+// Tables, progress bars and plots for a terminal. All use display width (East Asian wide
+// characters, combining marks) and never print control characters from data.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,8 +10,8 @@
 namespace slimexx::observe {
 
 int64_t display_width(std::string_view utf8);
-// Cuts to `width` columns keeping the head or the tail, with an ellipsis; newlines and control
-// characters shown as visible symbols.
+// Truncates to `width` columns with an ellipsis and keeps the head or the tail. Newlines and
+// control characters become visible symbols.
 std::string fit_text(std::string_view utf8, int64_t width, bool keep_tail = false);
 
 struct TableColumn {
@@ -29,14 +29,14 @@ std::string plot_series(std::string_view title, const std::vector<double>& value
                         int height);
 std::string sparkline(const std::vector<double>& values, int width);
 
-// A bar on a terminal (at most 10 updates a second), one line per 10 % elsewhere. Nothing is shown
-// when `enabled` is false (other ranks) or when the phase ends within two seconds. Thread-safe.
+// A progress bar on a terminal (at most 10 updates per second); otherwise one line per 10 %. Shows
+// nothing if `enabled` is false (other ranks) or if the phase ends within two seconds. Thread-safe.
 class ProgressBar {
  public:
   ProgressBar(std::string label, int64_t total, bool enabled);
   ~ProgressBar();
   void advance(int64_t n = 1);
-  void advance_to(int64_t done);    // never back
+  void advance_to(int64_t done);    // never moves backwards
   void set_note(std::string note);  // shown after the bar, e.g. "5,812 tok/s"
 
  private:

@@ -1,6 +1,6 @@
-// Named, nested spans of time: one object feeds the timers of the metrics and the Chrome trace (and
-// NVTX where CUDA is built in), and is the phase of what watches the ranks (activity.h). Names are
-// the metric catalogue's perf names without "_time": "rollout", "actor_train", ....
+// Named, nested time spans. A span feeds the metric timers, the Chrome trace and (with CUDA) NVTX,
+// and sets the phase that the rank monitor shows (activity.h). Names are the perf/ names of the
+// metric catalogue without "_time": "rollout", "actor_train", ....
 #pragma once
 #include <cstdint>
 #include <map>
@@ -27,13 +27,13 @@ class Span {
 
 int64_t monotonic_ns();
 
-// Seconds by span name since the last call, summed over the finished spans of all threads (of
-// thread ranks: of the calling thread's rank, as for a trace).
+// Seconds by span name since the last call, summed over the finished spans of all threads. With
+// thread ranks, this function and the trace only cover the calling thread's rank.
 std::map<std::string, double> take_span_seconds();
 
-// From now on spans are also kept (at most `max_events`) for write_trace: Chrome's trace format,
-// pid = rank, tid = thread.
+// From this call on, also records spans (at most `max_events`) for write_trace, in Chrome's trace
+// format with pid = rank and tid = thread.
 void enable_trace(int rank, int64_t max_events = 200000);
-void write_trace(const std::string& path);  // nothing if tracing is off
+void write_trace(const std::string& path);  // does nothing if tracing is off
 
 }  // namespace slimexx::observe

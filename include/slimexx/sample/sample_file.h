@@ -1,6 +1,5 @@
-// RUN/samples/rollout_N.jsonl.zst: the samples of one rollout for people to look at. A line is that
-// of a rollout dump (sample.h) with "prompt_length" besides, so debug.load_rollout takes the file
-// as it is.
+// RUN/samples/rollout_N.jsonl.zst: the samples of one rollout, for inspection. Lines are those of a
+// rollout dump (sample.h) plus "prompt_length", so debug.load_rollout accepts the file.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,14 +9,14 @@
 
 namespace slimexx::sample {
 
-// Response tokens whose per-token arrays one file holds. Samples beyond have their texts, rewards
-// and reasons only, so that a file of long responses costs seconds, not minutes.
+// Limit on response tokens with per-token arrays in one file. Further samples only have their
+// texts, rewards and reasons, so that writing long responses takes seconds, not minutes.
 inline constexpr int64_t kMaxSampleFileTokens = int64_t{4} << 20;
 
 std::string sample_file_name(int64_t rollout);  // "rollout_000012.jsonl.zst"
 
-// The file appears when it is whole; one that is there already is replaced. Throws
-// Error(kEnvironment) where it cannot be written.
+// The file appears when it is complete and replaces an existing one. Throws Error(kEnvironment) if
+// it cannot be written.
 void write_sample_file(const std::string& path, std::span<const Sample> samples,
                        int64_t max_tokens = kMaxSampleFileTokens);
 

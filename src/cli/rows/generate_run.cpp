@@ -23,9 +23,9 @@ namespace slimexx::cli {
 namespace {
 
 constexpr int64_t kBatchRows = 1024;
-constexpr double kLeastTopP = 1e-6;  // float32, which the sampler computes in, tells it from zero
+constexpr double kLeastTopP = 1e-6;  // distinct from zero in the sampler's float32
 constexpr double kMaxCacheGib = 1e6;
-constexpr int64_t kMaxSamples = int64_t{1} << 26;  // their lines are held in memory
+constexpr int64_t kMaxSamples = int64_t{1} << 26;  // all lines are kept in memory
 
 using Prompts = std::vector<std::vector<int32_t>>;
 
@@ -48,7 +48,7 @@ std::vector<int32_t> read_prompt(const GenerateFlags& flags, const PromptText& t
   return text.encode(text.render(variables));
 }
 
-// Every prompt must leave room for one token.
+// Checks that every prompt leaves room for one token.
 Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
                      const model::ModelSpec& spec) {
   io::LineReader input(flags.input);
@@ -101,7 +101,7 @@ class GenerateRun {
         weights_(model::bind_weights(*model_.store, model_.spec)),
         engine_(decoder_, weights_, device_, engine_options(), token_bytes(), num_sampled()) {}
 
-  // Lines of all samples by prompt-major number, on every rank.
+  // Returns the lines of all samples in prompt-major order, on every rank.
   std::vector<std::string> run() {
     const observe::Span span("generate_all");
     const std::string mine = generate();
@@ -150,7 +150,7 @@ class GenerateRun {
             .stop = {}};
   }
 
-  // "id\tJSON\n" of what this rank generated.
+  // Returns a line "id\tJSON\n" for each sample that this rank generated.
   std::string generate() {
     std::vector<rollout::GroupRequest> groups;
     for (const auto& prompt : prompts_) groups.push_back({prompt, std::ssize(groups)});
@@ -206,7 +206,7 @@ void check_flags(const GenerateFlags& flags) {
   require(flags.top_p >= kLeastTopP && flags.top_p <= 1, "--top-p",
           fmt::format("give a number from {} to 1", kLeastTopP));
   require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
-  // The flag's parser turns what is too large into the largest there is.
+  // The flag parser clamps too large values to INT64_MAX.
   require(flags.seed >= 0 && flags.seed < INT64_MAX, "--seed", "give a whole number from 0");
   require(!flags.kv_cache_gib || (*flags.kv_cache_gib > 0 && *flags.kv_cache_gib <= kMaxCacheGib),
           "--kv-cache-gib", fmt::format("give a number above 0, at most {}", kMaxCacheGib));

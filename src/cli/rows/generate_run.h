@@ -1,6 +1,6 @@
-// What `slimexx generate` does once its flags are known: read all prompts, run one engine a rank
-// over a shared queue of them, and give back one line a sample in the prompts' order. A sample does
-// not depend on the rank that made it.
+// Runs `slimexx generate` after its flags are parsed: reads all prompts, runs one engine per rank
+// on a shared queue of prompts, and returns one line per sample in prompt order. Samples do not
+// depend on the rank that generates them.
 #pragma once
 #include <cstdint>
 #include <optional>

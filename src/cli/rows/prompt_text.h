@@ -1,4 +1,4 @@
-// The text side of a checkpoint folder, for verbs that take text or chats.
+// Tokenizer and chat template of a checkpoint folder, for verbs that accept text or chats.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,8 +16,8 @@ class PromptText {
 
   // Throws Error(kInput) if the folder has no tokenizer.
   std::vector<int32_t> encode(const std::string& text) const;
-  // Renders `variables` by the folder's chat template; "messages" must be a list of objects that
-  // have a role. Throws Error(kInput) if the folder has no template.
+  // Renders the folder's chat template with `variables`; "messages" must be a list of objects with
+  // a role. Throws Error(kInput) if the folder has no template.
   std::string render(const Json& variables) const;
 
  private:

@@ -1,4 +1,4 @@
-// Where a verb's lines go: the named file, which appears when it is whole, or stdout.
+// Writes a verb's lines to the named file, which appears when it is complete, or to stdout.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@ namespace slimexx::cli {
 
 class ResultLines {
  public:
-  // "" and "-" are stdout. Not `enabled` (other ranks): nothing is written.
+  // "" and "-" are stdout. Writes nothing if not `enabled` (other ranks).
   ResultLines(const std::string& path, bool enabled);
   void write(std::string_view line);
   void finish();

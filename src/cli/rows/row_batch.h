@@ -1,4 +1,4 @@
-// JSON lines in batches of bounded size, so that a file of any length streams through.
+// Reads JSON lines in batches of bounded size, so that files of any length can be streamed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,16 +13,16 @@ namespace slimexx::cli {
 struct RowBatch {
   std::vector<Json> rows;
   std::vector<std::string> where;  // "path:line" of each row
-  int64_t first_index = 0;         // of the file's rows, blank lines not counted
+  int64_t first_index = 0;         // index of rows[0] in the file, without blank lines
   size_t size() const { return where.size(); }
 };
 
-// The next rows, at most `max_rows`, and no more once they have io::kMaxLineBytes of text; false at
-// the end.
+// Reads the next rows: at most `max_rows`, and stops after io::kMaxLineBytes of text. False at the
+// end of the file.
 bool read_batch(io::LineReader& reader, int64_t max_rows, RowBatch& batch);
 
-// body(i) for every row, on the thread pool. Of all rows at fault the first one's Error is thrown,
-// with its place in the file.
+// Calls body(i) for every row on the thread pool. If rows fail, throws the Error of the first such
+// row with its place in the file.
 void for_each_row(const RowBatch& batch, const std::function<void(size_t)>& body);
 
 // A member that must be a string; Error(kInput) otherwise.

@@ -28,7 +28,7 @@ int64_t count_of(const Json& object, const char* key, const std::string& where) 
   return object.contains(key) ? json_int(object, key, where) : 0;
 }
 
-// The mean of "advantages" where "loss_mask", if there, is 1.
+// The mean of "advantages" over tokens with "loss_mask" 1; over all if there is no mask.
 std::optional<double> mean_advantage(const Json& object, const std::string& where) {
   const auto it = object.find("advantages");
   if (it == object.end() || it->is_null()) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<double> mean_advantage(const Json& object, const std::string& wher
   return sum / n;
 }
 
-// Line by line, as a control character within a line shows as a symbol.
+// Keeps line breaks and shows other control characters as symbols.
 std::string safe_text(const std::string& text) {
   std::string out;
   for (size_t begin = 0; begin <= text.size();) {
@@ -59,7 +59,7 @@ std::string safe_text(const std::string& text) {
   return out;
 }
 
-// As the console says it. An evaluation's number is that of the rollouts before it.
+// The origin as the console prints it. An evaluation's number counts the rollouts before it.
 std::string describe_origin(const ShownSample& s) {
   if (!s.of_evaluation) return fmt::format("rollout {}", *s.rollout);
   if (*s.rollout == 0) return "evaluation before training";

@@ -13,7 +13,7 @@ namespace slimexx::cli {
 
 struct ShownSample {
   std::optional<int64_t> rollout;  // absent in older evaluations
-  bool of_evaluation = false;      // then `rollout` counts the rollouts before it
+  bool of_evaluation = false;      // if so, `rollout` counts the rollouts before it
   int64_t group = 0, sample = 0, prompt_length = 0, response_length = 0;
   std::vector<sample::WeightSpan> weight_versions;
   double reward = 0;
@@ -23,11 +23,11 @@ struct ShownSample {
   std::vector<std::pair<std::string, double>> values;
 };
 
-// Throws Error(kInput) naming `where` and the key for what is no line of a sample file.
+// Throws Error(kInput) at `where` with the key if `object` is not a line of a sample file.
 ShownSample read_shown_sample(const Json& object, bool of_evaluation, const std::string& where);
 
-// A head of a few lines, then prompt and response whole. Nothing of the file's reaches the terminal
-// as a control character; line breaks and tabs stay.
+// A header of a few lines, then the complete prompt and response. Control characters from the file
+// become symbols, except line breaks and tabs.
 std::string format_sample(const ShownSample& sample);
 std::string quote_path(const std::string& path);
 

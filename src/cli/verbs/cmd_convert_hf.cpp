@@ -43,7 +43,7 @@ bool holds_files(const std::string& directory) {
                                      std::filesystem::is_empty(directory, error));
 }
 
-// False if the target is there already and is only to be verified.
+// False if the target already exists and only has to be verified.
 bool wants_writing(const ConvertFlags& flags) {
   if (!holds_files(flags.save)) return true;
   if (!flags.verify) {
@@ -55,7 +55,7 @@ bool wants_writing(const ConvertFlags& flags) {
   return false;
 }
 
-// Prints the table; a difference is exit status 5.
+// Prints the table; differences give exit status 5.
 void report(const std::vector<io::Difference>& rows, const std::string& directory) {
   std::vector<std::vector<std::string>> cells;
   for (const io::Difference& row : rows)
@@ -73,7 +73,7 @@ void report(const std::vector<io::Difference>& rows, const std::string& director
   print("{} tensors are the same, bit for bit\n", rows.size());
 }
 
-// A file that does not hash to what the manifest states is a difference like any other.
+// A wrong hash of a file counts as a difference (kCheck).
 void check_hashes(const io::Checkpoint& written) {
   try {
     written.verify_hashes();
@@ -82,8 +82,8 @@ void check_hashes(const io::Checkpoint& written) {
   }
 }
 
-// The folder to write, which rank 0 removes if some rank fails. Its answers are the same on all
-// ranks, and its calls collective.
+// The folder to write; rank 0 removes it if any rank fails. Calls are collective and return the
+// same on all ranks.
 class Target {
  public:
   Target(const ConvertFlags& flags, const std::string& side_files_from, Session& session)

@@ -1,4 +1,4 @@
-// `slimexx describe`: what was understood from a model's config.json.
+// `slimexx describe`: prints the model that was read from a config.json.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -27,12 +27,12 @@ bool has_weights(const std::string& directory) {
   return false;
 }
 
-// With weights beside config.json they say which MTP layers there are, and the dtype that it does
-// not name.
+// If there are weights next to config.json, they determine which MTP layers exist and the dtype
+// that config.json does not name.
 struct Description {
   model::ModelSpec spec;
-  bool knows_copies = false;        // of embedding and head in MTP layers
-  model::ModelSpec of_config = {};  // with all MTP layers that config.json names
+  bool knows_copies = false;        // whether MTP copies of embedding and head are known
+  model::ModelSpec of_config = {};  // with all MTP layers of config.json
 };
 Description read_description(const io::HfFolder& config) {
   const std::string& directory = config.directory();
@@ -82,7 +82,7 @@ void print_description(const Description& described,
   print_counts(described);
 }
 
-// For programs. MTP layers of config.json count in the total, and are none of the layers.
+// For programs. MTP layers of config.json count in the total but are not listed in "layers".
 void print_json(const model::ModelSpec& spec) {
   Json layers = Json::array();
   for (const model::LayerSpec& layer : spec.layers) {

@@ -1,4 +1,4 @@
-// The reference pages that follow from the code: options, metrics, slime's flags.
+// The reference pages generated from the code: options, metrics, slime's flags.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// `slimexx doctor`: what this machine and this launch look like, and what to mend.
+// `slimexx doctor`: describes the hosts and the launch, and lists faults to fix.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -30,17 +30,17 @@ struct DoctorFlags {
   std::vector<std::string> settings;
 };
 
-// Bytes of a parameter in a checkpoint: its weight, and f32 master weight and moments.
+// Checkpoint bytes per parameter: f32 master weight and moments, and on GPUs the bf16 weight.
 constexpr double kBytesOnGpus = 2 + 4 + 8, kBytesOnCpus = 4 + 8;
 
 struct Plan {
-  // That the run would write to; checkpoints to the first.
+  // Folders that the run would write to; checkpoints go to the first.
   std::vector<std::string> folders = {"."};
   std::vector<doctor::Finding> findings = {};
   int64_t num_parameters = 0, num_checkpoints = 0;
 };
 
-// The folder of `path` that is there. What stands in its way instead is a fault.
+// The nearest existing folder of `path`. Adds a fault for a component that is not a folder.
 std::string existing_parent(std::filesystem::path path, const char* key,
                             std::vector<doctor::Finding>& findings) {
   path = std::filesystem::absolute(path);
@@ -67,7 +67,7 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
         existing_parent(run.checkpoint.save, "checkpoint.save", plan.findings);
     if (saved != plan.folders[0]) plan.folders.insert(plan.folders.begin(), saved);
   }
-  plan.num_checkpoints = run.checkpoint.keep_last + 1;  // an old one goes after the new
+  plan.num_checkpoints = run.checkpoint.keep_last + 1;  // saves before it removes an old one
   const std::string path = join_path(run.model.hf_checkpoint, "config.json");
   if (path_exists(path)) {
     const io::HfFolder model = io::HfFolder::open_without_weights(run.model.hf_checkpoint);
@@ -93,7 +93,7 @@ void run_doctor(const DoctorFlags& flags, Session& session) {
   if (session.is_root()) write_stdout(doctor::format_report(ranks, findings, plan.folders[0]));
   const auto own =
       std::ranges::count(findings, doctor::Severity::kFault, &doctor::Finding::severity);
-  // The root's, which are printed: hosts may see other files.
+  // Use the faults of the root, which are printed: other hosts may see other files.
   double faults[1] = {session.is_root() ? static_cast<double>(own) : 0};
   dist::all_reduce_max(session.world.ranks(), faults);
   if (faults[0] > 0)

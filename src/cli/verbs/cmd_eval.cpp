@@ -25,7 +25,7 @@ struct EvalFlags {
   std::vector<std::string> data, settings;
 };
 
-// The suffix "@[0:8]" picks rows.
+// Removes the suffix that selects rows, such as "@[0:8]".
 std::string without_slice(const std::string& file) {
   return path_exists(file) ? file : file.substr(0, file.rfind("@["));
 }
@@ -85,7 +85,7 @@ config::Config load_config(const EvalFlags& flags) {
   std::vector<config::Override> overrides;
   if (!flags.hf_checkpoint.empty())
     overrides.push_back({"model.hf_checkpoint", quote_for_yaml(flags.hf_checkpoint)});
-  // The folder that a flag names is evaluated, not the checkpoint that the file continues from.
+  // A model flag takes precedence over the checkpoint that the file resumes from.
   if (names_model)
     overrides.push_back({"model.load", flags.load.empty() ? "null" : quote_for_yaml(flags.load)});
   if (!flags.data.empty()) {
@@ -96,7 +96,7 @@ config::Config load_config(const EvalFlags& flags) {
   return config::Config::load(flags.config, overrides);
 }
 
-// Rank 0 looks, for a run may be writing there.
+// Rank 0 chooses for all ranks, because a run may be writing to the folder.
 rl::EvaluatedWeights agree_on_weights(const rl::RunConfig& run, Session& session) {
   dist::Collective& ranks = session.world.ranks();
   rl::EvaluatedWeights weights;

@@ -56,7 +56,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
   return input;
 }
 
-// A run waits for a service that is not there yet; a person at a console need not.
+// Fewer retries than in a run, which waits for a service to start; an interactive user need not.
 constexpr int64_t kRetries = 3;
 
 [[noreturn]] void refuse_service(const std::string& what) {

@@ -39,8 +39,8 @@ void check_target(const std::string& directory) {
               "name a new folder, or remove this one", directory);
 }
 
-// config.json as given, but for the end tokens where the tokenizer's are known, and for a
-// quantization_config: the weights are plain.
+// The given config.json with the tokenizer's end tokens, if known, and without
+// quantization_config, because the new weights are not quantised.
 std::string make_config(const std::string& source, const text::TextFiles& text) {
   const Json given = parse_json(source, "config.json");
   Json config = given;
@@ -70,7 +70,7 @@ model::ParameterStore make_store(const InitFlags& flags, const model::ModelSpec&
 
 void run_init(const InitFlags& flags, Session& session) {
   if (!session.is_root()) return;
-  // The flag's parser turns what is too large into the largest there is.
+  // The flag parser clamps too large values to INT64_MAX.
   if (flags.seed < 0 || flags.seed == INT64_MAX) {
     throw Error(ErrorCode::kUsage, "the value is out of range", "give a whole number from 0",
                 "--seed");
@@ -98,7 +98,7 @@ void run_init(const InitFlags& flags, Session& session) {
     make_directories(std::filesystem::path(path).parent_path().string());
     write_file_atomic(path, content);
   }
-  // Last: without it the folder is no checkpoint.
+  // Written last: without it the folder is not a checkpoint.
   write_file_atomic(join_path(flags.save, "config.json"), make_config(config, text));
   folder.keep();
   log_info("wrote {}: {}, {} parameters, seed {}", flags.save, spec.architecture,

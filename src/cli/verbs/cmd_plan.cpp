@@ -36,8 +36,8 @@ rl::RunConfig load_config(const PlanFlags& flags, int64_t num_ranks) {
       config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = "runs/plan"});
 }
 
-// The recipes' folder has the config.json of their models, for those who plan before they download.
-// The note says which was read; it is empty where the configured folder is there.
+// If the configured model folder does not exist, uses the config.json from the recipes' folder, so
+// that users can plan before they download. Returns a note about it; empty if nothing changed.
 std::string use_known_config(const std::string& config_file, rl::RunConfig& config) {
   std::string& folder = config.model.hf_checkpoint;
   if (path_exists(folder)) return {};
@@ -55,7 +55,7 @@ std::string use_known_config(const std::string& config_file, rl::RunConfig& conf
   return note;
 }
 
-// The same where it names the flag of verbs that compute: plan's is another.
+// Replaces --device in the hint by --gpu, the flag of plan.
 Error name_plan_flags(const Error& error) {
   constexpr std::string_view kTheirs = "--device cpu", kOwn = "--gpu cpu";
   std::string hint = error.hint();

@@ -1,4 +1,4 @@
-// `slimexx samples`: whole samples of a run, for people to read.
+// `slimexx samples`: prints complete samples of a run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -34,15 +34,15 @@ struct SamplesFlags {
 };
 
 struct SampleFile {
-  int64_t rollout = 0;  // of evaluations: the one before them, -1 before training
+  int64_t rollout = 0;  // for an evaluation: the rollout before it; -1 before training
   std::string path;
 };
 
-// Evaluations are numbered on disk by the rollouts that were trained before them.
+// File names number evaluations by the count of rollouts trained before them.
 constexpr const char* kEvalPrefix = "eval_";
 bool is_evaluation(const std::string& name) { return name.starts_with(kEvalPrefix); }
 
-// Of `slimexx eval`, which trains nothing: eval_SET.jsonl without a number.
+// Whether the file is from `slimexx eval`, which does not train: eval_SET.jsonl without a number.
 bool is_standalone(const std::string& name) {
   const std::string stem = name.substr(0, name.find(".jsonl"));
   const size_t number = stem.rfind('_') + 1;
@@ -50,7 +50,7 @@ bool is_standalone(const std::string& name) {
                                  stem.find_first_not_of("0123456789", number) != std::string::npos);
 }
 
-// <prefix>_N.jsonl, .zst or not, in a folder, by rising N.
+// Files <prefix>_N.jsonl or <prefix>_N.jsonl.zst in a folder, by ascending N.
 std::vector<SampleFile> list_sample_files(const std::string& folder, const std::string& prefix) {
   std::vector<SampleFile> files;
   std::error_code error;
@@ -68,7 +68,7 @@ std::vector<SampleFile> list_sample_files(const std::string& folder, const std::
   return files;
 }
 
-// At most ten numbers, the last ones.
+// The last rollout numbers, at most ten.
 std::string list_rollouts(const std::vector<SampleFile>& files) {
   std::string text = files.size() > 10 ? "..." : "";
   for (size_t i = files.size() - std::min<size_t>(files.size(), 10); i < files.size(); ++i)
@@ -81,7 +81,7 @@ bool is_run(const std::string& folder) {
          path_exists(join_path(folder, "config.resolved.yaml"));
 }
 
-// The runs of a folder of runs, by name, as "RUN/a, RUN/b".
+// The runs in a folder of runs, sorted by name, as "RUN/a, RUN/b".
 std::string list_runs(const std::string& folder) {
   std::vector<std::string> runs;
   std::error_code error;
@@ -100,7 +100,7 @@ void require_run(const std::string& folder) {
               folder);
 }
 
-// The names that have evaluations, "aime, math".
+// The data sets with evaluations, as "aime, math".
 std::string list_evaluations(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -122,7 +122,7 @@ std::string find_sample_file(const SamplesFlags& flags) {
                 "give the folder that observe.run_dir named, or a file of samples", flags.run);
   if (!std::filesystem::is_directory(flags.run)) return flags.run;
   const std::string beside = join_path(flags.run, "samples");
-  // The folder of samples of `slimexx eval` holds one file a set.
+  // The sample folder of `slimexx eval` has one file per data set.
   const std::string of_set = join_path(flags.run, kEvalPrefix + flags.eval + ".jsonl");
   if (!path_exists(beside) && !flags.eval.empty() && !flags.rollout && path_exists(of_set))
     return of_set;
@@ -158,10 +158,10 @@ bool is_wanted(const ShownSample& sample, const SamplesFlags& flags) {
   return true;
 }
 
-// Whether `a` is shown before `b`; of equal ones the first in the file stays first.
+// Whether `a` is shown before `b`; equal samples keep their order in the file.
 bool comes_before(const ShownSample& a, const ShownSample& b, Order order) {
   if (order == Order::kFile || order == Order::kRandom) return false;
-  if (a.grader_failed != b.grader_failed) return b.grader_failed;  // what has no reward comes last
+  if (a.grader_failed != b.grader_failed) return b.grader_failed;  // no reward: last
   return order == Order::kWorst ? a.reward < b.reward : a.reward > b.reward;
 }
 
@@ -170,7 +170,7 @@ struct Selection {
   int64_t num_read = 0, num_wanted = 0;
 };
 
-// Reads the file once and keeps no more than is shown.
+// Reads the file once and keeps only the samples to show.
 Selection select_samples(const std::string& path, const SamplesFlags& flags) {
   std::mt19937_64 random(flags.seed ? static_cast<uint64_t>(*flags.seed) : std::random_device{}());
   const Order order = flags.order();

@@ -23,7 +23,7 @@
 namespace slimexx::cli {
 namespace {
 
-// What one rank computes at a time; a longer sequence stands alone.
+// Tokens per forward pass on one rank; a longer sequence has its own pass.
 constexpr int64_t kForwardTokens = 4096;
 
 struct ScoreFlags {
@@ -34,7 +34,7 @@ struct ScoreFlags {
   int thread_ranks = 0;
 };
 
-// A whole sequence: all but its first token are the response.
+// A sample for a whole sequence: all tokens except the first are the response.
 sample::Sample sample_of(std::vector<int32_t> tokens) {
   const int64_t response_length = std::ssize(tokens) - 1;
   return {.tokens = std::move(tokens), .response_length = response_length};
@@ -55,9 +55,9 @@ class Scoring {
         temperature_(static_cast<float>(flags.temperature)),
         output_(flags.output, session.is_root()) {}
 
-  // Every rank reads the file, and replica r scores every dp-th pack of it: the packs of a round
-  // one each, empty ones too, since ranks may exchange rows of experts. Reporters of later replicas
-  // have higher ranks, so lines come in the order of the packs.
+  // Every rank reads the file. In each round, each of the dp replicas scores one pack, even an
+  // empty one, since expert parallelism needs all ranks. Higher replicas report from higher ranks,
+  // so gathering by rank keeps the order of the packs.
   void run() {
     const dist::Collective& dp = grid_.groups().dp;
     while (true) {
@@ -95,7 +95,7 @@ class Scoring {
     }
   }
 
-  // Lines of JSON. The rotary tables grow with the longest sequence seen.
+  // Returns JSON lines. The rotary tables grow with the longest sequence so far.
   std::string score(const std::vector<Samples>& packs, size_t own) {
     int64_t longest = 1, most_tokens = 0;
     for (const Samples& pack : packs) {
@@ -126,7 +126,7 @@ class Scoring {
     return lines;
   }
 
-  // All ranks have the same lines. JSON has no NaN: what is not finite is null in them.
+  // All ranks have the same lines, so all throw together. Non-finite values are null in JSON.
   void check_finite(std::string_view lines) {
     for (size_t begin = 0; begin < lines.size(); ++num_checked_) {
       const size_t end = lines.find('\n', begin);
@@ -156,9 +156,9 @@ class Scoring {
   std::string input_path_;
   io::LineReader input_;
   float temperature_;
-  int64_t num_checked_ = 0;  // rows
+  int64_t num_checked_ = 0;  // rows checked so far
   ResultLines output_;
-  std::vector<int32_t> pending_;  // read, and not in a pack yet
+  std::vector<int32_t> pending_;  // row that is read but not yet in a pack
   std::vector<std::unique_ptr<model::Decoder>> decoders_;
   std::unique_ptr<train::Scorer> scorer_;
 };

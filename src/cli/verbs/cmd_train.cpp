@@ -33,7 +33,7 @@ struct TrainFlags {
   int thread_ranks = 0;
 };
 
-// `run_dir` is for a configuration that names none.
+// `run_dir` is the default if the configuration does not set one.
 rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std::string& run_dir,
                           bool& names_run_dir) {
   if (flags.config.empty() && flags.settings.empty()) {
@@ -47,7 +47,7 @@ rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std:
       config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = run_dir});
 }
 
-// What to type to start this run again, without --resume; of addresses without their secrets.
+// The command line that starts this run again: without --resume and without secrets in addresses.
 std::string command_to_start(const std::vector<std::string>& words) {
   std::string line;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -72,7 +72,7 @@ rl::StartWish start_wish(const TrainFlags& flags, bool names_run_dir) {
   return wish;
 }
 
-// Ranks may read other files and other environments.
+// Ranks on other hosts may read different files and environments.
 void check_same_settings(const std::string& own, dist::Collective& communicator) {
   const std::string wanted = dist::broadcast_bytes(communicator, own, 0);
   dist::run_agreed(communicator, [&] {
@@ -104,7 +104,7 @@ void run_train(const TrainFlags& flags, Session& session) {
   request.device = select_rank_device(session.world, flags.device);
   request.start_command = command_to_start(session.words);
   request.resume_command = request.start_command + " --resume";
-  // Another run of this name may be the newest when it is typed.
+  // Name the folder: when the user resumes, a newer run may have the default name.
   if (!names_run_dir)
     request.resume_command +=
         " " + quote_for_shell(rl::checkpoint_root(request.config, request.start.run_dir));
@@ -138,7 +138,7 @@ VerbBody declare_train(CLI::App& app) {
       "The run folder is observe.run_dir; if that is not set, runs/<name of the file> (runs/train\n"
       "without a file), or with -2, -3, ... where an earlier run has that. A folder that holds a\n"
       "run is never written over.");
-  // The body runs when `app` and its options are gone: what they know is taken over as they parse.
+  // Copy the state of the options while parsing: the body runs after `app` is destroyed.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
   return [flags](Session& session) {
     run_on_ranks(flags->thread_ranks, session, [&](Session& own) { run_train(*flags, own); });

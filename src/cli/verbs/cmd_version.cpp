@@ -29,7 +29,7 @@ constexpr bool has_mpi() {
 #endif
 }
 
-// What the build has, and what of it is here.
+// Whether the build has CUDA, and the number of GPUs here.
 std::string cuda_feature() {
 #ifdef SLX_WITH_CUDA
   const int devices = tensor::count_cuda_devices();

@@ -9,9 +9,9 @@
 namespace slimexx::config {
 namespace {
 
-constexpr std::string_view kPrefix = "sglang-";  // under which slime exports SGLang's options
+constexpr std::string_view kPrefix = "sglang-";  // slime's prefix for SGLang's options
 
-// Whether two values are the same word or the same number: 0 and 0.0.
+// Whether two values are the same word or the same number, such as 0 and 0.0.
 bool same_value(const std::string& one, const std::string& other) {
   if (to_lower_ascii(one) == to_lower_ascii(other)) return true;
   std::string reason;
@@ -21,13 +21,13 @@ bool same_value(const std::string& one, const std::string& other) {
 
 bool is_sglang(const KnownFlag& flag) { return flag.owner == "SGLang"; }
 
-// Keys of a topology file and flags of a tool are no keys of a configuration.
+// Keys of a topology file and flags of tools are not configuration keys.
 bool is_looked_up(const KnownFlag& flag) {
   return flag.owner == "slime" || flag.owner == "Megatron" || is_sglang(flag);
 }
 
-// Flags by their full names, and SGLang's by their short ones where no other flag has the name.
-// "config" alone says too little to be SGLang's.
+// Flags by full name, and SGLang's also by short name if no other flag has that name. Excludes
+// the short name "config", which is too general.
 std::map<std::string, const KnownFlag*> index_flags() {
   std::map<std::string, const KnownFlag*> index;
   for (const KnownFlag& flag : known_flags())

@@ -1,4 +1,4 @@
-// The flags of slime, Megatron and SGLang, and the status of each here.
+// The flags of slime, Megatron and SGLang, with their status in this program.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,37 +10,37 @@
 namespace slimexx::config {
 
 enum class FlagStatus : uint8_t {
-  kKey,         // a key stands for it (FieldMeta::slime); the key says whether it works or is later
-  kNotNeeded,   // taken where its value asks for nothing that is missing, without effect
-  kLater,       // planned; taken where its value does not ask for it
-  kPythonOnly,  // wants Python or slime's servers
+  kKey,         // a key stands for it (FieldMeta::slime); the key has the status
+  kNotNeeded,   // accepted without effect, for the values in `values`
+  kLater,       // planned; accepted for values that do not enable it
+  kPythonOnly,  // needs Python or slime's servers
 };
 
 struct KnownFlag {
   std::string_view owner;  // "slime", "Megatron", "SGLang", "sglang-config", a tool
-  std::string_view name;  // "mem-fraction-static"; of SGLang without the prefix that slime gives it
+  std::string_view name;   // "mem-fraction-static"; SGLang's without slime's prefix
   FlagStatus status;
-  std::string_view values;  // that are taken, "a|b"; empty: of kNotNeeded any, of kLater none
+  std::string_view values;  // accepted, "a|b"; empty: any for kNotNeeded, none for kLater
   std::string_view text;    // why it is not needed, what is planned, what to use instead
 };
 
 const std::vector<KnownFlag>& known_flags();
 
-// As a user types it, without the dashes in front: "sglang-mem-fraction-static".
+// The flag as a user types it, without leading dashes: "sglang-mem-fraction-static".
 std::string typed_name(const KnownFlag& flag);
 
-// The flag that a key's name stands for: with dashes or underscores, SGLang's with or without
-// their prefix. Null if there is none, and of the keys of
-// --sglang-config's file and of tools, which are no keys of a configuration.
+// Finds a flag by name, with dashes or underscores; SGLang's with or without their prefix. Null if
+// there is none. Does not find keys of the --sglang-config file and flags of tools, which are not
+// configuration keys.
 const KnownFlag* find_flag(const std::string& word);
 
-// Whether a flag that has no key is accepted with this value.
+// Whether a flag without a key is accepted with this value.
 bool takes_value(const KnownFlag& flag, const std::string& value);
 
-// "--rollout-batch-size", "rollout_batch_size" and "rollout-batch-size" as the last of them.
+// Converts "--rollout-batch-size" and "rollout_batch_size" to "rollout-batch-size".
 std::string dash_name(std::string word);
 
-// slime's flag for a field, "--rollout-batch-size"; empty: slime has none.
+// slime's flag for a field, such as "--rollout-batch-size"; empty if slime has none.
 std::string slime_flag(const FieldInfo& field);
 
 }  // namespace slimexx::config

@@ -143,7 +143,7 @@ void Checkpoint::read_box(size_t index, const tensor::Box& box, char* destinatio
   const CheckpointTensor& t = tensors_[index];
   const int64_t width = tensor::dtype_bytes(t.dtype);
   const auto to = tensor::strides_of(tensor::extents_of(box));
-  // `held` lies in the piece from its element `skipped` on.
+  // `held` starts at element `skipped` of the piece.
   const auto read_from = [&](const PieceSource& piece, const tensor::Box& held, int64_t skipped) {
     const tensor::Box both = tensor::intersect(held, box);
     const auto from = tensor::strides_of(tensor::extents_of(held));

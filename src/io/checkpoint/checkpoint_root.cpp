@@ -29,7 +29,7 @@ constexpr std::string_view kAbandoned = "abandoned";
 constexpr uint64_t kMaxLatestBytes = uint64_t{1} << 20;
 
 // The file `latest`: the name of the newest step folder, and a line "abandoned NAME HASH" for each
-// later one that was complete when it was written, HASH being that of its manifest.
+// later step that was complete when `latest` was written. HASH is the hash of its manifest.
 struct Latest {
   std::string name;
   std::map<std::string, std::string> abandoned;  // name -> hash
@@ -51,7 +51,7 @@ std::optional<Latest> parse_latest(std::string_view text) {
   return latest;
 }
 
-// Empty if the file is not there or, with a warning, if it is anything else.
+// Empty if the file does not exist; also empty, with a warning, if it is malformed.
 Latest read_latest(const std::string& root) {
   const std::string path = join_path(root, kLatestName);
   if (!path_exists(path)) return {};
@@ -121,8 +121,8 @@ std::string step_directory(const std::string& root, int64_t step) {
 std::string find_latest(const std::string& root) {
   if (path_exists(join_path(root, kManifestName))) return is_complete(root) ? root : "";
   const Latest latest = read_latest(root);
-  // The highest step is the newest, even if the run died before `latest` could name it, except for
-  // steps that were abandoned by going back to an earlier one.
+  // The newest is the highest step that is not abandoned, even if the run died before it could
+  // update `latest`.
   for (const StepFolder& s : list_steps(root)) {
     const std::string directory = join_path(root, s.name);
     const auto abandoned = latest.abandoned.find(s.name);

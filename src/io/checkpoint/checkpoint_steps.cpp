@@ -1,5 +1,5 @@
-// How the step folders of a run come and go. A complete one is never written to: a save goes into a
-// folder beside it and is renamed last, and only what a save wrote is ever removed.
+// Creates and removes the step folders of a run. Never writes to a complete folder: a save fills a
+// new folder and renames it last. Removes only files that a save wrote.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ std::string with_suffix(const std::string& path, std::string_view suffix) {
   return path + std::string(suffix);
 }
 
-// What the manifest lists, and itself; empty if it is not there or cannot be read.
+// Names of the files in the manifest and of the manifest itself; nothing if there is no manifest or
+// it cannot be read.
 std::optional<std::set<std::string, std::less<>>> list_manifest(const std::string& directory) {
   const std::string path = join_path(directory, kManifestName);
   if (!path_exists(path)) return std::nullopt;
@@ -46,9 +47,9 @@ std::optional<std::set<std::string, std::less<>>> list_manifest(const std::strin
   }
 }
 
-// What a save wrote into a step's folder: of a checkpoint what its manifest lists, and where that
-// cannot be read nothing; of a folder without one, if a shard is among its files, what a save that
-// was cut off may have left.
+// Tells which files of a step folder a save wrote. Shards always count. Otherwise: with a readable
+// manifest, the files it lists; with an unreadable one, none; without a manifest, all files that an
+// interrupted save can leave, if the folder has a shard.
 NameTest files_of_step(const std::string& directory) {
   if (const auto listed = list_manifest(directory))
     return
@@ -60,7 +61,7 @@ NameTest files_of_step(const std::string& directory) {
   return is_shard_name;
 }
 
-// The names step_NNNNNN.new and .old belong to saves alone.
+// Only saves use the names step_NNNNNN.new and .old, so no shard is needed as proof.
 NameTest files_of_suffixed(const std::string& directory) {
   const bool has_manifest = path_exists(join_path(directory, kManifestName));
   return has_manifest ? files_of_step(directory) : NameTest(is_checkpoint_file);
@@ -70,7 +71,7 @@ std::string find_foreign_in(const std::string& directory) {
   return find_foreign(directory, files_of_step(directory));
 }
 
-// Once a folder: every save comes by.
+// Warns once per folder, because every save calls this.
 void warn_of_foreign(const std::string& directory, const std::string& name) {
   static std::mutex mutex;
   static std::set<std::string> warned;
@@ -92,9 +93,9 @@ void rename_folder(const std::string& from, const std::string& to) {
   }
 }
 
-// Out of the way: from here on it is no checkpoint. Gives its new name.
+// Renames the folder to .old, so that it no longer counts as a checkpoint. Returns the new path.
 std::string set_aside(const std::string& directory) {
-  remove_suffixed(with_suffix(directory, kOldSuffix));  // of an earlier removal that was cut off
+  remove_suffixed(with_suffix(directory, kOldSuffix));  // left by an interrupted removal
   const std::string old = free_path(with_suffix(directory, kOldSuffix));
   rename_folder(directory, old);
   return old;
@@ -123,7 +124,7 @@ std::vector<std::string> list_suffixed(const std::string& root, std::string_view
   return names;
 }
 
-// Saves that were cut off go; one that was complete gets its name.
+// Removes interrupted saves; renames a complete one to its final name.
 void finish_saves(const std::string& root) {
   for (const std::string& name : list_suffixed(root, kNewSuffix)) {
     const std::string directory = join_path(root, name);
@@ -189,10 +190,10 @@ void remove_old(const std::string& root, int64_t keep) {
   const int64_t newest_step = step_of(name_of(newest));
   int64_t kept = 0;
   for (const StepFolder& s : list_steps(root)) {
-    if (s.step > newest_step) continue;  // of a branch that was abandoned
+    if (s.step > newest_step) continue;  // from an abandoned branch
     if (kept < keep && s.has_manifest) {
       kept += s.step == newest_step || is_complete(join_path(root, s.name));
-      continue;  // a damaged one is left for its owner to look at
+      continue;  // keeps a damaged one for inspection
     }
     if (!s.is_new) remove_step(root, s.name);
   }
@@ -212,7 +213,7 @@ void tidy_root(const std::string& root, int64_t keep, const std::string& continu
   finish_saves(root);
   const std::string newest = find_latest(root);
   if (newest.empty() || newest == root) return;
-  // Of a step that was complete before it was set aside.
+  // Finish the removal of steps that were already renamed to .old.
   for (const std::string& name : list_suffixed(root, kOldSuffix))
     if (*parse_step(name, kOldSuffix) <= step_of(name_of(newest)))
       remove_suffixed(join_path(root, name));

@@ -74,7 +74,7 @@ std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tenso
   std::vector<PlannedPiece> planned;
   for (const CheckpointPiece& p : pieces) {
     if (p.box.begin.empty() && p.begin == p.end)
-      continue;  // this rank has no part of a small tensor
+      continue;  // a small tensor: this rank has no part of it
     const auto it = index.find({p.section, p.name});
     SLX_CHECK(it != index.end(), "piece of unlisted tensor {}/{}", p.section, p.name);
     planned.push_back(plan_piece(p, tensors[it->second]));
@@ -82,7 +82,7 @@ std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tenso
   return planned;
 }
 
-// Gathers what lies apart, so that the file is written in long stretches.
+// Gathers strided data into a buffer, so that writes to the file are large.
 void write_piece(SafetensorsWriter& writer, const CheckpointPiece& piece,
                  const TensorEntry& entry) {
   const auto width = static_cast<size_t>(tensor::dtype_bytes(entry.dtype));
@@ -126,7 +126,7 @@ std::vector<ManifestFile> list_side_files(const std::string& directory) {
   return files;
 }
 
-// Every tensor that a rank knows of, in order of rank.
+// The union of the tensors that the ranks declare, in rank order.
 std::vector<CheckpointTensor> unite_tensors(const std::vector<ShardInfo>& shards,
                                             const std::string& where) {
   std::vector<CheckpointTensor> tensors;

@@ -17,12 +17,12 @@ constexpr std::string_view kFormatName = "slimexx checkpoint";
 constexpr std::string_view kHashKey = "\"content_hash\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 
-// Of one tensor: more would take long to check, and no run writes them.
+// Limit per tensor: more would take long to check, and no run writes that many.
 constexpr size_t kMaxBoxPieces = size_t{1} << 16;
 
 constexpr const char* kDamaged = "the manifest is damaged: load another checkpoint";
 
-// Checks a list that was read or is about to be written.
+// The hint for a fault in a list that was read (kInput) or is about to be written.
 const char* remedy_for(ErrorCode code) {
   return code == ErrorCode::kInput ? kDamaged : "this is a fault of slimexx; please report it";
 }
@@ -96,7 +96,7 @@ std::vector<int64_t> natural_list(const Json& list, const char* key, const std::
   return values;
 }
 
-// What a piece covers: ranges have numbers as begin and end, boxes lists.
+// Reads begin and end of a piece: numbers for a range, lists for a box.
 void read_extent(const Json& json, ShardInfo::Piece& piece, const std::string& where) {
   const auto begin = json.find("begin"), end = json.find("end");
   const bool is_box =
@@ -117,7 +117,7 @@ void read_extent(const Json& json, ShardInfo::Piece& piece, const std::string& w
                             begin->dump(), end->dump()));
 }
 
-// How pieces of which some are boxes fail to cover a tensor; empty if they do not.
+// Describes how pieces, at least one of them a box, fail to cover a tensor; empty if they cover it.
 std::string find_box_fault(const CheckpointTensor& t,
                            const std::vector<const ShardInfo::Piece*>& pieces) {
   if (pieces.size() > kMaxBoxPieces)
@@ -318,7 +318,7 @@ Manifest read_manifest_json(const Json& json, const std::string& where) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
-  // Read first, so that a newer version is reported as such and not as damage.
+  // Parse before the hash check, so that a newer version is not reported as damage.
   Manifest manifest = read_manifest_json(parse_json(text, where), where);
   const size_t tail = kHashKey.size() + kHashDigits + kEnd.size();
   const std::string_view covered =

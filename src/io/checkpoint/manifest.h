@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: text form and the checks that need no other file.
+// manifest.json of a checkpoint: its text and the checks that need no other file.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -31,20 +31,20 @@ struct PieceIndex {
   size_t shard, piece;
 };
 
-// The pieces of every tensor; where all are ranges, by ascending begin. Throws Error(code) at
-// `where` unless they cover every tensor exactly once.
+// The pieces of every tensor, by ascending begin if all are ranges. Throws Error(code) at `where`
+// unless they cover every tensor exactly once.
 std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointTensor>& tensors,
                                                    const std::vector<ShardInfo>& shards,
                                                    ErrorCode code, const std::string& where);
 
-// Names of tensors to their positions; throws Error(code) if one occurs twice.
+// Maps tensor names to positions; throws Error(code) if a tensor occurs twice.
 std::map<std::pair<std::string, std::string>, size_t> index_tensors(
     const std::vector<CheckpointTensor>& tensors, ErrorCode code, const std::string& where);
 
 // One JSON object whose last member is the hash of all text before that member's value.
 std::string render_manifest(const Manifest& manifest);
 
-// Throws Error(kInput) for malformed text; parse_manifest also checks the hash. The caller checks
+// Both throw Error(kInput) if malformed; parse_manifest also checks the hash. The caller checks
 // coverage.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 Manifest read_manifest_json(const Json& json, const std::string& where);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kSafetensors = ".safetensors", kIncomplete = ".incomplete";
 
-// PREFIX00001-of-00002.safetensors, of five digits or more.
+// PREFIX00001-of-00002.safetensors; numbers have five digits or more.
 bool is_numbered(std::string_view name, std::string_view prefix) {
   constexpr std::string_view kOf = "-of-";
   if (!name.starts_with(prefix) || !name.ends_with(kSafetensors)) return false;

@@ -1,5 +1,5 @@
-// The step folders of a run's checkpoints/, as the modules that find, write and remove them share
-// them.
+// The step folders in a run's checkpoints/ folder: shared by the code that finds, writes and
+// removes them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,8 +9,9 @@
 
 namespace slimexx::io {
 
-// A save writes step_NNNNNN.new, which becomes step_NNNNNN when it is complete. What a step_NNNNNN
-// was is removed under the name step_NNNNNN.old, so that no folder half removed has a step's name.
+// A save writes step_NNNNNN.new and renames it to step_NNNNNN when it is complete. To remove a
+// step_NNNNNN, rename it to step_NNNNNN.old first, so that no half-removed folder has a step's
+// name.
 inline constexpr std::string_view kNewSuffix = ".new", kOldSuffix = ".old";
 
 inline constexpr const char* kLatestName = "latest";
@@ -19,17 +20,17 @@ struct StepFolder {
   int64_t step;
   std::string name;
   bool has_manifest;
-  bool is_new;  // complete, but not renamed yet: the run was killed in between
+  bool is_new;  // complete but still named .new: the run was killed before the rename
 };
 
-// Of the name step_NNNNNN; with a suffix, of that name.
+// The step number in the name step_NNNNNN<suffix>; nothing for any other name.
 std::optional<int64_t> parse_step(std::string_view name, std::string_view suffix = {});
 
-// Real folders only, as a link is never followed into something that is then removed: step_NNNNNN,
-// and step_NNNNNN.new where it has a manifest. Newest first, of one step the new one first.
+// Lists folders step_NNNNNN, and step_NNNNNN.new if it has a manifest. Newest first; for the same
+// step, .new first. Skips links, so that removal never follows one.
 std::vector<StepFolder> list_steps(const std::string& root);
 
-// Logs why not.
+// If it is not complete, logs why.
 bool is_complete(const std::string& directory);
 
 // The step folder that `latest` names; empty if none.

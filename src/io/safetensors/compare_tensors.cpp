@@ -17,7 +17,7 @@ std::string shape_text(const HfTensor& t) { return fmt::format("[{}]", fmt::join
 
 struct Distance {
   bool is_equal = true;  // bit for bit
-  double largest = 0;    // NaN where one side is NaN
+  double largest = 0;    // largest difference; NaN if unknown
 };
 
 void add_chunk(tensor::DType dtype, const std::vector<char>& a, const std::vector<char>& b,

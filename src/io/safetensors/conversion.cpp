@@ -17,7 +17,7 @@ struct Cut {
   int64_t begin, end;
 };
 
-// Tensors in order, cut wherever a shard is full. A shard never ends up empty.
+// Packs the tensors in order and cuts a tensor where a shard is full. No shard is empty.
 std::vector<std::vector<Cut>> plan_shards(const TensorList& tensors, int64_t shard_bytes) {
   std::vector<std::vector<Cut>> shards(1);
   int64_t room = shard_bytes;
@@ -96,8 +96,8 @@ void commit_weight_shards(const std::string& directory, const HfFolder& folder,
 }
 
 HfWriteOptions hf_options_of(const Checkpoint& checkpoint, const std::string& side_files_from) {
-  // A training checkpoint holds masters, whatever the model that training began with was; a
-  // converted one holds the model's tensors as they were, FP8 with scales too.
+  // A training checkpoint has unquantised master weights even if the initial model was quantised. A
+  // converted checkpoint has the model's tensors unchanged, including FP8 with scales.
   const bool is_trained = std::ranges::any_of(
       checkpoint.tensors(), [](const CheckpointTensor& t) { return t.section == "master"; });
   return {.template_directory = side_files_from,

@@ -1,5 +1,5 @@
-// The element types that the safetensors format knows. A file may hold types that DType lacks:
-// their byte ranges are checked like all others, but they cannot be read.
+// The element types of the safetensors format. Tensors with types that DType lacks have their byte
+// ranges checked like all others, but cannot be read.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,9 +15,9 @@ struct ElementType {
   std::optional<tensor::DType> dtype;
 };
 
-const ElementType* find_element_type(std::string_view name);  // null if the format has none such
+const ElementType* find_element_type(std::string_view name);  // null if not in the format
 
-// Position in the format's own order; files are written by descending position.
+// Position in the format's order; writers sort tensors by descending position.
 int element_type_order(tensor::DType dtype);
 
 }  // namespace slimexx::io

@@ -15,7 +15,7 @@
 namespace slimexx::io {
 namespace {
 
-// Hashed and handed to the system in pieces that stay in the L2 cache in between.
+// Data is hashed and then written in pieces that fit the L2 cache.
 constexpr uint64_t kWriteBytes = uint64_t{1} << 20;
 
 }  // namespace

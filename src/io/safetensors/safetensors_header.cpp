@@ -22,13 +22,13 @@ namespace {
   throw Error(ErrorCode::kInput, what, hint, path);
 }
 
-// The kind of file that it is instead, for common mistakes.
+// Recognises other file formats that users pass by mistake and names them in the error.
 void refuse_other_formats(std::string_view start, const std::string& path) {
   if (start.starts_with("version ")) {
     fail(path, "the file is a Git LFS pointer, not the weights", "fetch them with `git lfs pull`");
   }
-  // A pickle's first bytes are also those of a valid length (640, 66176, ...): then the header's
-  // brace, which a pickle does not have there, decides.
+  // The first bytes of a pickle are also valid lengths (640, 66176, ...). Only a safetensors header
+  // has a brace after them.
   const bool is_header = start.size() > kHeaderLengthBytes && start[kHeaderLengthBytes] == '{';
   if (!is_header && (start.starts_with("PK\x03\x04") || start.starts_with("\x80\x02"))) {
     fail(path, "the file is a PyTorch pickle, not safetensors", "convert it to safetensors first");
@@ -38,8 +38,8 @@ void refuse_other_formats(std::string_view start, const std::string& path) {
   }
 }
 
-// Bytes of a tensor by dtype and shape; the product runs in the reference's order, so [0, 2^40,
-// 2^40] is empty while [2^40, 2^40, 0] overflows.
+// Bytes of a tensor from dtype and shape. Multiplies in the reference's order, so [0, 2^40, 2^40]
+// is empty while [2^40, 2^40, 0] overflows.
 uint64_t required_bytes(const RawTensor& t, const std::string& path) {
   uint64_t bits = 1;
   bool overflow = false;

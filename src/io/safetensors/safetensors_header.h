@@ -1,7 +1,7 @@
 // The JSON header of a safetensors file, checked by the reference implementation's rules (Metadata
-// and TensorInfo of the Rust crate). Stricter in four points, each of which lets two readers see
-// two different files in the same bytes or has no use: duplicate keys, a tensor written as an
-// array, a dimension of 2^63 or more, more than kMaxRank dimensions.
+// and TensorInfo of the Rust crate). It also refuses four things that are useless or that two
+// readers could interpret differently: duplicate keys, a tensor written as an array, a dimension
+// of 2^63 or more, more than kMaxRank dimensions.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> unsupported;  // tensor -> dtype that DType lacks
 };
 
-// The header's length from the file's first 8 bytes, checked against the cap and the file. A
-// ninth byte, if given, tells files of other formats from headers of the same length.
+// The header's length from the file's first 8 bytes, checked against the limit and the file size. A
+// ninth byte, if given, helps to recognise files of other formats.
 uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes,
                              const std::string& path);
 

@@ -144,7 +144,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
       field_ = Field::kOffsets;
       seen = std::exchange(t.has_offsets, true);
     } else {
-      field_ = Field::kOther;  // passed over, as the reference does
+      field_ = Field::kOther;  // ignored, as in the reference
     }
     if (seen) fail(fmt::format("duplicate key \"{}\"", k));
   }
@@ -218,8 +218,8 @@ class HeaderSax : public nlohmann::json_sax<Json> {
   int offsets_read_ = 0, skip_depth_ = 0;
 };
 
-// Refuses text that the JSON library would accept (a byte-order mark; a NUL byte, which it takes
-// for the end) or copy several times (one endless string or number).
+// Refuses text that the JSON library would accept (a byte-order mark; a NUL byte, which it treats
+// as the end) or copy several times (one huge string or number).
 void check_raw_text(std::string_view json, const std::string& path) {
   const auto refuse = [&](size_t at, const std::string& what) {
     throw Error(ErrorCode::kInput,

@@ -1,5 +1,5 @@
-// Reads the header's JSON event by event: no tree is built, so memory stays near the header's size
-// whatever its shape.
+// Reads the header's JSON by parser events without a tree, so that memory stays near the header's
+// size for any nesting.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@ struct RawHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Checks the form only; the caller checks offsets against shapes and the file.
+// Checks the syntax and types only; the caller checks offsets against shapes and the file.
 RawHeader read_header_json(std::string_view json, const std::string& path);
 
 }  // namespace slimexx::io

@@ -20,14 +20,14 @@ bool holds_section(const Checkpoint& checkpoint, const char* section) {
                              [&](const CheckpointTensor& t) { return t.section == section; });
 }
 
-// Checkpoints of earlier versions do not say what a tensor is exported in. There f32 is what
-// training computed in, but of correction biases, which are f32 in every export.
+// Guesses the export dtype for checkpoints of earlier versions, which do not record it. Their f32
+// tensors come from training, except correction biases, which are f32 in every export.
 tensor::DType guess_dtype(const CheckpointTensor& t, bool is_trained, tensor::DType config_dtype) {
   const bool is_computed = t.section == kMaster || (is_trained && t.dtype == tensor::DType::kF32);
   return is_computed && !t.name.ends_with("e_score_correction_bias") ? config_dtype : t.dtype;
 }
 
-// Reads a tensor of the checkpoint and gives `dtype`.
+// A tensor of the checkpoint that is converted to `dtype` when read.
 HfTensor cast(const Checkpoint& checkpoint, const CheckpointTensor& t, tensor::DType dtype) {
   return {
       t.name, dtype, t.shape,
@@ -39,7 +39,7 @@ HfTensor cast(const Checkpoint& checkpoint, const CheckpointTensor& t, tensor::D
       }};
 }
 
-// The weights by name, each in the type that `dtype_of` gives it.
+// The weights sorted by name, each converted to dtype_of(tensor).
 template <class DTypeOf>
 TensorList list_cast(const Checkpoint& checkpoint, const DTypeOf& dtype_of) {
   std::map<std::string, HfTensor> by_name;
