@@ -9,12 +9,12 @@
 namespace slimexx {
 namespace {
 
-// Of the control group that a container puts around its processes (version 2).
+// Files of a container's control group (cgroup v2).
 constexpr const char* kLimit = "/sys/fs/cgroup/memory.max";
 constexpr const char* kUsed = "/sys/fs/cgroup/memory.current";
 constexpr const char* kParts = "/sys/fs/cgroup/memory.stat";
 
-// A file of one number. "max" and a file that cannot be read give -1.
+// Reads a file with one number; -1 for "max" or an unreadable file.
 int64_t number_in(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -24,7 +24,7 @@ int64_t number_in(const char* path) {
   return error == std::errc() && end == line.data() + line.size() ? value : -1;
 }
 
-// The number behind a word that begins a line; -1 if no line begins so.
+// The number after the word that begins a line; -1 if no line begins with it.
 int64_t number_behind(const char* path, const std::string& word) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -1,4 +1,4 @@
-// Vectors of floats, compared.
+// Comparisons of float vectors.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace slimexx {
 
-// Where two vectors differ first, to the bit; empty if nowhere.
+// The first bitwise difference between two vectors; empty if there is none.
 inline std::string first_difference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size())
     return "sizes " + std::to_string(a.size()) + " and " + std::to_string(b.size());
@@ -21,7 +21,7 @@ inline std::string first_difference(const std::vector<float>& a, const std::vect
   return "";
 }
 
-// ||a - b|| / ||b||; 0 where they are equal.
+// ||a - b|| / ||b||; 0 if they are equal.
 inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < a.size(); ++i) {

@@ -1,5 +1,5 @@
-// What every Collective must do, whatever moves its bytes: threads, MPI and NCCL run the same
-// checks. Each returns a description of the first difference, empty if there is none.
+// The contract of every Collective: threads, MPI and NCCL run the same checks. Each check returns a
+// description of the first difference; empty if there is none.
 #pragma once
 #include <string>
 
@@ -7,10 +7,10 @@
 
 namespace slimexx::dist {
 
-// Every operation, on tensors of `device`, over `c` and over parts of it. Collective.
+// Checks every operation on tensors of `device`, over `c` and over parts of it. Collective.
 std::string check_collective(Collective& c, tensor::Device device);
 
-// Of groups on host memory: bytes, numbers and counters. Collective.
+// For groups on host memory: bytes, numbers and counters. Collective.
 std::string check_host(Collective& host);
 
 }  // namespace slimexx::dist

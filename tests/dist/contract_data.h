@@ -1,5 +1,5 @@
-// What ranks give in the checks of a Collective, which every rank can work out for all, and what
-// has to come of it.
+// Inputs and expected results for the checks of a Collective. Every rank can compute them for all
+// ranks.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace slimexx::dist {
 
 using Bytes = std::vector<char>;
 
-// Rank r's bytes, another function of the rank; everybody knows everybody's.
+// Rank r's bytes, different for each rank; every rank can compute them.
 inline Bytes make_bytes(int rank, int64_t n) {
   Bytes bytes(static_cast<size_t>(n));
   for (size_t i = 0; i < bytes.size(); ++i)
@@ -23,7 +23,8 @@ inline Bytes make_bytes(int rank, int64_t n) {
   return bytes;
 }
 
-// Rank r's terms as a type stores them: normal numbers of many magnitudes, so that order shows.
+// Rank r's terms in the given type: normal numbers of many magnitudes, so that the order of a sum
+// shows.
 inline Bytes make_terms(int rank, int64_t n, tensor::DType dtype) {
   PhiloxStream random(static_cast<uint64_t>(100 + rank), 3);
   std::vector<double> values(static_cast<size_t>(n));
@@ -45,7 +46,7 @@ inline void set(Bytes& bytes, int64_t i, T value) {
   std::memcpy(bytes.data() + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
 }
 
-// What numerics.md says of a sum in rank order, or the maximum, of element i.
+// Element i of a sum in rank order, or of a maximum, as defined in numerics.md.
 inline void combine_element(const std::vector<Bytes>& terms, tensor::DType dtype, int64_t i,
                             bool sums, Bytes& result) {
   const auto fold = [&]<class T>(auto read, T) {
@@ -64,7 +65,7 @@ inline void combine_element(const std::vector<Bytes>& terms, tensor::DType dtype
   }
 }
 
-// The rows of a range, and a zero behind them: so a buffer of none is not empty.
+// The rows of a range followed by a zero, so that a buffer without rows is not empty.
 inline Bytes slice(const Bytes& all, const Range& rows, int64_t width) {
   Bytes bytes(all.begin() + rows.begin * width, all.begin() + rows.end * width);
   bytes.push_back(0);

@@ -1,4 +1,4 @@
-// The check of copy_row_bytes, for any device.
+// Checks copy_row_bytes on any device.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 namespace slimexx::tensor {
 
-// Columns of one matrix become columns of another, and nothing else changes.
+// Copies columns of one matrix to columns of another; nothing else may change.
 inline void expect_columns_copied(Device device) {
   constexpr int64_t kRows = 37, kFrom = 300, kTo = 200, kWidth = 77, kAt = 19;
   const Buffer from(device, kRows * kFrom, "test"), to(device, kRows * kTo, "test");

@@ -32,8 +32,7 @@ namespace {
 constexpr double kInterval = 0.1, kMostLook = 0.3;
 constexpr double kHangInterval = 0.5;  // between looks at threads
 constexpr double kFarInterval = 1;  // between reads of other hosts' records: spares the file server
-constexpr double kEnd =
-    0.5;  // seconds from the launcher ending all ranks: later deaths do not count
+constexpr double kEnd = 0.5;        // from the launcher ending all ranks: later deaths do not count
 // Time for another rank, or the launcher, to print its message.
 constexpr auto kPatience = std::chrono::milliseconds(700);
 

@@ -16,7 +16,7 @@ namespace slimexx::tensor {
 
 void check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that a later call could recover from must not be seen again
+  cudaGetLastError();  // clear the error, or a later call would report it again
   int index = -1;
   if (cudaGetDevice(&index) != cudaSuccess) index = -1;
   const std::string what = fmt::format("{} failed on cuda:{}: {} ({})", call, index,
@@ -91,7 +91,7 @@ void* allocate(int index, int64_t bytes) {
     return nullptr;
   }
   check_cuda(status, "cudaMalloc");
-  // On the compute stream, behind which everything else that touches the memory is queued.
+  // On the compute stream: all other work on the memory is queued after it.
   SLX_CUDA(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), as_stream(compute_stream(index))));
   SLX_CUDA(cudaStreamSynchronize(as_stream(compute_stream(index))));
   return data;
@@ -141,7 +141,7 @@ void copy_to_device(int, void* stream, void* destination, const void* source, in
                            as_stream(stream)));
 }
 
-// To memory that is not pinned it waits for the device.
+// If the destination is not pinned, this waits for the device.
 void copy_to_host(int, void* stream, void* destination, const void* source, int64_t bytes) {
   const OutsideWaitScope wait(kDevice);
   SLX_CUDA(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,

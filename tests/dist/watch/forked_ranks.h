@@ -1,4 +1,4 @@
-// Ranks that are processes without a launcher, which a test may kill, stop and continue.
+// Ranks that are processes without a launcher; a test may kill, stop and continue them.
 #pragma once
 #include <sys/types.h>
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace slimexx::dist {
 constexpr int kMostForkedRanks = 8;
 constexpr size_t kForkedBytes = size_t{1} << 16;
 
-// Memory of all of them and of the test.
+// Memory shared by the test and all processes.
 struct ForkedState {
-  std::atomic<int> num_arrived{0}, num_barriers{0};  // of the Collective
+  std::atomic<int> num_arrived{0}, num_barriers{0};  // counters of the Collective
   char bytes[kForkedBytes] = {};
-  std::atomic<int> num_ready{0};     // bodies count themselves here
-  std::atomic<bool> is_done{false};  // tells bodies to end well
+  std::atomic<int> num_ready{0};     // each body increments it when ready
+  std::atomic<bool> is_done{false};  // tells bodies to end normally
   std::atomic<bool> launcher_ends{false};
-  std::atomic<int> num_told{0};  // first causes
+  std::atomic<int> num_told{0};  // reported first causes
   std::atomic<int> cause_rank{-1};
   char phase[32] = {}, call[32] = {}, what[512] = {};
   std::atomic<int64_t> value{0};
@@ -35,9 +35,9 @@ class ForkedRanks {
   ForkedRanks(const ForkedRanks&) = delete;
   ForkedRanks& operator=(const ForkedRanks&) = delete;
   ForkedState& state() { return *state_; }
-  bool wait_until_ready();  // all bodies have counted themselves
+  bool wait_until_ready();  // until all bodies have incremented num_ready
   void signal(int rank, int number);
-  // Exit status, 128 + signal, or -1 if it still runs after so long.
+  // Exit status, 128 + signal, or -1 if it still runs after `seconds`.
   int wait(int rank, double seconds);
 
  private:

@@ -1,4 +1,4 @@
-// Forked ranks under a RankWatch that tells the test what it would tell the user.
+// Forked ranks under a RankWatch that reports to the test instead of the user.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace slimexx::dist {
 
-constexpr double kSoon = 8;  // seconds, on a busy machine, for what takes a tenth
+constexpr double kSoon = 8;  // seconds; normally takes a tenth, but the machine may be busy
 
 void sleep_s(double seconds);
 
 struct WatchedRun {
   RankWatchOptions options{};
-  bool are_hosts = false;  // every rank on a host of its own
+  bool are_hosts = false;  // each rank counts as a host
   std::string folder = {};
 };
 
 using RankWork = std::function<void(Collective&, ForkedState&)>;
 
-// The body of ranks that do `work`.
+// The body for ranks that do `work` under a watch.
 RankWork watched(WatchedRun run, RankWork work);
 
 }  // namespace slimexx::dist
