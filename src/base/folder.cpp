@@ -26,7 +26,7 @@ struct Temporary {
   pid_t pid = 0;
 };
 
-// NAME.tmp.<pid>
+// Parses NAME.tmp.<pid>.
 Temporary parse_temporary(std::string_view name) {
   const size_t mark = name.rfind(kTemporaryMark);
   if (mark == std::string_view::npos || mark == 0) return {};
@@ -93,7 +93,7 @@ std::string remove_own_folder(const std::string& folder, const NameTest& is_own)
   remove_own_files(folder, is_own);
   if (::rmdir(folder.c_str()) == 0 || errno == ENOENT) return {};
   const int error = errno;
-  const std::vector<Entry> left = list_entries(folder);  // new since the check
+  const std::vector<Entry> left = list_entries(folder);  // added since the check
   if (left.empty()) fail_to_remove(folder, error);
   return left.front().name;
 }

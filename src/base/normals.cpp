@@ -20,7 +20,7 @@ constexpr double kErrorBound = 0x1p-43;
 
 struct Batch {
   std::array<uint32_t, kBatch> u, v;  // words
-  std::array<double, kBatch> normal;  // times the scale
+  std::array<double, kBatch> normal;  // scaled normals
   std::array<float, kBatch> rounded;
 };
 
@@ -72,7 +72,7 @@ SLX_INLINE double fast_cos(double x) {
   odd = odd * z - 1.0 / 6;
   odd = odd * z * t + t;
   const double value = (quadrant & 1) != 0 ? odd : even;
-  const uint64_t sign = (quadrant + 1) << 62 & uint64_t{1} << 63;  // quadrants 1 and 2
+  const uint64_t sign = (quadrant + 1) << 62 & uint64_t{1} << 63;  // cos < 0 in quadrants 1 and 2
   return std::bit_cast<double>(std::bit_cast<uint64_t>(value) ^ sign);
 }
 

@@ -19,7 +19,7 @@ constexpr Variable kMpiVariables[] = {
     {"PMI_SIZE", "the launcher of another MPI"},
     {"MV2_COMM_WORLD_SIZE", "the launcher of another MPI"},
 };
-constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS is the allocation's
+constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS counts the allocation
 
 bool is_set(const Environment& environment, const char* name) {
   return environment(name) != nullptr;
@@ -64,7 +64,7 @@ Launch find_launch(const Environment& environment) {
 
 std::optional<Error> find_lone_rank_fault(const Launch& launch) {
   if (launch.num_tasks < 2) return std::nullopt;
-  const bool counts = launch.variable != "PMIX_RANK";  // a rank only bounds the count
+  const bool counts = launch.variable != "PMIX_RANK";  // PMIX_RANK is only a lower bound
   return Error(ErrorCode::kEnvironment,
                fmt::format("{} started {}{} processes ({} is {}), and each of them is alone: {}",
                            launch.launcher, counts ? "" : "at least ", launch.num_tasks,

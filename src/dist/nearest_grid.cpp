@@ -89,7 +89,7 @@ class GridSearch {
       if (key.size == &GridSizes::tp) s.etp = unchanged(kKeys[std::size(kKeys) - 1], s);
       if (value == wanted_.*key.size || !fits(s)) continue;
       const bool is_above = value > wanted_.*key.size;
-      if (!is_above) near.clear();  // a nearer one below
+      if (!is_above) near.clear();  // this one below is nearer
       near.push_back(value);
       if (is_above) break;
     }

@@ -32,7 +32,7 @@ struct Job {
   explicit Job(int size) : changed(static_cast<size_t>(size)) {}
 
   std::mutex mutex;
-  std::vector<std::condition_variable> changed;  // by rank of the job
+  std::vector<std::condition_variable> changed;  // by job rank
   std::optional<int> failed_rank;                // the first that failed
   std::string failed_phase;                      // its phase; empty: none
 

@@ -26,7 +26,7 @@ void unlock_pages(void* data) noexcept;
 
 void* compute_stream(int index);  // created at first use
 void* side_stream(int index);
-void* branch_stream(int index);  // of lower priority
+void* branch_stream(int index);  // lower priority
 void synchronize(int index, void* stream);
 void copy_to_device(int index, void* stream, void* destination, const void* source, int64_t bytes);
 void copy_to_host(int index, void* stream, void* destination, const void* source, int64_t bytes);

@@ -16,7 +16,7 @@ class AgreedError : public Error {
   explicit AgreedError(const Error& error) : Error(error) {}
 };
 
-// Serialize an error for other ranks. The unpacked error, which all ranks throw, names the rank
+// Serializes an error for other ranks. The unpacked error, which all ranks throw, names the rank
 // that failed.
 std::string pack_error(const Error& error);
 Error unpack_error(const std::string& bytes, int rank, int num_ranks);
