@@ -55,7 +55,7 @@ const char* hint_of(int error) {
               path);
 }
 
-// A missing input file is an error of the name (kInput), not of the host.
+// A wrong input path is kInput; other failures are the host's (kEnvironment).
 ErrorCode code_of_open(int error) {
   const bool is_misnamed =
       error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;

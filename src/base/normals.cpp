@@ -15,7 +15,7 @@ namespace {
 constexpr int kBatch = 512;  // normals per batch: whole vectors, a few pages of stack
 constexpr double kUlp32 = 0x1p-32;
 
-// Relative. Fast results are within 2^-48 of the true value, the C library's within 2^-50.
+// Relative errors: fast results are within 2^-48 of the true value, the C library's within 2^-50.
 constexpr double kErrorBound = 0x1p-43;
 
 struct Batch {

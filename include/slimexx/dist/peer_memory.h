@@ -64,7 +64,7 @@ class PeerMemory {
 // Peer memory of one region for each of the groups tp, cp, ep and etp whose ranks can access each
 // other's memory.
 using PeerMemories = std::vector<std::unique_ptr<PeerMemory>>;
-// Sets groups.ep_memory. Empty on the CPU. Collective over each of the groups.
+// Also sets groups.ep_memory. Returns an empty list on the CPU. Collective over each of the groups.
 PeerMemories make_peer_memories(Groups& groups, const tensor::Tensor& region);
 // Upper bound on the device memory that they take in addition to the region.
 int64_t plan_peer_bytes(tensor::Device device, const Groups& groups);

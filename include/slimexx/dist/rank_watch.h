@@ -3,11 +3,10 @@
 // them without a message. A rank that works for a long time is not affected. The watch also ends a
 // run in which all ranks wait for one another or do nothing; hang_judge.h describes this test and
 // its limits.
-//
 // Each rank's activity (activity.h) lies in memory shared by the ranks of its host. Ten times a
 // second every rank reads it, and checks the state of those processes. After show_records, each
-// rank also writes its activity to a file, for users and for other hosts: rank 0 reads all files,
-// and the first rank of another host reads rank 0's.
+// rank also writes its activity to a file, for users and for other hosts: rank 0 reads the files of
+// other hosts' ranks, and the first rank of another host reads rank 0's.
 #pragma once
 #include <functional>
 #include <memory>
