@@ -92,7 +92,7 @@ const ActivityView::Membership* ActivityView::find_membership(uint64_t id) const
   return found == memberships.end() ? nullptr : &*found;
 }
 
-// Of more groups than are remembered the one goes that was not called for longest.
+// If there are more groups than places, replaces the least recently called one.
 void note_membership(const GroupCall& call) {
   if (call.group == 0) return;
   constexpr auto kOrder = std::memory_order_relaxed;

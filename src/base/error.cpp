@@ -5,8 +5,7 @@
 namespace slimexx {
 namespace {
 
-// A line of a fault holds names and texts out of files; places and remedies hold paths and commands
-// to be copied.
+// `what` holds names and texts from files; hints and places hold paths and commands to copy.
 constexpr size_t kMaxWhatBytes = 1000, kMaxPathBytes = 8192;
 
 }  // namespace

@@ -18,7 +18,7 @@
 namespace slimexx {
 namespace {
 
-// The remedy for what the system said.
+// The hint for a system error.
 const char* hint_of(int error) {
   switch (error) {
     case ENOENT:
@@ -55,15 +55,15 @@ const char* hint_of(int error) {
               path);
 }
 
-// What is to be read is not where its name says: the name is wrong, not the machine.
+// A wrong input path is kInput; other failures are the host's (kEnvironment).
 ErrorCode code_of_open(int error) {
   const bool is_misnamed =
       error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG || error == ELOOP;
   return is_misnamed ? ErrorCode::kInput : ErrorCode::kEnvironment;
 }
 
-// The path that a rename may replace: a link's target rather than the link. A folder, and a device
-// or pipe, which a rename would replace for all its users, are refused before any work is done.
+// The path that a rename may replace: the target of a link, not the link. Rejects folders, and
+// devices and pipes, which a rename would replace for all their users, before any work is done.
 std::string replaceable(std::string path) {
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
@@ -83,7 +83,7 @@ std::string replaceable(std::string path) {
 }  // namespace
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  // O_NONBLOCK so that a FIFO does not hang the open; it is refused just below.
+  // O_NONBLOCK, so that open does not block on a FIFO; it is rejected below.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) fail("open for reading", path_, errno, code_of_open(errno));
   struct stat info {};
@@ -174,7 +174,7 @@ void OutputFile::write(const void* data, uint64_t n) {
 }
 
 void OutputFile::commit() {
-  // A failed fsync may have dropped the dirty pages: it is never retried.
+  // Never retry a failed fsync: it may have dropped the dirty pages.
   if (::fsync(fd_) != 0) fail("flush to disk", path_, errno);
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0) fail("close", path_, errno);

@@ -19,14 +19,14 @@ namespace slimexx {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kTemporaryMark = ".tmp.";  // as OutputFile names them
+constexpr std::string_view kTemporaryMark = ".tmp.";  // in the names of OutputFile's temporaries
 
 struct Temporary {
-  std::string_view name;  // of the file that it was to become; empty: no temporary
+  std::string_view name;  // its final name; empty: not a temporary
   pid_t pid = 0;
 };
 
-// NAME.tmp.<pid>
+// Parses NAME.tmp.<pid>.
 Temporary parse_temporary(std::string_view name) {
   const size_t mark = name.rfind(kTemporaryMark);
   if (mark == std::string_view::npos || mark == 0) return {};
@@ -45,10 +45,10 @@ bool is_own_name(std::string_view name, const NameTest& is_own) {
 
 struct Entry {
   std::string name;
-  bool is_file;  // a regular one, no link to one
+  bool is_file;  // a regular file, not a link
 };
 
-// By name; none where there is no folder.
+// Sorted by name; empty if the folder does not exist.
 std::vector<Entry> list_entries(const std::string& folder) {
   std::vector<Entry> entries;
   std::error_code error;
@@ -93,7 +93,7 @@ std::string remove_own_folder(const std::string& folder, const NameTest& is_own)
   remove_own_files(folder, is_own);
   if (::rmdir(folder.c_str()) == 0 || errno == ENOENT) return {};
   const int error = errno;
-  const std::vector<Entry> left = list_entries(folder);  // of another writer, since the look
+  const std::vector<Entry> left = list_entries(folder);  // added since the check
   if (left.empty()) fail_to_remove(folder, error);
   return left.front().name;
 }
@@ -130,7 +130,7 @@ NewFolder::~NewFolder() {
   if (is_kept_) return;
   try {
     remove_own_files(path_, is_own_);
-  } catch (const Error&) {  // what cannot be removed stays
+  } catch (const Error&) {  // files that cannot be removed stay
   }
   if (!was_there_) ::rmdir(path_.c_str());  // fails unless it is empty
 }

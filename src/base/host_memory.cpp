@@ -9,12 +9,12 @@
 namespace slimexx {
 namespace {
 
-// Of the control group that a container puts around its processes (version 2).
+// Files of a container's control group (cgroup v2).
 constexpr const char* kLimit = "/sys/fs/cgroup/memory.max";
 constexpr const char* kUsed = "/sys/fs/cgroup/memory.current";
 constexpr const char* kParts = "/sys/fs/cgroup/memory.stat";
 
-// A file of one number. "max" and a file that cannot be read give -1.
+// Reads a file with one number; -1 for "max" or an unreadable file.
 int64_t number_in(const char* path) {
   std::ifstream file(path);
   std::string line;

@@ -18,9 +18,9 @@ namespace {
 constexpr const char* kSyntaxHint =
     "correct the text there; a file that was cut off must be fetched or written again";
 
-// Builds the value while it watches depth and duplicate keys, which the library lets through.
-// Containers sit on an explicit stack of pointers into the growing value; a parent is not touched
-// while a child is open, so the pointers hold.
+// Builds the value and checks depth and duplicate keys, which the library accepts. A stack of
+// pointers into the growing value holds the open containers; a parent does not grow while a child
+// is open, so the pointers stay valid.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
   StrictBuilder(const std::string& where, WideIntegers wide_integers, Json& root)
@@ -29,7 +29,7 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   bool boolean(bool v) override { return put(v); }
   bool number_integer(number_integer_t v) override { return put(v); }
   bool number_unsigned(number_unsigned_t v) override { return put(v); }
-  // The library hands over here what does not fit 64 bits, too.
+  // The library also calls this for integers that do not fit 64 bits.
   bool number_float(number_float_t v, const string_t& text) override {
     if (wide_integers_ == WideIntegers::kRefuse && text.find_first_of(".eE") == std::string::npos) {
       throw Error(ErrorCode::kInput,
@@ -77,8 +77,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
       parent.push_back(std::forward<V>(value));
       return &parent.back();
     }
-    // emplace_back on the underlying vector: ordered_json's own insert is linear in the object's
-    // size, and uniqueness is known here.
+    // Appends to the underlying vector: ordered_json's own insert is linear in the object's size,
+    // and duplicates have been checked already.
     auto& object = parent.get_ref<Json::object_t&>();
     static_cast<std::vector<std::pair<const std::string, Json>>&>(object).emplace_back(
         key_, std::forward<V>(value));
@@ -142,7 +142,7 @@ Json parse_json(std::string_view text, const std::string& where, WideIntegers wi
     throw Error(ErrorCode::kInput, "the text starts with a byte-order mark",
                 "save it as plain UTF-8", where);
   }
-  // The library takes a NUL for the end of its input.
+  // The library treats NUL as the end of the input.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
     throw Error(ErrorCode::kInput, fmt::format("not valid JSON at byte {}: NUL", nul), kSyntaxHint,
                 where);

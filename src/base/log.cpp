@@ -20,7 +20,7 @@
 namespace slimexx {
 namespace {
 
-constexpr size_t kMaxLineBytes = 8192;  // commands to be copied are lines of the log
+constexpr size_t kMaxLineBytes = 8192;  // long, because users copy commands from the log
 
 struct LogState {
   std::shared_ptr<spdlog::sinks::stderr_color_sink_mt> console =
@@ -44,11 +44,11 @@ struct LogState {
   }
 };
 
-// One a rank of this process (thread_rank.h).
+// One LogState per rank of this process (thread_rank.h).
 struct LogStates {
   std::mutex mutex;
   std::map<int, LogState> by_rank;
-  spdlog::level::level_enum level = spdlog::level::info;  // of those to come
+  spdlog::level::level_enum level = spdlog::level::info;  // for new ranks
 };
 
 LogStates& states() {
@@ -121,8 +121,8 @@ void keep_log_file() {
 }
 
 void log_line(LogLevel level, std::string_view text) {
-  // Already formatted. A format string here would compile fmt's digit generator into this file,
-  // where GCC 13 sees an array bound broken.
+  // Pass formatted text: a format string here would instantiate fmt's digit generator in this file,
+  // where GCC 13 warns about array bounds.
   const std::string shown = make_printable_lines(text, kMaxLineBytes);
   state().logger->log(to_spdlog(level), spdlog::string_view_t(shown.data(), shown.size()));
 }

@@ -1,7 +1,7 @@
-// Logarithm, cosine and square root of whole vectors are not the C library's to the last bit, but
-// near enough that both sides of the error round to the same float for all but one number in some
-// 100,000; such a number is computed as PhiloxStream does. So the values are the library's on any
-// machine, whatever vectors it has.
+// Vectorized log, cos and sqrt differ from the C library's in the last bits. A value is accepted if
+// both ends of its error interval round to the same float; about one in 100,000 fails and is
+// recomputed with PhiloxStream's formula. So the results equal the library's on every host and
+// vector width.
 #include "slimexx/base/normals.h"
 
 #include <algorithm>
@@ -12,25 +12,25 @@
 namespace slimexx {
 namespace {
 
-constexpr int kBatch = 512;  // normals computed together: whole vectors, and a few pages of stack
+constexpr int kBatch = 512;  // normals per batch: whole vectors, a few pages of stack
 constexpr double kUlp32 = 0x1p-32;
 
-// Results here are within 2^-48 of the true value, those of the C library within 2^-50.
+// Relative errors: fast results are within 2^-48 of the true value, the C library's within 2^-50.
 constexpr double kErrorBound = 0x1p-43;
 
 struct Batch {
   std::array<uint32_t, kBatch> u, v;  // words
-  std::array<double, kBatch> normal;  // times the scale
+  std::array<double, kBatch> normal;  // scaled normals
   std::array<float, kBatch> rounded;
 };
 
 #define SLX_INLINE inline __attribute__((always_inline))
 
-// log x of a normal 0 < x < 1: x = 2^e m, m from sqrt(1/2) to sqrt(2), log m = 2 atanh(s).
+// log x for normal 0 < x < 1: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s).
 SLX_INLINE double fast_log(double x) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcd;
   const uint64_t bits = std::bit_cast<uint64_t>(x) - kSqrtHalf;
-  // The exponent as a double, without an instruction that only the widest vectors have.
+  // Converts the exponent to double without the int64 conversion that only AVX-512 has.
   const double e = std::bit_cast<double>((bits >> 52) | 0x4330000000000000) -
                    (bits >> 63 != 0 ? 0x1p52 + 0x1p12 : 0x1p52);
   const double m = std::bit_cast<double>((bits & 0x000fffffffffffff) + kSqrtHalf);
@@ -46,12 +46,13 @@ SLX_INLINE double fast_log(double x) {
   return e * std::numbers::ln2 + (2.0 * s + 2.0 * s * z * p);
 }
 
-// cos x of 0 <= x <= 2 pi, relative to its own size near the zeros too: x is what was rounded.
+// cos x for 0 <= x <= 2 pi. Its relative error is small near the zeros too, because x is taken as
+// exact.
 SLX_INLINE double fast_cos(double x) {
-  constexpr double kHalfPi = 0x1.921fb54442p+0;          // few enough bits that k times it is exact
-  constexpr double kHalfPiRest = 0x1.a308d313198a3p-41;  // of pi / 2
+  constexpr double kHalfPi = 0x1.921fb54442p+0;          // few bits: k * kHalfPi is exact
+  constexpr double kHalfPiRest = 0x1.a308d313198a3p-41;  // pi / 2 - kHalfPi
   const double shifted = x * (2.0 / std::numbers::pi) + 0x1.8p52;
-  const double k = shifted - 0x1.8p52;  // the nearest multiple
+  const double k = shifted - 0x1.8p52;  // multiple of pi / 2 nearest to x
   const auto quadrant = std::bit_cast<uint64_t>(shifted);
   const double t = (x - k * kHalfPi) - k * kHalfPiRest, z = t * t;
   double even = -1.0 / 87178291200;
@@ -71,21 +72,21 @@ SLX_INLINE double fast_cos(double x) {
   odd = odd * z - 1.0 / 6;
   odd = odd * z * t + t;
   const double value = (quadrant & 1) != 0 ? odd : even;
-  const uint64_t sign = (quadrant + 1) << 62 & uint64_t{1} << 63;  // quadrants 1 and 2
+  const uint64_t sign = (quadrant + 1) << 62 & uint64_t{1} << 63;  // cos < 0 in quadrants 1 and 2
   return std::bit_cast<double>(std::bit_cast<uint64_t>(value) ^ sign);
 }
 
-// A word as a double, without an instruction that only the widest vectors have.
+// Converts a word to double without the conversion that only AVX-512 has.
 SLX_INLINE double widen(uint32_t word) {
   return std::bit_cast<double>(uint64_t{word} | 0x4330000000000000) - 0x1p52;
 }
 
-// Both sides of the error round to the same float.
+// Whether both ends of the error interval round to the same float.
 SLX_INLINE bool is_sure(double x) {
   return static_cast<float>(x - x * kErrorBound) == static_cast<float>(x + x * kErrorBound);
 }
 
-// Says of how many numbers of the batch it is not sure.
+// Returns the number of values in the batch that may round differently.
 SLX_INLINE int compute_batch(Batch& b, double scale) {
   for (int i = 0; i < kBatch; ++i) {
     const double log_u = fast_log((widen(b.u[i]) + 0.5) * kUlp32);
@@ -100,7 +101,7 @@ SLX_INLINE int compute_batch(Batch& b, double scale) {
   return unsure;
 }
 
-// Words 4 * block to 4 * block + 2 * kBatch of a stream.
+// Draws words [4 * block, 4 * block + 2 * kBatch) of a stream, with the block in `counter`.
 SLX_INLINE void draw_words(Batch& b, PhiloxKey key, PhiloxCounter counter) {
   const uint64_t first = uint64_t{counter[1]} << 32 | counter[0];
   for (int i = 0; i < kBatch / 2; ++i) {

@@ -24,8 +24,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// Length of the well-formed UTF-8 sequence at `position` (Unicode table 3-7), or 0; then *bad holds
-// the length of the maximal invalid subpart.
+// Length of the well-formed UTF-8 sequence at `position` (Unicode table 3-7). If 0, *bad is the
+// length of the maximal invalid subpart.
 size_t utf8_length(std::string_view text, size_t position, size_t* bad) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(position);

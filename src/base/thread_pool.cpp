@@ -28,15 +28,16 @@ int cores_of_process() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-// One loop at a time: the caller publishes it, takes part, and waits for the workers to leave it.
+// Runs one loop at a time: the caller publishes it, takes part, and waits for the workers to leave
+// it.
 //
-// Why no thread waits for ever: all that is waited for (generation_, stopping_, active_) changes
-// under mutex_ alone and before the call that wakes, and is looked at under mutex_ in one step with
-// going to sleep: a change comes before the look, which sees it, or after the sleep began, which
-// the call ends. Every worker leaves every loop once: active_ starts at their number, a loop
-// follows only on active_ == 0, so between two loops no worker is inside one and seen ==
-// generation_ for all; a body that throws leaves like one that returns. A pool ends between loops,
-// when its workers sleep or are about to look.
+// Why no thread waits for ever. All awaited state (generation_, stopping_, active_) changes only
+// under mutex_, before the notify. A waiter checks it under mutex_, atomically with going to sleep.
+// So a change is either seen by the check, or its notify wakes the sleeper. Every worker leaves
+// every loop once: active_ starts at the number of workers, and the next loop starts only at
+// active_ == 0. So between loops no worker is inside one, and seen == generation_ for all. A body
+// that throws leaves like one that returns. A pool is destroyed between loops, when its workers
+// sleep or are about to check.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads_(num_threads) {
@@ -123,15 +124,15 @@ class ThreadPool {
   const std::function<void(int64_t, int64_t)>* body_ = nullptr;
   int64_t num_chunks_ = 0, chunk_ = 0, n_ = 0;
   std::atomic<int64_t> next_{0};
-  int active_ = 0;  // workers that have yet to leave the loop
+  int active_ = 0;  // workers still in the loop
   uint64_t generation_ = 0;
   bool stopping_ = false;
   std::exception_ptr error_;
   std::vector<std::thread> workers_;
 };
 
-// A forked child has the pool's memory but none of its workers: to wait for them, in a loop or at
-// the end, would be for ever.
+// A forked child has the pool's memory but not its workers: waiting for them, in a loop or the
+// destructor, would never end. So the child gets a pool of one thread.
 void leave_workers_to_the_parent();
 
 std::unique_ptr<ThreadPool>& pool() {
@@ -143,7 +144,7 @@ std::unique_ptr<ThreadPool>& pool() {
 }
 
 void leave_workers_to_the_parent() {
-  [[maybe_unused]] static ThreadPool* left;  // still pointed to: no leak
+  [[maybe_unused]] static ThreadPool* left;  // still referenced, so not reported as a leak
   left = pool().release();
   pool() = std::make_unique<ThreadPool>(1);
 }
@@ -153,7 +154,7 @@ void leave_workers_to_the_parent() {
 void set_num_threads(int num_threads) {
   const int wanted = std::max(1, num_threads);
   if (pool()->size() == wanted) return;
-  pool() = std::make_unique<ThreadPool>(1);  // the workers of two pools may be too many
+  pool() = std::make_unique<ThreadPool>(1);  // ends the old workers: two pools may be too many
   if (wanted > 1) pool() = std::make_unique<ThreadPool>(wanted);
 }
 

@@ -19,7 +19,8 @@ std::string hide_secrets(std::string_view address) {
   const size_t begin = mark == std::string_view::npos ? 0 : mark + kMark.size();
   std::string out(address.substr(0, begin));
   std::string_view rest = address.substr(begin);
-  // A password may hold what should have been escaped: whatever stands before the last @ goes.
+  // A password may contain characters that should have been escaped, so hide everything before the
+  // last @.
   if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
     out += kHiddenPart;
     rest = rest.substr(at);

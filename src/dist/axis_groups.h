@@ -1,4 +1,4 @@
-// One Collective for each axis of a grid, of one rank.
+// The Collective of each axis of a grid, for one rank.
 #pragma once
 #include <array>
 #include <functional>
@@ -9,8 +9,8 @@ namespace slimexx::dist {
 
 using AxisGroups = std::array<Collective*, kNumGridAxes>;
 
-// Axes that cut the world alike have one group: `one` or `world` where it is that, else what `make`
-// gives for the first of them.
+// Axes with the same ranks share one group: `one` or `world` if it is that group, otherwise the
+// result of `make` for the first of these axes.
 AxisGroups make_axis_groups(const GridShape& shape, Collective& one, Collective& world,
                             const std::function<Collective*(GridAxis)>& make);
 Groups to_groups(Collective& world, const AxisGroups& axes);

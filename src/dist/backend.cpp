@@ -1,4 +1,4 @@
-// Terms of ranks on host memory.
+// Combines the ranks' terms on host memory.
 #include "dist/backend.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace {
 
 using tensor::DType;
 
-constexpr int64_t kBlock = 1024;  // elements that are added up at once
+constexpr int64_t kBlock = 1024;  // elements per accumulation block
 
 template <class T, class Accumulator>
 Accumulator widen(T value) {
@@ -23,7 +23,7 @@ T narrow(Accumulator value) {
   return static_cast<T>(value);
 }
 
-// T as it is stored, BF16 as its bits.
+// T is the stored type; for BF16, its bits.
 template <class T, class Accumulator>
 void combine_on_host(const Terms& terms, Combine combine) {
   const auto term_of = [&](int rank) {

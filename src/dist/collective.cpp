@@ -1,4 +1,4 @@
-// What all backends share: the checks, planning, groups of one, and sums in rank order, which are
+// Code shared by all backends: checks, planning, groups of one, and sums in rank order, which are
 // an exchange of shards and a local sum.
 #include "slimexx/dist/collective.h"
 
@@ -20,7 +20,7 @@ using tensor::DType;
 using tensor::Stream;
 using tensor::Tensor;
 
-constexpr int64_t kShareElements = 16;  // shares of an all-reduce are multiples of this
+constexpr int64_t kShareElements = 16;  // alignment of an all-reduce's shares
 
 constexpr ShortName kBarrier{"barrier"}, kBroadcast{"broadcast"}, kAllGather{"all_gather"},
     kReduceScatter{"reduce_scatter"}, kAllReduce{"all_reduce"}, kAllToAll{"all_to_all"},
@@ -59,7 +59,7 @@ std::vector<Range> in_elements(const Tensor& data, std::span<const Range> ranges
   return elements;
 }
 
-// `share` is as large as the rows that it stands for.
+// `share` must have the type and size of the rows that it replaces.
 void check_share(const Tensor& share, const Tensor& rows) {
   SLX_CHECK(share.dtype() == rows.dtype() && share.size_bytes() == rows.size_bytes(),
             "{} for rows {}", share.shape_text(), rows.shape_text());
@@ -75,7 +75,7 @@ int64_t sum_ranges(std::span<const Range> ranges) {
   return sum;
 }
 
-// Both sides know what is empty, and of hundreds of ranks most of it may be.
+// Skips empty messages: both sides know the sizes, and with hundreds of ranks most may be empty.
 void add_message(std::vector<Message>& messages, const Message& message) {
   if (message.size_bytes > 0) messages.push_back(message);
 }
@@ -93,8 +93,8 @@ std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> 
   return messages;
 }
 
-// A group that the `number`th split of another made, for a color. All its ranks find the same, by a
-// finalizer of bits (MurmurHash3's) that keeps ids apart.
+// The id of the group that the `number`th split of `whole` made for a color. All its ranks compute
+// the same id. MurmurHash3's bit finalizer makes collisions unlikely.
 uint64_t id_of_part(uint64_t whole, int64_t number, int color) {
   if (whole == 0) return 0;
   uint64_t id = whole;
@@ -205,7 +205,7 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
   gather(stream, data, std::ssize(ranges) == size_ ? own_rows(data, ranges) : Tensor{}, ranges);
 }
 
-// `share`: what this rank gives, where there is one bucket.
+// `share`: this rank's contribution, if there is one bucket; otherwise undefined.
 void Collective::gather(Stream stream, const Tensor& data, const Tensor& share,
                         std::span<const Range> ranges) {
   if (!backend_) return;
@@ -269,7 +269,7 @@ void Collective::sum_to_all(Stream stream, tensor::Arena& scratch, Tensor result
   sum_to_all_by_peers(*peers, stream, result, data);
 }
 
-// Every rank gets its range of elements of all others, then combines them in rank order.
+// Every rank receives its range of elements from all others, then combines them in rank order.
 void Collective::reduce_scatter(Stream stream, tensor::Arena& scratch, const Tensor& data,
                                 std::span<const Range> ranges, Combine combine) {
   const Range mine = ranges[static_cast<size_t>(rank_)];
@@ -345,7 +345,7 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
   tensor::copy_bytes(stream, result.rows(got, got + receive_rows[own]),
                      source.rows(sent, sent + send_rows[own]));
   if (!backend_) return;
-  if (stream.is_planning) {  // counts are not known: one side has the rows there are, one the most
+  if (stream.is_planning) {  // counts unknown: one side has the actual rows, the other the most
     const int64_t bytes = std::min(source.size_bytes(), result.size_bytes());
     return backend_->plan_sent(bytes / size_ * (size_ - 1));
   }

@@ -3,7 +3,7 @@
 namespace slimexx::dist {
 
 const Groups& groups_of_one() {
-  static Collective one;  // has no state that a call changes
+  static Collective one;  // calls do not change its state
   static const Groups groups{one, one, one, one, one, one, one, one, one, one};
   return groups;
 }

@@ -12,14 +12,14 @@ struct Variable {
   const char* launcher;
 };
 
-// Of launchers that start MPI; the first that is set counts, before Slurm's: mpirun starts its
-// helpers by srun, whose variables its ranks see.
+// Variables of MPI launchers; the first that is set wins. They precede Slurm's: mpirun starts its
+// helpers with srun, so its ranks see Slurm's variables.
 constexpr Variable kMpiVariables[] = {
     {"OMPI_COMM_WORLD_SIZE", "mpirun"},
     {"PMI_SIZE", "the launcher of another MPI"},
     {"MV2_COMM_WORLD_SIZE", "the launcher of another MPI"},
 };
-constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // not SLURM_NTASKS, of an allocation
+constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS counts the allocation
 
 bool is_set(const Environment& environment, const char* name) {
   return environment(name) != nullptr;
@@ -55,7 +55,7 @@ Launch find_launch(const Environment& environment) {
   if (is_set(environment, "PMIX_RANK"))
     return {"a launcher with PMIx", number_of(environment, "PMIX_RANK") + 1, "PMIX_RANK", true,
             true};
-  // torchrun's; jobs of other tools set the same names for each host or container.
+  // Variables of torchrun; other tools set the same names for each host or container.
   if (is_set(environment, "WORLD_SIZE") && is_set(environment, "RANK"))
     return {"torchrun", number_of(environment, "WORLD_SIZE"), "WORLD_SIZE", false,
             is_set(environment, "TORCHELASTIC_RUN_ID")};
@@ -64,7 +64,7 @@ Launch find_launch(const Environment& environment) {
 
 std::optional<Error> find_lone_rank_fault(const Launch& launch) {
   if (launch.num_tasks < 2) return std::nullopt;
-  const bool counts = launch.variable != "PMIX_RANK";  // that is a rank, the last at least
+  const bool counts = launch.variable != "PMIX_RANK";  // PMIX_RANK is only a lower bound
   return Error(ErrorCode::kEnvironment,
                fmt::format("{} started {}{} processes ({} is {}), and each of them is alone: {}",
                            launch.launcher, counts ? "" : "at least ", launch.num_tasks,

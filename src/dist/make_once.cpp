@@ -17,7 +17,7 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// Processes of two hosts, or of two containers, may have the same number.
+// Random, because processes on two hosts or in two containers may have the same pid.
 int64_t own_token() {
   static const int64_t token = [] {
     std::random_device source;

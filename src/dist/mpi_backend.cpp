@@ -32,9 +32,9 @@ void check_mpi(int status, const char* call) {
 
 #define SLX_MPI(call) check_mpi((call), #call)
 
-// Memory of rank 0 for one number that all ranks reach one-sided. Every rank keeps it open for
-// access from its making to its end: atomic operations need no lock of their own, and on busy cores
-// an exclusive lock a ticket costs 20 to 40 times as much.
+// A number in rank 0's memory that all ranks access one-sided. All ranks keep the window open
+// (lock_all) from creation to the end: atomic operations need no further lock, and on busy cores an
+// exclusive lock per ticket costs 20 to 40 times as much.
 struct CounterWindow {
   MPI_Win handle = MPI_WIN_NULL;
 
@@ -55,8 +55,8 @@ CounterWindow make_window(MPI_Comm comm, int rank) {
   return window;
 }
 
-// Borrows a window of its communicator. Freeing one waits for all ranks, so a counter that goes
-// while an exception of this rank alone passes must not do it: it would wait for ever.
+// Borrows a window of its communicator. Freeing a window waits for all ranks, so the destructor
+// only returns it: during an exception of this rank alone, that wait would never end.
 class MpiCounter : public SharedCounter {
  public:
   MpiCounter(CounterWindow window, std::vector<CounterWindow>& spare)
@@ -69,7 +69,8 @@ class MpiCounter : public SharedCounter {
   std::vector<CounterWindow>& spare_;
 };
 
-// Messages of at most kMaxMessageBytes. Called with the bytes from the start and their number.
+// Splits a transfer into messages of at most kMaxMessageBytes; calls `call` with each offset and
+// size.
 template <class Call>
 void for_each_part(int64_t size_bytes, Call call) {
   for (int64_t at = 0; at < size_bytes; at += kMaxMessageBytes)
@@ -84,7 +85,7 @@ class MpiBackend : public Backend {
     SLX_MPI(MPI_Comm_rank(comm_, &rank_));
     SLX_MPI(MPI_Comm_size(comm_, &size_));
   }
-  // What waits for all ranks is left out while an exception of this rank alone passes.
+  // Skips calls that wait for all ranks if an exception is unwinding this rank alone.
   ~MpiBackend() override {
     if (std::uncaught_exceptions() > num_exceptions_) return;
     for (CounterWindow& window : spare_windows_) {
@@ -142,7 +143,7 @@ class MpiBackend : public Backend {
     if (spare_windows_.empty()) spare_windows_.push_back(make_window(comm_, rank_));
     const CounterWindow window = spare_windows_.back();
     spare_windows_.pop_back();
-    barrier();  // nobody draws from its last use any more
+    barrier();  // no rank still uses the window's previous counter
     if (rank_ == 0) window.exchange(0, MPI_REPLACE);
     barrier();
     return std::make_unique<MpiCounter>(window, spare_windows_);
@@ -166,8 +167,8 @@ int number_from_launcher(std::initializer_list<const char*> names) {
   return 0;
 }
 
-// Nobody can tell yet which rank is missing: the watch of ranks begins behind MPI_Init. Of a host
-// two ranks speak, as one of them may be the one that is missed.
+// The missing rank cannot be named: the rank watch starts after MPI_Init. Two ranks per host
+// report, because one of them may be the missing one.
 void start_library() {
   const int rank =
       number_from_launcher({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"});
@@ -207,7 +208,7 @@ std::unique_ptr<Backend> start_mpi(LocalPosition& local) {
 void finish_mpi() { MPI_Finalize(); }
 void abort_mpi(int status) { MPI_Abort(MPI_COMM_WORLD, status); }
 
-// Libraries say more behind a comma or on further lines: who built them, with which options.
+// Libraries append builder and build options after a comma or on further lines.
 std::string mpi_library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;

@@ -1,4 +1,4 @@
-// Starting and ending MPI, kept apart so that mpi.h is seen by one source only.
+// Start and end of MPI. Separate, so that only one source includes mpi.h.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,13 +9,13 @@ namespace slimexx::dist {
 
 struct LocalPosition {
   int rank = 0, size = 1;
-  int first = 0;  // the world's number of local rank 0
+  int first = 0;  // world rank of local rank 0
 };
 
-// MPI_Init and the world; null if that is one rank.
+// Calls MPI_Init and returns the world; null if it has one rank.
 std::unique_ptr<Backend> start_mpi(LocalPosition& local);
 void finish_mpi();
 void abort_mpi(int status);
-std::string mpi_library_version();  // its first words
+std::string mpi_library_version();  // up to the first comma or newline
 
 }  // namespace slimexx::dist

@@ -23,7 +23,7 @@ namespace {
 
 constexpr ShortName kConnect{"NCCL to connect"};
 
-// Who called, for messages.
+// The caller, for messages.
 struct Place {
   int rank = 0, size = 1;
   tensor::Device device;
@@ -43,7 +43,7 @@ void check_nccl(ncclResult_t status, const char* call, const Place& place) {
 
 #define SLX_NCCL(call, place) check_nccl((call), #call, (place))
 
-// Operations that NCCL runs as one. Left by an exception, it is closed all the same.
+// Operations that NCCL runs as one. The destructor closes the group if an exception leaves it.
 class Group {
  public:
   explicit Group(const Place& place) : place_(place) { SLX_NCCL(ncclGroupStart(), place_); }
@@ -62,7 +62,7 @@ class Group {
   bool is_open_ = true;
 };
 
-// Do the ranges follow one another, all of one size? Then NCCL has one operation for them.
+// Whether the ranges are consecutive and of equal size. Then NCCL has one operation for them.
 bool are_equal_tiles(std::span<const Range> ranges) {
   for (size_t r = 0; r < ranges.size(); ++r) {
     if (ranges[r].size() != ranges[0].size()) return false;
@@ -139,7 +139,7 @@ class NcclBackend : public Backend {
     group.end();
   }
 
-  // Of sums alone: the maximum has all_reduce.
+  // Sums only: the maximum uses all_reduce.
   void combine(tensor::Stream stream, const Terms& terms, Combine) override {
     sum_on_device(stream, terms);
   }
@@ -183,13 +183,13 @@ class NcclBackend : public Backend {
  private:
   size_t own() const { return static_cast<size_t>(place_.rank); }
 
-  // Two ranks get a reduction and a broadcast for each range instead, which are 1.1 to 1.35 times
-  // as fast as NCCL's reduce-scatter and all-gather.
+  // With two ranks, one reduce or broadcast per range is 1.1 to 1.35 times as fast as NCCL's
+  // reduce-scatter or all-gather.
   bool has_whole_operation(std::span<const Range> ranges) const {
     return place_.size != 2 && are_equal_tiles(ranges);
   }
 
-  // Of one bucket, in an open group.
+  // Queues the gather of one bucket, inside an open group.
   void queue_gather(tensor::Stream stream, char* data, std::span<const Range> ranges) const {
     const auto at = [&](const Range& r) { return data + r.begin; };
     if (has_whole_operation(ranges)) {
@@ -207,7 +207,7 @@ class NcclBackend : public Backend {
     }
   }
 
-  // Reports what went wrong since the last call, while NCCL ran by itself.
+  // Throws if an asynchronous NCCL operation failed since the last call.
   void check_health() const {
     ncclResult_t earlier = ncclSuccess;
     SLX_NCCL(ncclCommGetAsyncError(place_.comm, &earlier), place_);
@@ -216,10 +216,10 @@ class NcclBackend : public Backend {
 
   Place place_;
   int num_exceptions_;
-  tensor::Buffer flag_;  // of the barrier
+  tensor::Buffer flag_;  // used by barrier()
 };
 
-// The id that all start from: made by the first rank, sent over the host.
+// The NCCL id: created by the first rank, broadcast over the host group.
 ncclUniqueId share_id(Collective& host, const Place& place) {
   std::string own;
   if (host.rank() == 0) {
@@ -240,8 +240,8 @@ int64_t free_memory(tensor::Device device) {
   return static_cast<int64_t>(free_bytes);
 }
 
-// Sums to every rank and gathers the sums. NCCL connects devices and takes its buffers at first
-// use: so that happens now, and a transport that garbles shows itself here.
+// Runs one reduce-scatter and one all-gather. NCCL connects devices and allocates buffers at first
+// use, so that this happens now, and a transport that corrupts data is detected here.
 void try_exchange(Backend& backend, const Place& place) {
   constexpr int64_t kPart = 1024;
   const auto n = static_cast<size_t>(place.size * kPart);
@@ -270,7 +270,7 @@ void try_exchange(Backend& backend, const Place& place) {
 }
 
 std::unique_ptr<Backend> NcclBackend::split(int color, int key) {
-  // NCCL wants nothing under way on the communicator that it splits.
+  // NCCL requires that nothing is in flight on the communicator that it splits.
   tensor::synchronize(tensor::side_stream(place_.device));
   tensor::synchronize(tensor::compute_stream(place_.device));
   Place part{.rank = 0, .size = 1, .device = place_.device};
@@ -295,7 +295,7 @@ std::string device_collective_version() {
 
 std::unique_ptr<Collective> make_device_collective(Collective& host, tensor::Device device) {
   SLX_CHECK(!device.is_cpu(), "NCCL on {}", tensor::to_string(device));
-  // NVLink multicast stays off unless the user asks for it: not every host lets it be set up.
+  // NVLink multicast stays off unless the user enables it: not every host can set it up.
   ::setenv("NCCL_NVLS_ENABLE", "0", 0);
   Place place{.rank = host.rank(), .size = host.size(), .device = device};
   const int64_t free_bytes = free_memory(device);
@@ -305,7 +305,7 @@ std::unique_ptr<Collective> make_device_collective(Collective& host, tensor::Dev
   SLX_NCCL(ncclCommInitRankConfig(&place.comm, place.size, id, place.rank, &config), place);
   auto backend = std::make_unique<NcclBackend>(place);
   try_exchange(*backend, place);
-  // What an earlier communicator gives back late would make it less than nothing.
+  // Clamped: an earlier communicator may free its memory late, which would make it negative.
   const int64_t held_bytes = std::max<int64_t>(0, free_bytes - free_memory(device));
   log_info("{} exchanges between {} rank(s), one device each; it holds {} MiB of each device",
            device_collective_version(), place.size, held_bytes >> 20);

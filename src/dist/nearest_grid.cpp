@@ -15,15 +15,15 @@
 namespace slimexx::dist {
 namespace {
 
-// The largest world whose number is worth naming.
+// The largest world size to suggest.
 constexpr int64_t kMostRanks = 65536;
 
 struct SizeKey {
   const char* key;
   int GridSizes::*size;
 };
-// The search tries changes of the last one first: it wins where several are as near. tp comes
-// before etp, which may follow it.
+// The search tries changes of the last key first, so that key wins ties. tp precedes etp, which may
+// follow it.
 constexpr SizeKey kKeys[] = {
     {"parallel.pipeline_model_parallel_size", &GridSizes::pp},
     {"parallel.context_parallel_size", &GridSizes::cp},
@@ -74,7 +74,7 @@ class GridSearch {
     return best_;
   }
 
-  // The size that `key` has where nothing but the keys before it has changed.
+  // The size that `key` has if only the keys before it changed.
   int unchanged(const SizeKey& key, const GridSizes& s) const {
     const bool follows = key.size == &GridSizes::etp && wanted_.etp == wanted_.tp;
     return follows ? s.tp : wanted_.*key.size;
@@ -89,7 +89,7 @@ class GridSearch {
       if (key.size == &GridSizes::tp) s.etp = unchanged(kKeys[std::size(kKeys) - 1], s);
       if (value == wanted_.*key.size || !fits(s)) continue;
       const bool is_above = value > wanted_.*key.size;
-      if (!is_above) near.clear();  // a nearer one below
+      if (!is_above) near.clear();  // this one below is nearer
       near.push_back(value);
       if (is_above) break;
     }
@@ -99,7 +99,7 @@ class GridSearch {
  private:
   void search(std::span<const SizeKey> open, GridSizes s, Distance distance) {
     if (!(distance < best_distance_)) return;
-    // Sizes that are still to be chosen only multiply what must divide.
+    // Sizes not yet chosen only multiply the product, so it must already divide.
     if (world_size_ % chosen_product(open.size(), s, &GridSizes::tp, &GridSizes::cp) != 0 ||
         world_size_ % chosen_product(open.size(), s, &GridSizes::ep, &GridSizes::etp) != 0)
       return;
@@ -121,7 +121,8 @@ class GridSearch {
     }
   }
 
-  // Of pp and the two sizes, as far as they are chosen: the last `num_open` keys are not.
+  // Product of pp and the two given sizes, counting only chosen ones: the last `num_open` keys are
+  // open.
   static int64_t chosen_product(size_t num_open, const GridSizes& s, int GridSizes::*one,
                                 int GridSizes::*other) {
     int64_t product = 1;
@@ -139,7 +140,8 @@ class GridSearch {
   Distance best_distance_;
 };
 
-// ", or use 12 or 24 ranks"; empty where the sizes are too many or break the rule themselves.
+// ", or use 12 or 24 ranks"; empty if the product is too large, already divides the world, or the
+// sizes break the rule.
 std::string suggest_ranks(int world_size, const GridSizes& wanted, const GridRule& rule) {
   const int64_t dense = dense_product(wanted), expert = expert_product(wanted);
   if (dense > kMostRanks || expert > kMostRanks || (rule && !rule(wanted))) return "";

@@ -1,4 +1,4 @@
-// Types of terms as kernels name them. Only where the build has CUDA.
+// Converts DType to the kernels' RankTerm. Only in builds with CUDA.
 #pragma once
 #include "slimexx/kernels/rank_sum.h"
 #include "slimexx/tensor/dtype.h"

@@ -1,7 +1,7 @@
 // Ranks as threads of this process: for tests without a launcher, and for trying a large grid on a
-// small machine. They share host memory, or the memory of one device and its streams (tensor.h): a
-// copy that a rank queues behind a rendezvous runs behind all that the others queued before it. So
-// the host waits for ranks alone, never for the device.
+// small machine. They share host memory, or one device's memory and streams (tensor.h). A copy
+// queued after a rendezvous runs after all work that the others queued before it, so the host waits
+// for ranks only, never for the device.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -25,16 +25,16 @@
 namespace slimexx::dist {
 namespace {
 
-// What all ranks of the process wait on, each on a condition of its own: who changes something
-// wakes those who wait for it, and not hundreds of others. When one of them fails, every wait ends
-// with an Error: ranks would wait for it for ever, or read memory that it has freed.
+// Waits of all ranks of the process. Each rank has its own condition variable, so that a change
+// wakes only the ranks that wait for it, not hundreds. When a rank fails, all waits throw an Error:
+// otherwise ranks would wait for it for ever, or read memory that it has freed.
 struct Job {
   explicit Job(int size) : changed(static_cast<size_t>(size)) {}
 
   std::mutex mutex;
-  std::vector<std::condition_variable> changed;  // by rank of the job
-  std::optional<int> failed_rank;                // the first
-  std::string failed_phase;                      // its, if it was in one
+  std::vector<std::condition_variable> changed;  // by job rank
+  std::optional<int> failed_rank;                // the first that failed
+  std::string failed_phase;                      // its phase; empty: none
 
   void wake(int rank) { changed[static_cast<size_t>(rank)].notify_all(); }
   template <class Condition>
@@ -56,16 +56,16 @@ struct Job {
   }
 };
 
-// One message under way between two ranks.
+// One message in flight between two ranks.
 struct Mailbox {
   char* data = nullptr;
   int64_t size_bytes = 0;
   void* queue = nullptr;    // Stream::handle of the sender
   bool is_full = false;     // posted and not yet taken
-  bool is_awaited = false;  // of an empty one the receiver waits for the message, else the sender
+  bool is_awaited = false;  // receiver awaits a message (empty) or sender its receipt (full)
 };
 
-// What the ranks of a group share. Guarded by the job's mutex.
+// State shared by the ranks of a group. Guarded by the job's mutex.
 struct ThreadGroup {
   ThreadGroup(std::shared_ptr<Job> job_, std::vector<int> members_)
       : job(std::move(job_)),
@@ -82,16 +82,16 @@ struct ThreadGroup {
     int color = 0, key = 0;
   };
   std::shared_ptr<Job> job;
-  std::vector<int> members;  // ranks of the job, by rank here
+  std::vector<int> members;  // job ranks, by rank in this group
   int size;
   int num_arrived = 0;
-  int64_t num_barriers = 0;  // that all have passed
+  int64_t num_barriers = 0;  // barriers that all have passed
   std::vector<char*> pointers;
-  std::vector<void*> queues;            // Stream::handle of each
-  std::vector<tensor::Device> devices;  // of on_device, and the group that it makes
+  std::vector<void*> queues;            // Stream::handle of each rank
+  std::vector<tensor::Device> devices;  // for on_device; `twin` is the group that it makes
   std::shared_ptr<ThreadGroup> twin;
-  std::vector<int> num_awaited;                        // mailboxes that each rank waits for
-  std::vector<Place> places;                           // of a split
+  std::vector<int> num_awaited;  // number of mailboxes that each rank waits for
+  std::vector<Place> places;     // arguments of a split
   std::map<int, std::shared_ptr<ThreadGroup>> splits;  // by color
   std::shared_ptr<std::atomic<int64_t>> counter;
   std::vector<Mailbox> mailboxes;  // [from * size + to]
@@ -167,7 +167,7 @@ class ThreadBackend : public Backend {
     wait_for_mailboxes(lock);
   }
 
-  // The maximum serves small tensors only: it goes through the host.
+  // The maximum goes through the host: it is used for small tensors only.
   void combine(tensor::Stream stream, const Terms& terms, Combine combine) override {
     if (device_.is_cpu()) return Backend::combine(stream, terms, combine);
     if (combine == Combine::kSum) return sum_on_device(stream, terms);
@@ -198,7 +198,7 @@ class ThreadBackend : public Backend {
       part = std::make_shared<ThreadGroup>(group_->job, std::move(of_job));
     }
     const auto mine = part;
-    pass_barrier(lock);  // all have read the places, and have their part
+    pass_barrier(lock);  // all have read the places and hold their part
     group_->splits.clear();
     if (members.size() == 1) return nullptr;
     const auto own = std::ranges::find(members, rank_) - members.begin();
@@ -231,7 +231,8 @@ class ThreadBackend : public Backend {
     return group_
         ->mailboxes[static_cast<size_t>(from) * group_->pointers.size() + static_cast<size_t>(to)];
   }
-  // Fills an empty mailbox, empties a full one, and wakes its other rank if that waits for no more.
+  // Toggles the mailbox between empty and full. Wakes the other rank if this was the last mailbox
+  // that it waited for.
   void turn(Mailbox& box, int other) {
     box.is_full = !box.is_full;
     if (!std::exchange(box.is_awaited, false)) return;
@@ -242,7 +243,7 @@ class ThreadBackend : public Backend {
     box.is_awaited = true;
     ++group_->num_awaited[static_cast<size_t>(rank_)];
   }
-  // One wake for all of them: a rank that met each of hundreds by itself would be woken as often.
+  // Waits once for all mailboxes: waiting for each alone would wake the rank hundreds of times.
   void wait_for_mailboxes(std::unique_lock<std::mutex>& lock) {
     wait(lock, [&] { return group_->num_awaited[static_cast<size_t>(rank_)] == 0; });
   }
@@ -268,7 +269,7 @@ class ThreadBackend : public Backend {
     std::unique_lock lock(group_->job->mutex);
     pass_barrier(lock);
   }
-  // Everybody's pointer. Valid until the next barrier, which is the caller's to pass.
+  // Returns all ranks' pointers. They are valid until the next barrier, which the caller must pass.
   std::vector<char*> publish(tensor::Stream stream, char* data) {
     std::unique_lock lock(group_->job->mutex);
     group_->pointers[static_cast<size_t>(rank_)] = data;

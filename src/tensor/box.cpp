@@ -19,7 +19,8 @@ void append_run(std::vector<BoxRun>& runs, const BoxRun& run) {
 
 void split_dimension(const std::vector<int64_t>& strides, size_t d, Box& box, int64_t begin,
                      int64_t end, std::vector<Box>& boxes) {
-  // Elements [begin, end) of what dimensions d and later span; earlier ones are set in `box`.
+  // Splits elements [begin, end) of the subtensor of dimensions d and later; earlier ones are set
+  // in `box`.
   if (begin >= end) return;
   const int64_t stride = strides[d], first = begin / stride, last = (end - 1) / stride;
   const auto add_rows = [&](int64_t from, int64_t to) {
@@ -100,7 +101,7 @@ bool cover_exactly(const std::vector<int64_t>& shape, const std::vector<Box>& bo
   }
   if (covered != count_elements(whole)) return false;
   if (shape.empty()) return true;
-  // As many elements as the tensor has: they are all of it if no two boxes meet.
+  // The count matches the tensor's, so the boxes cover it if no two of them overlap.
   std::vector<const Box*> sorted, open;
   for (const Box& box : boxes)
     if (count_elements(box) > 0) sorted.push_back(&box);
@@ -119,7 +120,7 @@ std::vector<BoxRows> list_rows(const std::vector<int64_t>& extents,
                                const std::vector<int64_t>& to_strides) {
   std::vector<BoxRows> list;
   if (std::ranges::any_of(extents, [](int64_t n) { return n <= 0; })) return list;
-  // Dimensions that are whole in both places are one with the dimension before them.
+  // Merges dimensions that are contiguous in both layouts into one run.
   size_t dims = extents.size();
   BoxRows next{.first = {0, 0, 1}};
   while (dims > 0 && from_strides[dims - 1] == next.first.size &&

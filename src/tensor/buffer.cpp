@@ -25,14 +25,14 @@ namespace slimexx::tensor {
 namespace {
 
 constexpr int64_t kCpuAlignmentBytes = 64;    // a cache line, and an AVX-512 register
-constexpr int64_t kCudaAlignmentBytes = 256;  // what cudaMalloc gives; bulk copies want 128
+constexpr int64_t kCudaAlignmentBytes = 256;  // alignment of cudaMalloc; bulk copies need 128
 
 int64_t align_up(Device device, int64_t bytes) {
   const int64_t alignment = device.is_cpu() ? kCpuAlignmentBytes : kCudaAlignmentBytes;
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Who holds how much of a device.
+// Live bytes on one device, by purpose.
 struct Ledger {
   AllocationCounters counters;
   std::map<std::string, int64_t> live_bytes;
@@ -41,7 +41,7 @@ struct Ledgers {
   std::mutex mutex;
   std::map<std::pair<DeviceType, int>, Ledger> by_device;
 };
-// Of this thread's planning scope.
+// Ledgers of this thread's planning scope; null outside one.
 std::unique_ptr<Ledgers>& planned_ledgers() {
   static thread_local std::unique_ptr<Ledgers> planned;
   return planned;
@@ -69,7 +69,7 @@ void count_release(Device device, int64_t bytes, const std::string& what_for) {
   ledger.counters.live_bytes -= bytes;
 }
 
-// All threads touch the pages, which a host's optimizer state has millions of.
+// In parallel, because this faults the pages in: a host's optimizer state has millions of them.
 void fill_with_zeros(char* data, int64_t bytes) {
   constexpr int64_t kPiece = int64_t{1} << 21;
   parallel_for((bytes + kPiece - 1) / kPiece, 1, [=](int64_t begin, int64_t end) {
@@ -78,22 +78,22 @@ void fill_with_zeros(char* data, int64_t bytes) {
   });
 }
 
-// Zeros, which take memory where they are written.
+// Zeroed address space; pages take memory when first written.
 void* reserve_zeros(int64_t bytes) {
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return data == MAP_FAILED ? nullptr : data;
 }
 
-// What a plan counts with in place of memory: addresses that no process has, each given out once.
-// They take nothing, whatever limit the process has, and whoever uses one is stopped by the system.
+// Addresses for planned buffers: not canonical, so no process can map them, and each is handed out
+// once. They need no memory and obey no process limit; any access faults.
 void* made_up_addresses(int64_t bytes) {
   static std::atomic<uintptr_t> next = uintptr_t{1} << 56;
   return reinterpret_cast<void*>(next.fetch_add(static_cast<uintptr_t>(bytes)));
 }
 
-// From so many bytes on page-locked memory gets its pages from all threads, and huge ones, before
-// the driver locks them; where the driver makes it, one thread asks for page after page.
+// From this size on, all threads fault in pinned memory, on huge pages, before the driver pins it.
+// If the driver allocates it, one thread faults page after page.
 constexpr int64_t kManyPages = int64_t{64} << 20;
 
 char* allocate_page_locked(int64_t bytes) {
@@ -104,7 +104,7 @@ char* allocate_page_locked(int64_t bytes) {
   }
   auto* data = static_cast<char*>(reserve_zeros(bytes));
   if (data == nullptr) return nullptr;
-  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish
+  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a hint
   fill_with_zeros(data, bytes);
   if (device_api::lock_pages(data, bytes)) return data;
   munmap(data, static_cast<size_t>(bytes));
@@ -168,8 +168,8 @@ const char* remedy_for(const std::string& what_for) {
               hint);
 }
 
-// Linux promises memory that it does not have and kills who writes it. Host buffers are written as
-// soon as they are made, so large ones are refused by name first.
+// Linux overcommits memory and kills the process that writes it. Host buffers are written at once,
+// so refuse large ones up front with an error that names them.
 void check_host_memory(int64_t bytes, const std::string& what_for) {
   constexpr int64_t kLarge = int64_t{1} << 28;
   if (bytes < kLarge || is_planning()) return;

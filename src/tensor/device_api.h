@@ -1,5 +1,6 @@
-// What tensor needs of a CUDA device. Two implementations: cuda/device_api.cpp, and
-// no_cuda/device_api.cpp for a build without, where there are no devices and all else throws.
+// CUDA operations that the tensor module needs. Two implementations: cuda/device_api.cpp, and
+// no_cuda/device_api.cpp for builds without CUDA, which reports no devices and throws from other
+// calls.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,21 +12,21 @@ namespace slimexx::tensor::device_api {
 
 int count_devices();
 void make_current(int index);  // throws Error(kEnvironment) if the device cannot be used
-// Zeroed; null if the device has not that much left.
+// Zeroed; null if out of memory.
 void* allocate(int index, int64_t bytes);
 void release(int index, void* data) noexcept;
 struct MemoryState {
   int64_t free_bytes = 0, total_bytes = 0;
 };
 MemoryState memory_state(int index);
-void* allocate_host(int64_t bytes);  // page-locked; null if that fails
+void* allocate_host(int64_t bytes);  // pinned; null on failure
 void release_host(void* data) noexcept;
-bool lock_pages(void* data, int64_t bytes);  // of memory that has them; false if that fails
+bool lock_pages(void* data, int64_t bytes);  // pins existing memory; false on failure
 void unlock_pages(void* data) noexcept;
 
-void* compute_stream(int index);  // made at first use
+void* compute_stream(int index);  // created at first use
 void* side_stream(int index);
-void* branch_stream(int index);  // of lower priority
+void* branch_stream(int index);  // lower priority
 void synchronize(int index, void* stream);
 void copy_to_device(int index, void* stream, void* destination, const void* source, int64_t bytes);
 void copy_to_host(int index, void* stream, void* destination, const void* source, int64_t bytes);
@@ -39,6 +40,6 @@ void record_event(void* event, void* stream);
 void make_stream_wait(void* stream, void* event);
 void synchronize_event(void* event);
 
-void count_graph(Device device);  // into its AllocationCounters (buffer.cpp)
+void count_graph(Device device);  // in its AllocationCounters (buffer.cpp)
 
 }  // namespace slimexx::tensor::device_api

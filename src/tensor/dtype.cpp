@@ -76,7 +76,7 @@ template <class From, class To, class Convert>
 void convert_all(const void* source, void* destination, int64_t n, const Convert& convert) {
   const From* from = static_cast<const From*>(source);
   To* to = static_cast<To*>(destination);
-  constexpr int64_t kAtOnce = 1 << 16;  // by a thread
+  constexpr int64_t kAtOnce = 1 << 16;  // elements per thread
   parallel_for(n, kAtOnce, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = convert(from[i]);
   });
@@ -146,7 +146,7 @@ uint16_t f32_to_f16(float value) {
 }
 
 void convert_elements(DType from, const void* source, DType to, void* destination, int64_t n) {
-  if (n == 0) return;  // of a tensor without elements, whose data may be null
+  if (n == 0) return;  // the pointers may be null then
   if (from == to) {
     std::memcpy(destination, source, static_cast<size_t>(n * dtype_bytes(from)));
   } else if (from == DType::kBF16 && to == DType::kF32) {

@@ -97,7 +97,7 @@ TEST(Json, EveryRefusalHasARemedy) {
   EXPECT_NE(error_of([&] { json_string(value, "none", "t"); }).hint(), "");
 }
 
-// What the parser read last is raw bytes of the file.
+// The parser's message quotes raw bytes of the file.
 TEST(Json, QuotesNoControlCharacters) {
   const Error e = error_of([] { parse_json("[\"\x1b[31m\xFF\"]", "t"); });
   EXPECT_TRUE(is_valid_utf8(e.what()));
@@ -135,7 +135,8 @@ TEST(ThreadPool, CoversTheRangeOnceAndRethrows) {
   }
 }
 
-// A worker that is about to sleep must hear that its pool ends; this hung in some 10,000 rounds.
+// A worker that is about to sleep must notice that its pool ends. A missed wake-up once hung within
+// about 10,000 rounds.
 TEST(ThreadPool, EndsWhileWorkersGoToSleep) {
   for (int round = 0; round < 20'000; ++round) set_num_threads(2 + round % 2);
   EXPECT_EQ(num_threads(), 3);
@@ -165,8 +166,8 @@ TEST(ThreadPool, RunsShortLoopsOfSeveralCallers) {
   other.join();
 }
 
-// Runs `body` in a forked child that leaves by exit(), and gives its status; a child that hangs is
-// ended by a signal.
+// Runs `body` in a forked child that ends with exit(), and returns its status. A signal ends a
+// child that hangs.
 int status_of_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -190,7 +191,7 @@ TEST(ThreadPool, ForkedChildDoesWithoutTheWorkers) {
   EXPECT_EQ(num_threads(), 4);
 }
 
-#if !SLX_SANITIZED  // a sanitizer needs memory of its own for a thread
+#if !SLX_SANITIZED  // sanitizers need extra memory per thread
 TEST(ThreadPool, ThreadThatCannotStartIsAnError) {
   EXPECT_EQ(status_of_child([] {
               int64_t pages = 0;  // room for the stacks of some threads
@@ -243,7 +244,7 @@ TEST(File, WrongNameOfAnInputIsNoFaultOfTheMachine) {
   }
 }
 
-// A rename takes away whatever stood at the path.
+// A rename would replace anything at the path.
 TEST(File, OutputReplacesFilesOnly) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / fmt::format("slimexx_output_{}", getpid());

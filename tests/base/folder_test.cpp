@@ -37,7 +37,7 @@ class FolderTest : public testing::Test {
 
 bool is_part(std::string_view name) { return name == "part" || name.starts_with("part-"); }
 
-// A pid that was this machine's and is nobody's now.
+// The pid of a process that has ended on this host.
 pid_t pid_of_dead_process() {
   const pid_t child = fork();
   if (child == 0) _exit(0);
@@ -88,7 +88,7 @@ TEST_F(FolderTest, OnlyAFolderOfOwnFilesIsRemoved) {
     remove_own_files(folder, is_part);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
   }
-  // Of such a name, and no file.
+  // Entries with such a name that are not regular files.
   fill();
   fs::create_directory(join_path(folder, "part-3"));
   EXPECT_EQ(remove_own_folder(folder, is_part), "part-3");
@@ -133,7 +133,7 @@ TEST_F(FolderTest, NewFolderGoesUnlessItIsKept) {
   }
   EXPECT_EQ(names(), std::vector<std::string>{"made"});
   {
-    const NewFolder folder(made, is_part);  // an empty one that was there
+    const NewFolder folder(made, is_part);  // an existing empty folder
     write_file_atomic(join_path(made, "part"), "x");
   }
   EXPECT_TRUE(fs::is_empty(made));

@@ -21,7 +21,7 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& expect
   EXPECT_EQ(differing, 0) << what << ", of " << got.size();
 }
 
-// Some 20 of these are near enough the middle of two floats that the fast way is not sure of them.
+// About 20 of these are so near the midpoint of two floats that the fast path recomputes them.
 TEST(Normals, FillHasTheBitsOfTheStream) {
   for (const uint64_t block : {uint64_t{0}, uint64_t{5}, uint64_t{0xffffff80}}) {
     for (const size_t n : {1u, 2u, 511u, 512u, 513u, 1200001u}) {
@@ -35,8 +35,8 @@ TEST(Normals, FillHasTheBitsOfTheStream) {
   }
 }
 
-// Where the logarithm and the cosine vanish or turn, at scales that end in denormals, zeros and
-// infinities too.
+// Words at the zeros and extrema of the logarithm and the cosine, with scales that give denormals,
+// zeros and infinities.
 TEST(Normals, EdgesHaveTheBitsOfTheLibrary) {
   std::vector<uint32_t> words;
   for (const uint32_t middle : {0u, 1u << 29, 1u << 30, 3u << 29, 1u << 31, 5u << 29, 3u << 30,

@@ -18,7 +18,7 @@ namespace {
 
 using std::string_view_literals::operator""sv;
 
-// Every kind of byte that may not reach a terminal.
+// All kinds of bytes that must not reach a terminal.
 constexpr std::string_view kHostile =
     "a\x1b[31m\r\n\tb\0c\x7F\xC2\x85\xE2\x80\xAE\xE2\x81\xA6\xE2\x80\xA8\xFF\xC3("sv;
 constexpr std::string_view kShown =
@@ -36,7 +36,7 @@ TEST(Printable, BoundsTheLength) {
   EXPECT_EQ(make_printable(whole), whole);
   EXPECT_EQ(make_printable(std::string(3'000'000, 'x')),
             std::string(368, 'x') + "... (3000000 bytes)");
-  // The cut falls between code points and never into an escape.
+  // Text is cut between code points, never inside an escape.
   for (size_t n = 300; n < 500; ++n) {
     for (const char* unit : {"\xE4\xB8\xAD", "\x1b", "\xFF"}) {
       std::string text(n % 7, 'x');

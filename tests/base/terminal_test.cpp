@@ -14,7 +14,7 @@
 namespace slimexx {
 namespace {
 
-// stderr is a terminal while this lives.
+// Makes stderr a terminal during its life.
 class Terminal {
  public:
   Terminal() : saved_(dup(STDERR_FILENO)), master_(posix_openpt(O_RDWR | O_NOCTTY)) {
@@ -44,7 +44,7 @@ class Terminal {
   int saved_, master_;
 };
 
-// What a log that begins now writes.
+// Returns the output of a new log.
 std::string log_something(int rank) {
   const ThreadRankScope scope(rank);
   const Terminal terminal;
@@ -60,7 +60,7 @@ TEST(Terminal, LogHasColoursThatTheEnvironmentTurnsOff) {
   const std::string plain = log_something(902);
   EXPECT_NE(plain.find("something"), std::string::npos);
   EXPECT_EQ(plain.find('\x1b'), std::string::npos) << plain;
-  setenv("NO_COLOR", "", 1);  // as if it were not set
+  setenv("NO_COLOR", "", 1);  // an empty value counts as not set
   EXPECT_NE(log_something(903).find("\x1b["), std::string::npos);
   for (const char* term : {"dumb", ""}) {
     *term == '\0' ? unsetenv("TERM") : setenv("TERM", term, 1);

@@ -26,7 +26,7 @@ TEST(Agreement, OneRanksErrorIsEverybodys) {
       EXPECT_EQ(e.where(), "/disk");
       ++agreed;
     }
-    c.barrier();  // what follows may be collective
+    c.barrier();  // later calls may be collective
   });
   EXPECT_EQ(agreed, 3);
 }

@@ -79,8 +79,9 @@ class Contract {
   std::vector<Stream> streams_;
 };
 
-// Equal tiles, as split_range cuts, growing with the rank (some elements are nobody's), each rank
-// alone.
+// Test cases of ranges over n elements: equal tiles; split_range's result; sizes that grow with the
+// rank (some elements belong to no rank); and for each rank, one case in which only it has
+// elements.
 std::vector<Ranges> Contract::cuts(int64_t n) const {
   Ranges tiles, growing;
   const int64_t tile = n / ranks(), step = n / (ranks() * (ranks() + 1) / 2);
@@ -118,7 +119,7 @@ std::string Contract::check_copies() {
 
     for (const int64_t rows : {1000, 65536}) {
       auto cases = cuts(rows);
-      Ranges buckets;  // of many sizes, gathered at once
+      Ranges buckets;  // of several sizes, gathered in one call
       for (int64_t begin = 0, length = 16; begin < rows; length *= 3) {
         const int64_t end = std::min(rows, begin + length);
         for (const Range& r : split_range(end - begin, ranks()))
@@ -127,7 +128,7 @@ std::string Contract::check_copies() {
       }
       cases.push_back(buckets);
       for (size_t k = 0; k < cases.size(); ++k) {
-        const int64_t width = 6;  // bytes of a row of three bf16
+        const int64_t width = 6;  // bytes per row: three bf16
         const Buffer data = fill(make_bytes(c_.rank(), rows * width), stream);
         c_.all_gather_ranges(stream, data.view(DType::kBF16, {rows, 3}), cases[k]);
         Bytes expected = make_bytes(c_.rank(), rows * width);
@@ -156,7 +157,7 @@ std::string Contract::check_copies() {
   return "";
 }
 
-// Bit for bit, and outside its range every element as it was.
+// Sums match bit for bit; elements outside the rank's range are unchanged.
 std::string Contract::check_sums() {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
     for (const int64_t n : {1000, 65536}) {
@@ -194,10 +195,11 @@ std::string Contract::check_sums() {
   return "";
 }
 
-// In the backend's own order: within the rounding of any order, and the same bits each time.
+// In the backend's own order, sums are within the rounding of any order, and the same bits in each
+// run.
 std::string Contract::check_any_order() {
   for (const int64_t n : {1000, 65536, 2000016}) {
-    if (n > 100000 && device_.is_cpu()) continue;  // NCCL has another way for many
+    if (n > 100000 && device_.is_cpu()) continue;  // for many elements, NCCL has another algorithm
     const auto terms = everybodys_terms(n, DType::kF32);
     const auto cases = cuts(n);
     for (size_t k = 0; k < cases.size(); ++k) {
@@ -220,7 +222,7 @@ std::string Contract::check_any_order() {
             magnitude += std::abs(at<float>(t, i));
           }
         }
-        // An addition rounds by 2^-24 of what it has summed so far.
+        // Each addition rounds by at most 2^-24 of its result.
         if (!(std::abs(at<float>(first, i) - want) <= (ranks() - 1) * magnitude * 0x1p-24)) {
           return fmt::format("any order: {} elements, case {}: [{}] is {:.9g}, wanted {:.9g}", n, k,
                              i, at<float>(first, i), want);
@@ -249,7 +251,7 @@ std::string Contract::check_all_reduce() {
       }
     }
   }
-  // Numbers that any order adds exactly.
+  // Small integers: their sum is exact in any order.
   const std::vector<float> mine(100, static_cast<float>(c_.rank() + 1));
   Bytes bytes(mine.size() * 4);
   std::memcpy(bytes.data(), mine.data(), bytes.size());
@@ -263,12 +265,12 @@ std::string Contract::check_all_reduce() {
   return "";
 }
 
-// Rank a sends rank b (3 a + 5 b) % 7 rows, which is none now and then.
+// Rank a sends (3 a + 5 b) % 7 rows to rank b; some counts are 0.
 std::string Contract::check_all_to_all() {
   const Stream stream = streams_[0];
   const int64_t width = 16, max_rows = 7 * ranks();
   const auto count = [](int from, int to) { return int64_t{(3 * from + 5 * to) % 7}; };
-  const auto rows_of = [&](int from) {  // what a rank sends
+  const auto rows_of = [&](int from) {  // rows to each rank
     std::vector<int64_t> rows;
     for (int to = 0; to < ranks(); ++to) rows.push_back(count(from, to));
     return rows;
@@ -291,11 +293,11 @@ std::string Contract::check_all_to_all() {
   const auto num_received = static_cast<int64_t>(want.size()) / width;
   c_.all_to_all(stream, result.view(DType::kF32, {max_rows, 4}).rows(0, num_received),
                 source.view(DType::kF32, {max_rows, 4}).rows(0, sent), sends, receives);
-  want.resize(static_cast<size_t>(max_rows * width));  // the rest is as it was
+  want.resize(static_cast<size_t>(max_rows * width));  // the rest is unchanged
   return read(result, stream) == want ? "" : "all_to_all";
 }
 
-// To the next rank, and on; one that sends first and one that receives first are neighbours.
+// Sends around a ring: rank 0 sends first, its neighbours receive first.
 std::string Contract::check_neighbours() {
   if (ranks() == 1) return "";
   const int64_t n = 3001;
@@ -312,7 +314,7 @@ std::string Contract::check_neighbours() {
   return "";
 }
 
-// A dry run of one rank alone takes the scratch that the run takes, and waits for nobody.
+// A dry run by one rank alone uses the same scratch as the real run and waits for no rank.
 std::string Contract::check_planning() {
   const int64_t n = 5000;
   const auto ranges = split_range(n, ranks());
@@ -342,7 +344,8 @@ std::string Contract::check_planning() {
 std::string check_collective(Collective& c, Device device) {
   std::string fault = Contract(c, device).run();
   if (!fault.empty() || c.size() == 1) return fault;
-  // Side by side: even and odd ranks, in reverse; those parts again, down to single ranks.
+  // Checks even and odd ranks at the same time, in reverse order; then splits those again, down to
+  // single ranks.
   const int color = c.rank() % 2;
   const auto part = c.split(color, -c.rank());
   const int members = (c.size() + 1 - color) / 2, place = members - 1 - c.rank() / 2;

@@ -26,7 +26,7 @@ TEST(Collective, ThreadRanks) {
   }
 }
 
-// A part that waits for nobody of the other part goes on beside it.
+// A group does not wait for a group of other ranks.
 TEST(Collective, PartsDoNotWaitForEachOther) {
   run_thread_ranks(4, [](Collective& c) {
     const auto part = c.split(c.rank() / 2, 0);
@@ -40,7 +40,7 @@ TEST(Collective, PartsDoNotWaitForEachOther) {
   });
 }
 
-// Whatever the others wait for, in the world or in a part of it.
+// In the world and in a split group, all waits end when one rank fails.
 TEST(Collective, FailureOfOneThreadEndsAll) {
   for (const bool in_part : {false, true}) {
     try {
@@ -58,7 +58,7 @@ TEST(Collective, FailureOfOneThreadEndsAll) {
       });
       ADD_FAILURE() << "nothing is thrown";
     } catch (const Error& e) {
-      EXPECT_EQ(e.where(), "rank 2");  // the first failure, not what followed
+      EXPECT_EQ(e.where(), "rank 2");  // the first failure, not one that followed from it
     }
   }
 }

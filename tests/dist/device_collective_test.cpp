@@ -25,7 +25,7 @@ TEST(DeviceCollective, SaysWhatIsMissing) {
 }
 #endif
 
-// nccl_ranks.cpp has several ranks.
+// nccl_ranks.cpp tests several ranks.
 TEST(DeviceCollective, OneRank) {
   if (device_collective_version().empty()) GTEST_SKIP() << "no NCCL";
   if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
@@ -47,7 +47,7 @@ TEST(DeviceCollective, ThreadRanksShareADevice) {
   }
 }
 
-// NCCL serves threads with a device each, as it serves processes.
+// NCCL works for threads with one device each, as it does for processes.
 TEST(DeviceCollective, ThreadRanksOfSeveralDevices) {
   if (device_collective_version().empty()) GTEST_SKIP() << "no NCCL";
   if (tensor::count_cuda_devices() < 2) GTEST_SKIP() << "one GPU";
@@ -59,7 +59,7 @@ TEST(DeviceCollective, ThreadRanksOfSeveralDevices) {
   });
 }
 
-// Threads move the memory of a device only where it is that of all; one rank has no group.
+// Threads form a device group only if all of them name the same device. A single rank gets none.
 TEST(DeviceCollective, ThreadRanksAgreeOnTheDevice) {
   Collective one;
   EXPECT_EQ(one.on_device({}), nullptr);

@@ -11,7 +11,8 @@
 namespace slimexx::dist {
 namespace {
 
-// Two at a time: both start at 0, whatever earlier ones were left at, and give each ticket once.
+// Two counters at a time: both start at 0, whatever the value of earlier ones, and give out each
+// ticket once.
 std::string check_counter(Collective& host) {
   const auto first = host.make_counter(), second = host.make_counter();
   for (SharedCounter* counter : {first.get(), second.get()}) {
@@ -25,8 +26,8 @@ std::string check_counter(Collective& host) {
   return "";
 }
 
-// Drawing tickets, and giving the counter up, needs nothing of the rank that owns the number: it
-// computes meanwhile, or waits elsewhere for a rank that is failing.
+// Drawing tickets and destroying the counter needs no action of the rank that owns the number: it
+// may be computing, or waiting for a rank that is failing.
 std::string check_counter_of_absent_rank(Collective& host) {
   constexpr auto kAbsence = std::chrono::milliseconds(1500);
   auto counter = host.make_counter();
@@ -57,7 +58,7 @@ std::string check_bytes(Collective& host) {
 
 std::string check_numbers(Collective& host) {
   const int rank = host.rank(), size = host.size();
-  // 1e16 + 1 + ... in rank order loses the ones that another order would keep.
+  // In rank order, 1e16 + 1 + 1 ... loses the ones; another order would keep them.
   double sum[2] = {rank == 0 ? 1e16 : 1.0, static_cast<double>(rank)};
   double expected = 1e16;
   for (int r = 1; r < size; ++r) expected += 1.0;

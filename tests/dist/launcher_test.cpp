@@ -19,11 +19,11 @@ Launch launch_of(const Variables& variables) {
 TEST(Launcher, OneProcessIsRightWhereNobodyStartedMore) {
   const std::vector<Variables> cases = {
       {},
-      // In a batch script of an allocation of eight tasks, outside srun.
+      // A batch script in an allocation of eight tasks, outside srun.
       {{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_NNODES", "2"}},
       {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}},
       {{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}},
-      // mpirun's helpers of two hosts were started by srun.
+      // mpirun started its helpers on two hosts with srun.
       {{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}},
       {{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}},
       {{"PMIX_RANK", "0"}},

@@ -56,7 +56,7 @@ TEST(MakeOnce, AllThrowWhatTheFirstThrew) {
     } catch (const Error& error) {
       num_told += error.message() == "no such folder" && error.where() == "models/x" ? 1 : 0;
     }
-    ranks.barrier();  // what follows may be collective
+    ranks.barrier();  // later calls may be collective
   });
   EXPECT_EQ(num_told, 3);
 }

@@ -1,9 +1,9 @@
-// Ranks that exchange device memory, one device each; started by mpirun.
-//   nccl_ranks          checks; status 77 where there are fewer devices than ranks
-//   SLX_CHECK_PATHS=1 nccl_ranks paths   the same, every path compared, and one on which ranks
-//   disagree nccl_ranks waiting  rank 1 fails while the others wait in NCCL for it nccl_ranks
-//   queued   rank 1 fails with an exchange queued that the others never join
-// The last two end with a failure within seconds, or hang.
+// Ranks that exchange device memory, one device each. Start it with mpirun. Modes:
+//   nccl_ranks: run all checks; exits with status 77 if there are fewer devices than ranks.
+//   SLX_CHECK_PATHS=1 nccl_ranks paths: also compare every path, and check a disagreement.
+//   nccl_ranks waiting: rank 1 fails while the others wait for it in NCCL.
+//   nccl_ranks queued: rank 1 fails with an exchange queued that the others never join.
+// The last two must fail within seconds; a hang is a bug.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -21,8 +21,8 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-// Every rank writes to its own region and to its place in the others', and reads both after they
-// have met. Says what is wrong.
+// Every rank writes to its own region and to its part of the other regions; after a barrier it
+// reads both. Returns a description of the fault.
 std::string check_peer_memory(Collective& ranks) {
   constexpr int64_t kNumbers = 1 << 18, kBytes = kNumbers * 4;
   const tensor::Buffer region(ranks.device(), 2 * kBytes, "peer test");
@@ -62,7 +62,7 @@ std::string check_peer_memory(Collective& ranks) {
     if (const char* fault = meet()) return fault;
   }
   tensor::synchronize(stream);
-  // Rank 0 waits for the others in vain, until it is told not to.
+  // Rank 0 enters a barrier alone, until cancel() ends its wait.
   if (ranks.rank() == 0) {
     if (const char* fault = meet()) return fault;
     memory->cancel();
@@ -72,8 +72,8 @@ std::string check_peer_memory(Collective& ranks) {
   return "";
 }
 
-// Sums and gathers of tensors in a region, by kernels, have the bits of those of other tensors, by
-// messages. Kernels take no scratch, and get none.
+// Sums and gathers by kernels, of tensors in a region, must equal those by messages bit for bit.
+// Kernels get no scratch, because they need none.
 std::string check_peer_exchange(Collective& ranks) {
   using tensor::DType;
   tensor::Arena region(ranks.device(), int64_t{1} << 30, "peer test"),
@@ -99,7 +99,7 @@ std::string check_peer_exchange(Collective& ranks) {
           tensor::Arena& arena = by_peers ? region : others;
           tensor::Arena& scratch = by_peers ? none : others;
           const tensor::ArenaScope scope(arena), share_scope(others);
-          // Where it begins differs by rank.
+          // The start of the tensor differs by rank.
           arena.allocate(DType::kU8, {by_peers ? 4096 * ranks.rank() : 0});
           const tensor::Tensor data = arena.allocate(type, {rows, width});
           const tensor::Tensor share = others.allocate(type, {ranges[own].size(), width});
@@ -127,7 +127,7 @@ std::string check_peer_exchange(Collective& ranks) {
   return "";
 }
 
-// The ranks disagree about where a tensor lies: without the check they would wait for ever.
+// One rank's tensor is outside the region. Without the check, all ranks would wait for ever.
 std::string check_disagreement(Collective& ranks) {
   tensor::Arena region(ranks.device(), 1 << 20, "peer test"),
       others(ranks.device(), 1 << 20, "peer test");

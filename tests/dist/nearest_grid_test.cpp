@@ -32,7 +32,7 @@ TEST(NearestGrid, NamesSeveralSizesWhereOneIsNotEnough) {
   EXPECT_EQ(advice_text(8, {.tp = 3, .cp = 3, .etp = 1}),
             "parallel.context_parallel_size: set parallel.context_parallel_size to 4 and "
             "parallel.tensor_model_parallel_size to 2, or use 9 ranks");
-  // Nothing is said of so many ranks.
+  // No number of ranks is suggested if it would be this large.
   EXPECT_EQ(advice_text(2, {.tp = 1 << 20, .cp = 1 << 20, .pp = 1 << 20, .etp = 1}),
             "parallel.pipeline_model_parallel_size: set parallel.pipeline_model_parallel_size to 2 "
             "and parallel.context_parallel_size to 1 and parallel.tensor_model_parallel_size to 1");
@@ -43,12 +43,12 @@ TEST(NearestGrid, TheRuleHolds) {
   EXPECT_EQ(advice_text(6, {.ep = 3}, rule), "parallel.expert_model_parallel_size: set it to 2");
   EXPECT_EQ(advice_text(3, {.tp = 3, .etp = 3}, rule),
             "parallel.tensor_model_parallel_size: set it to 1");
-  // No sizes suit: of the ranks alone.
+  // No sizes obey the rule, so it is ignored.
   EXPECT_EQ(advice_text(6, {.tp = 4, .etp = 4}, [](const GridSizes&) { return false; }),
             "parallel.tensor_model_parallel_size: set it to 3 or 6, or use 4 or 8 ranks");
 }
 
-// What is named is legal: all sizes up to 6 on worlds up to 12.
+// Suggested sizes are valid: tries all sizes up to 6 on worlds up to 12.
 TEST(NearestGrid, WhatIsNamedDivides) {
   constexpr int kMost = 6, kMostRanks = 12;
   for (int n = 1; n <= kMostRanks; ++n)

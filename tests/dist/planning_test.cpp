@@ -27,7 +27,7 @@ std::vector<Place> places_of(const Groups& g) {
   return places;
 }
 
-// Which of the groups are one object.
+// For each pair of groups, whether they are one object.
 std::vector<bool> shared_groups(const Groups& g) {
   std::vector<bool> shared;
   const Collective* groups[] = {&g.world, &g.tp,  &g.cp,  &g.pp,    &g.dp,
@@ -75,7 +75,8 @@ TEST(PlanningGrid, CountsWhatARankWouldSend) {
   EXPECT_EQ(grid.sent_bytes(GridAxis::kEp), 0);
 }
 
-// NCCL sums gradients in its own order and takes nothing for that; rank order takes terms.
+// NCCL sums gradients in its own order and needs no scratch; a sum in rank order needs scratch for
+// the terms.
 TEST(PlanningGrid, TakesTheScratchOfARunOnItsDevice) {
   for (const Device device : {Device{}, kGpu}) {
     PlanningGrid grid(GridShape(4, {}), 1, device);

@@ -36,7 +36,7 @@ TEST(GridShape, RefusesSizesThatDoNotDivide) {
   EXPECT_THROW(GridShape(4, {.ep = 3}), Error);
 }
 
-// The ranks of the world that are in a group, in its order.
+// World ranks of a group's members, in group order.
 std::vector<int> members_of(Collective& group, int rank) {
   std::vector<int> members;
   for (const std::string& r : all_gather_bytes(group, std::to_string(rank)))
@@ -71,7 +71,7 @@ TEST(ProcessGrid, GroupsAreThoseOfTheShape) {
   }
 }
 
-// A run without a grid sends through the world alone.
+// With data parallelism only, all traffic uses the world group.
 TEST(ProcessGrid, GroupsOfTheSameRanksAreOne) {
   run_thread_ranks(3, [](Collective& host) {
     const ProcessGrid grid(host, {}, {});

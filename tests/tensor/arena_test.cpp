@@ -1,4 +1,4 @@
-// Arenas: the order of release, growth, and memory that is lent.
+// Arenas: order of release, growth, and borrowed memory.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -87,10 +87,10 @@ TEST(Arena, BorrowsMemoryAndGivesItsOwnBack) {
     EXPECT_DEATH(arena.borrow(lender.view(DType::kU8, {256})), "in use");
     EXPECT_DEATH(arena.allocate(DType::kU8, {1}), "wanted");
     arena.release_to(0);
-    arena.reserve(256);  // there already: the loan stays
+    arena.reserve(256);  // capacity suffices: keeps the borrowed memory
     EXPECT_EQ(arena.allocate(DType::kU8, {1}).raw(), lender.data());
     arena.release_to(0);
-    arena.reserve(257);  // not there: memory of its own
+    arena.reserve(257);  // larger: allocates its own memory
     EXPECT_NE(arena.allocate(DType::kU8, {1}).raw(), lender.data());
     EXPECT_GE(arena.capacity_bytes(), 257);
   }

@@ -16,7 +16,7 @@ std::vector<int64_t> random_shape(PhiloxStream& random, size_t dims) {
   return shape;
 }
 
-// The flat indices of a box of a tensor, ascending.
+// Flat indices of a tensor's elements inside a box, ascending.
 std::vector<int64_t> indices_of(const std::vector<int64_t>& shape, const Box& box) {
   const auto strides = strides_of(shape);
   std::vector<int64_t> indices;
@@ -68,7 +68,7 @@ TEST(Box, IntersectionsAndRunsAreThoseOfTheElements) {
     const auto in_a = indices_of(shape, a), in_b = indices_of(shape, b);
     std::ranges::set_intersection(in_a, in_b, std::back_inserter(expected));
     ASSERT_EQ(indices_of(shape, both), expected) << "round " << round;
-    // From the tensor into a tensor of the box's own.
+    // Copies the box out of the tensor into a dense tensor of its shape.
     const auto extents = extents_of(both);
     std::vector<int64_t> copied;
     int64_t origin = 0;
@@ -81,7 +81,7 @@ TEST(Box, IntersectionsAndRunsAreThoseOfTheElements) {
     }
     ASSERT_EQ(copied, expected) << "round " << round;
   }
-  // Whole rows are one run, columns one a row.
+  // Whole rows form one run; columns form one run per row.
   EXPECT_EQ(list_runs({4, 8}, {8, 1}, {8, 1}).size(), 1u);
   EXPECT_EQ(list_runs({4, 8}, {16, 1}, {8, 1}).size(), 4u);
 }
@@ -91,7 +91,7 @@ TEST(Box, ACoverHasEveryElementOnce) {
   const Box left{{0, 0}, {4, 2}}, top{{0, 2}, {1, 6}}, rest{{1, 2}, {4, 6}};
   EXPECT_TRUE(cover_exactly(shape, {rest, left, top}));
   EXPECT_FALSE(cover_exactly(shape, {rest, left}));
-  // As many elements, but two of them twice and two of them not at all.
+  // The right number of elements, but some are covered twice and some not at all.
   EXPECT_FALSE(cover_exactly(shape, {rest, left, {{1, 2}, {2, 6}}}));
   EXPECT_FALSE(cover_exactly(shape, {rest, left, {{0, 3}, {1, 7}}}));
   EXPECT_TRUE(cover_exactly({}, {Box{}}));

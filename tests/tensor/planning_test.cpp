@@ -9,7 +9,7 @@ namespace slimexx::tensor {
 namespace {
 
 constexpr Device kGpu{DeviceType::kCuda, 0};
-// The thread sanitizer leaves addresses for less.
+// Less under the thread sanitizer, which leaves little address space.
 constexpr int64_t kMuch = int64_t{1} << (SLX_SANITIZED ? 34 : 40);
 
 TEST(PlanningScope, CountsBuffersThatNobodyCouldHold) {
@@ -35,7 +35,7 @@ TEST(PlanningScope, CountsBuffersThatNobodyCouldHold) {
   EXPECT_EQ(allocation_counters({}).live_bytes, before);
 }
 
-// So that nothing that is built asks for a device.
+// So objects built in the scope need no device.
 TEST(PlanningScope, StreamsOfDevicesPlan) {
   const PlanningScope scope;
   EXPECT_TRUE(compute_stream(kGpu).is_planning);

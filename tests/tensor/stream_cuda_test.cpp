@@ -1,4 +1,4 @@
-// Events order two queues of a device.
+// Events order two streams of a device.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr Device kCuda{DeviceType::kCuda, 0};
 
-// 64 MiB travel on the side stream; what waits for the event must find all of them, in each of ten
-// rounds of other bytes.
+// Copies 64 MiB on the side stream; work that waits for the event must see all of it, in each of
+// ten rounds with new data.
 TEST(CudaEvent, WorkBehindItFindsWhatWasBeforeIt) {
   if (count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
   select_device(kCuda);

@@ -1,4 +1,4 @@
-// Streams and events of the CPU: work is done when its call returns, so every event is passed.
+// CPU streams and events: work is complete when its call returns, so every event has passed.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -46,7 +46,7 @@ TEST(Event, IsPassedAndMayBeMoved) {
   Event moved(std::move(event));
   moved.synchronize();
   event = std::move(moved);
-  event.record(side);  // again, as every step does
+  event.record(side);  // recorded again, as in every step
   event.synchronize();
 }
 

@@ -44,7 +44,7 @@ TEST(DType, Fp8Values) {
 TEST(DType, RoundsToNearestEven) {
   EXPECT_EQ(f32_to_f16(65519.0f), 0x7BFF);
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7C00);
-  EXPECT_EQ(f32_to_f16(0x1p-25f), 0);  // half of the smallest: ties to even zero
+  EXPECT_EQ(f32_to_f16(0x1p-25f), 0);  // half the smallest subnormal: a tie, rounds to even (0)
   EXPECT_EQ(f32_to_f16(0x1.8p-25f), 1);
   EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), 0x3C00);
   EXPECT_EQ(f32_to_f16(1.0f + 0x1.8p-10f), 0x3C02);
@@ -89,7 +89,7 @@ TEST(Buffer, CountsAndRefusesImpossibleSizes) {
   EXPECT_THROW(Buffer({}, int64_t{1} << 60, "too much"), Error);
 }
 
-// Linux would promise these bytes and kill the program when it writes them.
+// Linux would overcommit these bytes and kill the program when it writes them.
 TEST(Buffer, RefusesMoreThanTheHostHasFree) {
   const HostMemory host = host_memory();
   ASSERT_GT(host.total_bytes, host.free_bytes);

@@ -1,6 +1,6 @@
-// What a thread does now: its phase, the collective call it is in, and a count of what it has
-// begun. Others read it at any moment, also from another process, and even after a death: it is
-// plain words that are stored relaxed, which costs a few nanoseconds a call.
+// A thread's current activity: its phase, the collective call it is in, and a count of its
+// progress. Other threads and processes may read it at any time, even after the writer's death. All
+// fields are relaxed atomic words, so an update costs a few nanoseconds.
 #pragma once
 #include <array>
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace slimexx {
 
-// At most 23 bytes; what is longer is cut.
+// At most 23 bytes; longer names are truncated.
 struct ShortName {
   constexpr ShortName() = default;
   explicit constexpr ShortName(std::string_view text) {
@@ -23,17 +23,18 @@ struct ShortName {
   std::array<uint64_t, 3> words{};
 };
 
-// Which call it is: its number on its group, or the rank that it sends to or receives from.
+// Identifies a call: its number on its group, or its peer for a send or receive.
 struct GroupCall {
-  uint64_t group = 0;  // the same on all its ranks, and no other's; 0: it is not known
-  int64_t rank = 0;    // of the caller in it
-  int64_t number = 0;  // the same on all its ranks; 0: none
-  int64_t peer = -1;   // rank in it, of a send or receive
+  uint64_t group = 0;  // unique id, the same on all its ranks; 0: unknown
+  int64_t rank = 0;    // the caller's rank in the group
+  int64_t number = 0;  // the same on all ranks of the group; 0: none
+  int64_t peer = -1;   // group rank of the peer of a send or receive
 };
 
-constexpr size_t kMostGroups = 48;  // that are remembered; those that were called last
+constexpr size_t kMostGroups = 48;  // remembered groups, the most recently called
 
-// As made: does nothing. A torn name may be read while it is stored; readers are people.
+// Default-constructed: idle. A reader may see a torn name during a store; names are only shown to
+// users.
 struct Activity {
   struct Name {
     std::array<std::atomic<uint64_t>, 3> words{};
@@ -48,20 +49,21 @@ struct Activity {
       return name;
     }
   };
-  // A group of the rank's, and how many calls on it that rank has begun.
+  // A group that the rank belongs to, and the number of calls that it has begun on the group.
   struct Membership {
     std::atomic<uint64_t> group{0};
     std::atomic<int64_t> rank{0}, num_calls{0}, used_at{0};
   };
-  Name phase, call, group;                      // of the last call, or the one it is in
-  std::atomic<int64_t> num_ranks{0}, bytes{0};  // of that
-  std::atomic<uint64_t> group_id{0};            // and GroupCall's
+  Name phase, call, group;                      // call and group: current or last call
+  std::atomic<int64_t> num_ranks{0}, bytes{0};  // of that call
+  std::atomic<uint64_t> group_id{0};            // this and the next two: see GroupCall
   std::atomic<int64_t> number{0}, peer{-1};
-  Name outside;  // what it waits for beside ranks; empty: nothing
+  Name outside;  // service or device that it waits for; empty: none
   std::atomic<int64_t> is_in_call{0};
-  std::atomic<int64_t> progress{0};  // phases and calls begun, and steps within them
-  std::atomic<int64_t> has_left{0};  // its rank has ended well, or told its own failure
-  // By the watch of its process: its looks, and those that saw threads at work outside of calls.
+  std::atomic<int64_t> progress{0};  // number of phases, calls and steps begun
+  std::atomic<int64_t> has_left{0};  // its rank has ended normally or reported its own failure
+  // Written by the watch of its process: its looks, and the looks that saw threads at work outside
+  // calls.
   std::atomic<int64_t> looks{0}, work{0};
   std::array<Membership, kMostGroups> memberships;
 };
@@ -69,14 +71,14 @@ static_assert(std::atomic<int64_t>::is_always_lock_free && sizeof(Activity) == 1
               "processes of one build share it");
 
 Activity& own_activity();
-// From now on the calling thread's is kept at `place`, which must outlive that; null: in memory of
-// its own, as at first.
+// Moves the calling thread's activity to `place`, which must outlive its use; null: back to its own
+// memory.
 void keep_activity_at(Activity* place);
 
-// A copy, for people.
+// A snapshot with readable names.
 struct ActivityView {
   std::string phase, call, group;
-  bool is_in_call = false;  // or `call` was the last
+  bool is_in_call = false;  // otherwise `call` is the last call
   int64_t num_ranks = 0, bytes = 0, progress = 0;
   uint64_t group_id = 0;
   int64_t number = 0, peer = -1, looks = 0, work = 0;
@@ -87,14 +89,15 @@ struct ActivityView {
     int64_t rank = 0, num_calls = 0;
   };
   std::vector<Membership> memberships;
-  const Membership* find_membership(uint64_t id) const;  // null: none is known
+  const Membership* find_membership(uint64_t id) const;  // null: not remembered
 };
 ActivityView view_activity(const Activity& activity);
-// "phase generate, in all_gather of 4 ranks (tp, call 7), 4096 bytes"; on a device a call may still
-// run that was queued: "phase generate, in no collective call, the last was all_gather of ...".
+// "phase generate, in all_gather of 4 ranks (tp, call 7), 4096 bytes". Outside a call, names the
+// last one, which may still run on a device: "phase generate, in no collective call, the last was
+// all_gather of ...".
 std::string describe_activity(const ActivityView& view);
 
-// The phase until the end of the scope, then the one before.
+// Sets the phase until the end of the scope, then restores the previous one.
 class PhaseScope {
  public:
   explicit PhaseScope(std::string_view name);
@@ -106,14 +109,15 @@ class PhaseScope {
   ShortName previous_;
 };
 
-// The innermost phase that the calling thread's last exception left; empty once a phase was begun
-// since.
+// The innermost phase that the calling thread's last exception left; empty after a new phase has
+// begun.
 std::string failed_phase();
 
-// Tells that the calling thread's rank is in a group, and how many calls on it that has begun.
+// Records that the calling thread's rank belongs to a group, and the number of calls that it has
+// begun on it.
 void note_membership(const GroupCall& call);
 
-// A collective call until the end of the scope. A call that another one makes is not told.
+// Marks a collective call until the end of the scope. Calls inside another call are not recorded.
 class CallScope {
  public:
   CallScope(const ShortName& call, const ShortName& group, int64_t num_ranks, int64_t bytes,
@@ -143,12 +147,13 @@ class CallScope {
   const bool is_inner_;
 };
 
-// A step of long work that begins no phase and no call, so that nobody takes it for a hang.
+// Reports progress in long work without phases or calls, so that it is not taken for a hang.
 void note_progress();
 
-// A wait for what is no rank, until the end of the scope: a service, a device. It may take as long
-// as it will: while any thread of any rank is in one, nobody takes the run for hung. What is read
-// or written needs none, nor does a wait for threads of this process that are at work.
+// Declares a wait for something other than a rank, such as a service or a device, until the end of
+// the scope. It may last without limit: while any thread of any rank is in one, the run does not
+// count as hung. File access needs no scope, nor does a wait for threads of this process that are
+// at work.
 class OutsideWaitScope {
  public:
   explicit OutsideWaitScope(const ShortName& what);
@@ -160,7 +165,7 @@ class OutsideWaitScope {
   ShortName previous_;
 };
 
-// Of all threads of this process.
+// Totals over all threads of this process.
 struct OutsideWaits {
   int64_t num_begun = 0, num_open = 0;
 };

@@ -1,5 +1,5 @@
-// Checks of our own invariants: always on, print the values and the place, then abort. Never for
-// input (throw Error instead).
+// Checks of internal invariants: always enabled; a failure prints the values and the location, then
+// aborts. Never use them for user input (throw Error instead).
 #pragma once
 #include <fmt/core.h>
 

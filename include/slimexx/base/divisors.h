@@ -1,4 +1,4 @@
-// Advice for a size that does not divide another.
+// A hint for a size that does not divide another.
 #pragma once
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 
 namespace slimexx {
 
-// "set it to 2 or 4": the divisors of `size` next to `wanted`, which is none.
+// "set it to 2 or 4": the divisors of `size` nearest to `wanted`, which is not a divisor.
 inline std::string suggest_divisors(int64_t size, int64_t wanted) {
   int64_t below = std::min(wanted, size), above = wanted;
   while (size % below != 0) --below;

@@ -1,5 +1,5 @@
-// File input and output that survives bad paths, short reads and power cuts. Every failure is an
-// Error that names the path and the system's reason.
+// File input and output that is safe against bad paths, short reads and power loss. Every failure
+// throws an Error with the path and the system's reason.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace slimexx {
 
-// A regular file open for reading at offsets (pread: a file that shrinks is an error, not SIGBUS).
-// Directories, FIFOs and devices are refused. Move-only; any thread may read.
+// A regular file opened for reads at offsets (pread: if the file shrinks, that is an error, not
+// SIGBUS). Rejects directories, FIFOs and devices. Move-only; any thread may read.
 class InputFile {
  public:
   explicit InputFile(std::string path);
@@ -26,11 +26,11 @@ class InputFile {
   uint64_t size_bytes_ = 0;
 };
 
-// The whole file, refused above max_bytes.
+// Reads the whole file; throws if it is larger than max_bytes.
 std::string read_text_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 30);
 
-// An output file that appears under its name only when commit() succeeds: written as
-// path.tmp.<pid>, fsynced, renamed, directory fsynced. Without commit() the temporary is removed.
+// An output file that gets its name only when commit() succeeds: it is written as path.tmp.<pid>,
+// fsynced and renamed, and the directory is fsynced. Without commit() the temporary is removed.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
@@ -53,7 +53,7 @@ void make_directories(const std::string& path);
 void sync_directory(const std::string& path);
 bool path_exists(const std::string& path);
 
-// Joins with one slash; an absolute `name` stands for itself.
+// Joins with one slash; an absolute `name` is returned as is.
 std::string join_path(const std::string& directory, const std::string& name);
 
 }  // namespace slimexx

@@ -1,25 +1,25 @@
-// A file that several processes write at once.
+// A file that several processes write concurrently.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace slimexx {
 
-// A file of known size that several processes fill, each its own bytes. One of them makes it; it
-// gets its final name by rename when all have flushed. The file system must show every
-// process what the others wrote: a local one, Lustre, GPFS. NFS clients of two hosts that write
-// into one page may lose bytes.
+// A file of known size; each process writes its own bytes. One process creates it, and renames it
+// to its final name when all have flushed. The file system must be coherent between the processes:
+// a local one, Lustre, GPFS. NFS clients on two hosts that write to the same page may lose data.
 class FilledFile {
  public:
   static void create(const std::string& path, uint64_t size_bytes);  // zeros; replaces a file
-  explicit FilledFile(std::string path);                             // one that was created
+  explicit FilledFile(std::string path);                             // opens a created file
   FilledFile(FilledFile&& other) noexcept;
   FilledFile& operator=(FilledFile&&) = delete;
   ~FilledFile();
   void write_at(uint64_t offset, const void* data, uint64_t n);
-  void flush();  // returns when this process's bytes are on disk
+  void flush();  // returns when this process's writes are on disk
 
-  // Gives it its final name in the same folder, which is synced. By one process, at the end.
+  // Renames it to its final name in the same folder and syncs the folder. Called by one process, at
+  // the end.
   static void rename(const std::string& from, const std::string& to);
 
  private:

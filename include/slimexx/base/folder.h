@@ -1,6 +1,6 @@
-// What the program removes from disk. It removes files that it writes itself, which it knows by
-// name, one by one, and a folder when that leaves it empty. Never a tree: whatever else lies in a
-// folder stays, and the folder with it. Other code removes nothing but a file that it just made.
+// All removal of files from disk. The program removes files that it wrote itself, identified by
+// name, one by one, and a folder only if it is then empty. It never removes a tree: other files in
+// a folder stay, and so does the folder. Other code may only remove a file that it has just made.
 #pragma once
 #include <functional>
 #include <string>
@@ -8,32 +8,32 @@
 
 namespace slimexx {
 
-// Whether the program writes a file of that name into the folder that is meant.
+// Whether the program writes a file with this name into the given folder.
 using NameTest = std::function<bool(std::string_view name)>;
 
-// The first entry of a folder, by name, that is no regular file of such a name and no temporary of
-// one (NAME.tmp.<pid>). Empty if there is none or no folder. Of a path that is a file or a link the
-// last part of the path itself.
+// The first entry of a folder, by name, that is not a regular file with such a name or its
+// temporary (NAME.tmp.<pid>). Empty if there is none or the folder does not exist. If the path is a
+// file or a link, the last component of the path.
 std::string find_foreign(const std::string& folder, const NameTest& is_own);
 
-// Removes a folder in which nothing is foreign. If something is, now or by the time that the folder
-// would go, it stays, and the result names it; empty: the folder is gone. Looks right before it
-// removes. Error(kEnvironment) if the system refuses.
+// Removes a folder without foreign entries. If there is a foreign entry, also one that appears
+// during the removal, the folder stays and its name is returned; empty: the folder is gone. Checks
+// just before it removes. Error(kEnvironment) if the system refuses.
 std::string remove_own_folder(const std::string& folder, const NameTest& is_own);
 
-// Removes the regular files of such names, and their temporaries, that lie right in the folder.
+// Removes the regular files with such names, and their temporaries, directly in the folder.
 void remove_own_files(const std::string& folder, const NameTest& is_own);
 
-// Removes the temporaries of such names that killed writers left right in the folder: files called
-// NAME.tmp.<pid> of which no process of this machine has the pid. For the owner of a folder that
-// only processes of this machine write to.
+// Removes temporaries that killed writers left directly in the folder: files named NAME.tmp.<pid>
+// whose pid no process of this host has. For folders that only processes of this host write to.
 void remove_stale_temporaries(const std::string& folder, const NameTest& is_own);
 
-// STEM, STEM-2, STEM-3 ...: the first that is not there.
+// The first of STEM, STEM-2, STEM-3 ... that does not exist.
 std::string free_path(const std::string& stem);
 
-// A folder that is being written, empty or absent at first. Unless keep() was called, the files of
-// such names go again, and so does a folder that was made if that leaves it empty.
+// A folder that is being written, empty or absent at first. Unless keep() was called, the
+// destructor removes the files with such names, and the folder if this object made it and it is
+// empty then.
 class NewFolder {
  public:
   NewFolder(std::string path, NameTest is_own);

@@ -1,17 +1,17 @@
-// What the host, or the container around this process, has of memory.
+// Memory of the host, or of the container around this process.
 #pragma once
 
 #include <cstdint>
 
 namespace slimexx {
 
-// Bytes. `free_bytes` counts what the kernel gives back when it is asked, such as cached files.
+// In bytes. `free_bytes` includes memory that the kernel can reclaim, such as cached files.
 struct HostMemory {
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
 };
 
-// As the system says now; zeros where it does not say.
+// Current values from the system; 0 if unknown.
 HostMemory host_memory();
 
 }  // namespace slimexx

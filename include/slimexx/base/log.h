@@ -1,6 +1,6 @@
-// Logging. Lines go, printable (printable.h), to stderr (rank 0; warnings and errors of the others
-// too) and, once open_log_file was called, to that rank's file. Callable from any thread; of ranks
-// that are threads each has its own log (thread_rank.h).
+// Logging. Lines are made printable (printable.h) and go to stderr (from other ranks than 0 only
+// warnings and errors) and, after open_log_file, to that rank's file. Any thread may call. Each
+// rank that is a thread has its own log (thread_rank.h).
 #pragma once
 #include <fmt/core.h>
 
@@ -12,7 +12,8 @@ namespace slimexx {
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 
 void set_log_rank(int rank);
-// Of the console; files take everything from debug up. Of thread ranks: before they start.
+// Sets the console's level; files get everything from debug up. With thread ranks, call it before
+// they start.
 void set_log_level(LogLevel level);
 void open_log_file(const std::string& path);
 void log_line(LogLevel level, std::string_view text);

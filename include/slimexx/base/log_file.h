@@ -1,9 +1,9 @@
-// The file of open_log_file (log.h) while a run lasts.
+// Maintenance of the file of open_log_file (log.h) during a run.
 #pragma once
 
 namespace slimexx {
 
-// Begins this rank's log file anew, with a warning, where somebody removed it.
+// Recreates this rank's log file, with a warning, if it was removed.
 void keep_log_file();
 
 }  // namespace slimexx

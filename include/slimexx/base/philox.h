@@ -1,6 +1,6 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11): a pure
-// function from (key, counter) to four 32-bit words. A run names its random numbers by their
-// purpose, never by the thread, rank or order that draws them (numerics contract, rule N8).
+// function from (key, counter) to four 32-bit words. Random numbers are addressed by their purpose,
+// never by the thread, rank or order that draws them (numerics contract, rule N8).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,8 +27,8 @@ constexpr float uniform_float(uint32_t word) {
   return static_cast<float>(word >> 8) * (1.0f / 16777216.0f);
 }
 
-// A sequential stream of words for host-side work (shuffles, initial weights): the counter's first
-// word counts up, the rest names the stream.
+// A sequential stream of words for host code (shuffles, initial weights): the low two words of the
+// counter count up, the high two are the stream.
 class PhiloxStream {
  public:
   PhiloxStream(uint64_t seed, uint64_t stream)

@@ -8,7 +8,7 @@
 
 namespace slimexx {
 
-// The candidate within edit distance max(2, length/3) of `word`, nearest first; for "did you mean".
+// The nearest candidate within edit distance max(2, length/3) of `word`; for "did you mean".
 std::optional<std::string> nearest_name(std::string_view word,
                                         const std::vector<std::string>& candidates);
 
@@ -17,10 +17,10 @@ std::string_view trim(std::string_view text);  // ASCII white space at both ends
 std::string to_lower_ascii(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
-// Replaces each maximal invalid subsequence by U+FFFD, as Python's errors="replace" does.
+// Replaces each maximal invalid subsequence with U+FFFD, like Python's errors="replace".
 std::string replace_invalid_utf8(std::string_view text);
 void append_utf8(std::string& out, uint32_t code_point);
-// Decodes the code point at `position` of valid UTF-8 and moves past it.
+// Decodes the code point at `position` of valid UTF-8 text and advances `position`.
 uint32_t next_code_point(std::string_view text, size_t& position);
 
 std::string format_bytes(double bytes);       // "1.5 GiB"

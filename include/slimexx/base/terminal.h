@@ -1,9 +1,9 @@
-// What stderr leads to.
+// Whether stderr is a terminal and takes colors.
 #pragma once
 
 namespace slimexx {
 
-bool is_terminal();   // stderr is a TTY, and TERM is neither missing nor dumb
-bool wants_colour();  // it is, and NO_COLOR is not set
+bool is_terminal();   // stderr is a TTY, and TERM is set and not "dumb"
+bool wants_colour();  // is_terminal(), and NO_COLOR is not set
 
 }  // namespace slimexx

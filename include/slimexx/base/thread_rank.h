@@ -1,11 +1,11 @@
-// Ranks that are threads of one process: by this number their logs and timings are kept apart.
-// Where every rank is a process, it is 0 everywhere.
+// The rank of the calling thread, if ranks are threads of one process: it separates their logs and
+// timings. It is 0 if every rank is a process.
 #pragma once
 
 namespace slimexx {
 
-// The rank that the calling thread works for. A thread does not inherit it from the one that starts
-// it: pass it on, if it logs or times anything.
+// The rank that the calling thread works for. New threads do not inherit it: pass it on with a
+// ThreadRankScope if they log or time anything.
 int thread_rank();
 
 // Sets it for the calling thread until the end of the scope.

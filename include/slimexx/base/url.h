@@ -1,18 +1,18 @@
-// Addresses in messages: user, password and query are nobody's business.
+// Hides the user, password and query of URLs in messages.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace slimexx {
 
-// What stands in place of a part of an address.
+// Replaces each hidden part.
 inline constexpr const char* kHiddenPart = "***";
 
-// `address` as messages may show it: "http://***@host/path?***". Doubtful ones lose too much rather
-// than too little.
+// `address` for messages: "http://***@host/path?***". If the parse is ambiguous, hides too much
+// rather than too little.
 std::string hide_secrets(std::string_view address);
 
-// `text` with that done to every address in it, SCHEME://... up to white space or a quote.
+// Applies hide_secrets to every SCHEME://... in `text`, up to white space or a quote.
 std::string hide_secrets_in_text(std::string_view text);
 
 }  // namespace slimexx

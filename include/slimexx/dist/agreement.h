@@ -1,6 +1,6 @@
-// How ranks fail together. An Error on one rank alone leaves the others waiting in a collective,
-// and the job can only be ended. Where the ranks ask each other first, all throw, and what follows
-// may still be collective: a last checkpoint.
+// Agreement on errors. If one rank alone throws an Error, the others wait in a collective for ever
+// and the job must be killed. With run_agreed all ranks throw, so that later calls may still be
+// collective: for example, to save a last checkpoint.
 #pragma once
 #include <functional>
 #include <string>
@@ -16,13 +16,13 @@ class AgreedError : public Error {
   explicit AgreedError(const Error& error) : Error(error) {}
 };
 
-// An error on its way to another rank, and what all ranks throw then: it names the rank that
-// failed.
+// Serializes an error for other ranks. The unpacked error, which all ranks throw, names the rank
+// that failed.
 std::string pack_error(const Error& error);
 Error unpack_error(const std::string& bytes, int rank, int num_ranks);
 
-// Runs `work`, which must call nothing collective. If it throws an Error on some rank, all ranks
-// throw the AgreedError of the first such rank. Collective over `host`, on host memory.
+// Runs `work`, which must not call collectives. If it throws an Error on any rank, all ranks throw
+// the AgreedError of the first such rank. Collective over `host`, on host memory.
 void run_agreed(Collective& host, const std::function<void()>& work);
 
 }  // namespace slimexx::dist

@@ -1,20 +1,20 @@
 // A group of ranks and its collective operations on tensors. Three backends: threads of this
-// process, on host memory or on one device that they share, MPI on host memory, and NCCL on device
-// memory. The same calls give the same bits on all, but for SumOrder::kAny.
+// process (on host memory or on one device that they share), MPI on host memory, and NCCL on device
+// memory. The same calls give bitwise equal results on all backends, except with SumOrder::kAny.
 //
 // All ranks of the group call the same operations in the same order, with the same shapes, types
-// and ranges; each rank from one thread at a time (over MPI: the main thread). Operations are
-// queued on the stream; on the CPU they are done on return. On a planning stream they check their
-// arguments, take and give back their scratch, and send nothing: ranks may plan on their own.
-// Tensors are contiguous and lie on device(). "Rows" are those of dimension 0: of a tensor of one
-// dimension its elements.
+// and ranges; each rank uses one thread at a time (over MPI: the main thread). Operations are
+// queued on the stream; on the CPU they are complete on return. On a planning stream they check
+// their arguments, allocate and free their scratch, and send nothing, so a rank may plan alone.
+// Tensors are contiguous and lie on device(). "Rows" are indices of dimension 0.
 //
-// While a group has peer memory (peer_memory.h), sums in rank order and gathers of tensors in its
-// region are kernels that reach the other ranks' memory, where they are queued on the compute
-// stream. Either all ranks' tensors of a call lie in their regions or none does.
+// If a group has peer memory (peer_memory.h), kernels that access the other ranks' memory do the
+// sums in rank order and the gathers of tensors in its region, when these are queued on the compute
+// stream. In one call the tensors of all ranks must lie in their regions, or none.
 //
-// A group of one rank sends nothing and works on any device. A failed call throws Error(kRun) that
-// names the call and the rank. A call that breaks these rules is a fault of ours (SLX_CHECK).
+// A group of one rank sends nothing and works on any device. A failed call throws Error(kRun) with
+// the name of the call and the rank. A call that breaks these rules is a programming error
+// (SLX_CHECK).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -29,98 +29,101 @@
 
 namespace slimexx::dist {
 
-class Backend;  // of what moves bytes: threads, MPI, NCCL
+class Backend;  // moves the bytes: threads, MPI, NCCL
 class PeerMemory;
 enum class Combine : uint8_t;  // sum or maximum
 
 // kRank adds the ranks' terms from the first rank to the last (numerics contract, N6): a bf16 sum
-// adds in f32 and rounds once. kAny lets NCCL add in its own order, which depends on sizes and
-// ranks alone, never on timing: for gradients, f32 only. On host memory both are rank order.
+// accumulates in f32 and rounds once. kAny lets NCCL choose the order, which depends on sizes and
+// ranks only, never on timing: for gradients, f32 only. On host memory both are rank order.
 enum class SumOrder : uint8_t { kRank, kAny };
 
 class Collective {
  public:
   Collective();  // a group of one rank
-  // `id`: GroupCall's group. kAllRanks: of the whole job; groups that are split off have their own.
+  // `id`: GroupCall's group. kAllRanks: the group of the whole job; split() gives each new group
+  // its own id.
   explicit Collective(std::unique_ptr<Backend> backend, uint64_t id = 0);
   static constexpr uint64_t kAllRanks = 1;
-  // Over NCCL: destroyed by a passing exception, it cancels what is queued, so that nobody waits
-  // for a rank that failed.
+  // Over NCCL: if an exception unwinds the stack, the destructor aborts the queued operations, so
+  // that no rank waits for one that failed.
   ~Collective();
   Collective(Collective&&) noexcept;
   Collective& operator=(Collective&&) noexcept;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  tensor::Device device() const { return device_; }  // of the tensors; means nothing in size 1
-  // For people: what the group is, "tp". Calls are told under it (activity.h).
+  tensor::Device device() const { return device_; }  // of the tensors; unused if size() is 1
+  // A name for messages, such as "tp". Calls are reported under it (activity.h).
   void set_name(std::string_view name) { name_ = ShortName(name); }
-  // A wait for all ranks to come that sends nothing, until the end of the scope: its end waits for
-  // nobody. Collective, so that it is known who has not come.
+  // Records that this rank waits for the others, until the end of the scope; sends nothing and does
+  // not block. Collective, so that the watch can tell which ranks have not arrived.
   CallScope await_all(const ShortName& name) { return {name, name_, size_, 0, next_call()}; }
-  // Whether operations go on beside the caller, so that it pays to start one early.
+  // Whether operations run asynchronously, so that it helps to start one early.
   bool is_queued() const;
 
-  // Returns when all ranks have called it, and what they queued on their compute streams is done.
+  // Returns when all ranks have called it and the work that they queued on their compute streams is
+  // complete.
   void barrier();
-  // The root's `data` on every rank.
+  // Copies the root's `data` to every rank.
   void broadcast(tensor::Stream stream, tensor::Tensor data, int root);
   // result [size * n, ...] gets every rank's share [n, ...], by rank.
   void all_gather(tensor::Stream stream, tensor::Tensor result, tensor::Tensor share);
   // In place: each rank contributes the rows ranges[rank] of `data`; afterwards all ranks have all
-  // ranges. Ranges are of rows and may be unequal or empty. Of several buckets at once, [bucket *
-  // size + rank]: NCCL is faster with them together than one by one.
+  // ranges. Ranges may be unequal or empty. For several buckets at once, index ranges as [bucket *
+  // size + rank]: one call is faster on NCCL than one call per bucket.
   void all_gather_ranges(tensor::Stream stream, tensor::Tensor data, std::span<const Range> ranges);
-  // The same of one bucket, while this rank's rows are `share`.
+  // The same for one bucket, but this rank contributes `share`.
   void gather_shares(tensor::Stream stream, tensor::Tensor data, tensor::Tensor share,
                      std::span<const Range> ranges);
-  // In place: afterwards the rows ranges[rank] of `data` hold the sum over ranks, and the rest is
-  // as it was. One disjoint range of rows a rank, which may be unequal or empty. F32, BF16, F64.
+  // In place: afterwards the rows ranges[rank] of `data` hold the sum over ranks; other rows are
+  // unchanged. One range per rank; ranges are disjoint and may be unequal or empty. F32, BF16, F64.
   // kRank takes (size - 1) times this rank's range from `scratch`.
   void reduce_scatter_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
                           std::span<const Range> ranges, SumOrder order);
-  // The same in rank order, but the sum is `result`, of this rank's rows; of `data` they may
-  // change.
+  // The same in rank order, but this rank's sum is written to `result`; its rows of `data` may be
+  // overwritten.
   void sum_to_shares(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor result,
                      tensor::Tensor data, std::span<const Range> ranges);
   // result = the sum in rank order of all ranks' `data`, on every rank. For few rows: each rank
-  // reads all terms. Of `data` the content may change.
+  // reads all terms. May overwrite `data`.
   void sum_to_all(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor result,
                   tensor::Tensor data);
-  // In place: the element-wise sum on every rank. Types and scratch as of reduce_scatter_sum over
+  // In place: the element-wise sum on every rank. Types and scratch as for reduce_scatter_sum with
   // equal ranges.
   void all_reduce_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
                       SumOrder order);
   // In place: the element-wise maximum on every rank. No NaN. F32, F64. Scratch as above.
   void all_reduce_max(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data);
-  // Sends `source` [sum of send_rows, ...], whose rows for rank 0 come first, and fills `result`
-  // [sum of receive_rows, ...] by sending rank. Counts are by rank: the rank r's receive_rows[s] is
-  // the rank s's send_rows[r].
+  // Sends `source` [sum of send_rows, ...], ordered by destination rank, and fills `result` [sum of
+  // receive_rows, ...], ordered by source rank. Counts are indexed by rank: receive_rows[s] on rank
+  // r equals send_rows[r] on rank s.
   void all_to_all(tensor::Stream stream, tensor::Tensor result, tensor::Tensor source,
                   std::span<const int64_t> send_rows, std::span<const int64_t> receive_rows);
-  // To and from another rank of the group; the two ranks call one each, nobody else does. On the
-  // CPU a send returns when its bytes may change, which may be when the other rank receives.
+  // Point to point: one rank sends and the other receives; no other rank calls. On the CPU, send
+  // returns when `data` may be changed, possibly only after the other rank has received it.
   void send(tensor::Stream stream, tensor::Tensor data, int to);
   void receive(tensor::Stream stream, tensor::Tensor data, int from);
 
-  // The ranks that give the same color (at least 0) are a group, ordered by key, then by rank here.
-  // Must go before this group. Collective over this group.
+  // Ranks with the same color (at least 0) form a group, ordered by key, then by rank here. Destroy
+  // it before this group. Collective over this group.
   std::unique_ptr<Collective> split(int color, int key);
-  // The same ranks on the memory of `device`, where this group on host memory moves that too: ranks
-  // that are threads and all name the same device. Null: it does not. Must go before this group.
+  // A group of the same ranks on the memory of `device`, if this backend supports it: ranks that
+  // are threads and all name the same device. Otherwise null. Destroy it before this group.
   // Collective.
   std::unique_ptr<Collective> on_device(tensor::Device device);
-  // A counter that starts at 0. Must go before this group; its end waits for nobody, so that the
-  // failure of one rank can be told. On host memory only. Collective.
+  // A counter that starts at 0. Destroy it before this group; the destructor does not wait for
+  // other ranks, so that a failed rank can still be reported. On host memory only. Collective.
   std::unique_ptr<SharedCounter> make_counter();
 
  private:
-  friend class PeerMemory;  // which enters itself, and leaves
+  friend class PeerMemory;  // adds and removes itself in peer_memories_
 
   void check_tensor(tensor::Stream stream, const tensor::Tensor& data) const;
   // The rows ranges[rank] of `data`.
   tensor::Tensor own_rows(const tensor::Tensor& data, std::span<const Range> ranges) const;
-  // Whose region has `data`, if kernels of the stream may reach it; else null.
+  // The peer memory whose region holds `data`, if kernels on this stream may access it; otherwise
+  // null.
   const PeerMemory* find_peers(tensor::Stream stream, const tensor::Tensor& data) const;
   void gather(tensor::Stream stream, const tensor::Tensor& data, const tensor::Tensor& share,
               std::span<const Range> ranges);
@@ -135,7 +138,7 @@ class Collective {
   tensor::Device device_;
   ShortName name_;
   uint64_t id_ = 0;
-  int64_t num_calls_ = 0, num_parts_ = 0;  // parts: groups that were made of this one
+  int64_t num_calls_ = 0, num_parts_ = 0;  // parts: groups made from this one
   std::vector<const PeerMemory*> peer_memories_;
 };
 

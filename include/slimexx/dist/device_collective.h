@@ -1,4 +1,4 @@
-// Collectives on device memory, over NCCL: one rank a device.
+// Collectives on device memory, over NCCL: one rank per device.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace slimexx::dist {
 
-// A group of all ranks of `host`, each with its own `device`; smaller ones by split. Makes one
-// exchange to see that the devices reach each other. Collective over `host`, which has to outlive
-// nothing of it. Throws Error(kEnvironment) in a build without NCCL.
+// A group of all ranks of `host`, each with its own `device`; use split for smaller groups.
+// Exchanges test data to verify that the devices reach each other. Collective over `host`, which
+// may be destroyed before the group. Throws Error(kEnvironment) in a build without NCCL.
 std::unique_ptr<Collective> make_device_collective(Collective& host, tensor::Device device);
 
-// "NCCL 2.28.9", of the library that is loaded; empty in a build without.
+// Version of the loaded library, such as "NCCL 2.28.9"; empty in a build without NCCL.
 std::string device_collective_version();
 
 }  // namespace slimexx::dist

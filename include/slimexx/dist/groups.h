@@ -1,6 +1,6 @@
-// The groups of ranks that one rank belongs to, for code that computes: Megatron's axes. Every
-// reference is valid; where an axis has one rank it is a group of one, which sends nothing. Groups
-// with the same ranks are one object. Owned by a ProcessGrid, or as said below.
+// The groups that one rank belongs to, for code that computes: Megatron's axes. All references are
+// valid; an axis of size 1 is a group of one rank, which sends nothing. Groups with the same ranks
+// are one object. A ProcessGrid owns them, except for the two functions below.
 #pragma once
 #include "slimexx/dist/collective.h"
 
@@ -10,7 +10,7 @@ class PeerMemory;
 
 struct Groups {
   Collective& world;     // all ranks
-  Collective& tp;        // tensor parallel, and sequence parallel
+  Collective& tp;        // tensor parallel and sequence parallel
   Collective& cp;        // context parallel
   Collective& pp;        // pipeline stages, by stage
   Collective& dp;        // data parallel
@@ -18,16 +18,17 @@ struct Groups {
   Collective& etp;       // tensor parallel inside an expert
   Collective& edp;       // data parallel of expert parameters: sums their gradients
   Collective& dp_cp;     // dp and cp together: sums gradients of dense parameters
-  Collective& tp_dp_cp;  // a pipeline stage: sums gradients of what its tp ranks hold alike
-  // Of ep, where its ranks reach each other's memory and somebody has made it; else null.
+  Collective& tp_dp_cp;  // a pipeline stage: sums gradients of parameters that tp replicates
+  // Peer memory of ep, if its ranks can access each other's memory and make_peer_memories was
+  // called; otherwise null.
   PeerMemory* ep_memory = nullptr;
 };
 
-// Where there is no grid: one rank in every group. Any thread.
+// For code without a grid: one rank in every group. Any thread.
 const Groups& groups_of_one();
 
-// A grid of data parallelism alone: `ranks` are the world and the groups that sum gradients, the
-// others groups of one.
+// Data parallelism only: `ranks` serves as the world, dp, edp and the combined groups; all other
+// groups have one rank.
 Groups data_parallel_groups(Collective& ranks);
 
 }  // namespace slimexx::dist

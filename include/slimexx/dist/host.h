@@ -1,5 +1,5 @@
-// Bytes and numbers of the host between ranks: settings, samples, metrics. Of a Collective on host
-// memory; collective over it. Sums are in rank order.
+// Collectives for host bytes and numbers: settings, samples, metrics. All take a Collective on host
+// memory and are collective over it. Sums are in rank order.
 #pragma once
 #include <span>
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace slimexx::dist {
 
-// The root's bytes on every rank.
+// Returns the root's bytes on every rank.
 std::string broadcast_bytes(Collective& host, const std::string& bytes, int root);
-// Every rank's bytes, by rank.
+// Returns every rank's bytes, indexed by rank.
 std::vector<std::string> all_gather_bytes(Collective& host, const std::string& bytes);
 // In place, element by element.
 void all_reduce_sum(Collective& host, std::span<double> values);

@@ -1,4 +1,4 @@
-// What started this process, as its environment tells.
+// Detects the launcher of this process from the environment.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,17 +13,17 @@ using Environment = std::function<const char*(const char* name)>;  // as std::ge
 
 struct Launch {
   std::string launcher;     // "srun"; empty: none
-  int64_t num_tasks = 0;    // that it says it started; 0: it says nothing
-  std::string variable;     // that says so
-  bool is_for_mpi = false;  // MPI is to be asked for the other ranks
-  bool is_certain = true;   // false: others than this launcher set the variable too
+  int64_t num_tasks = 0;    // as the launcher declares; 0: unknown
+  std::string variable;     // the variable that identified the launcher
+  bool is_for_mpi = false;  // MPI knows the other ranks
+  bool is_certain = true;   // false: other tools set the variable too
 };
 
 Launch find_launch(const Environment& environment);
 
-// Why a world of one rank is not what the launcher started: each of its processes would do the
-// whole work alone. Nothing where one process is right: without a launcher, in an allocation of
-// Slurm's outside `srun`, under a launcher of one process.
+// An error if the launcher started several processes but the world has one rank: each process would
+// do the whole work alone. Empty if one process is right: without a launcher, in a Slurm allocation
+// outside `srun`, or if the launcher started one process.
 std::optional<Error> find_lone_rank_fault(const Launch& launch);
 
 }  // namespace slimexx::dist

@@ -1,6 +1,6 @@
-// Ranks that are threads of one process make read-only things once for all of them: the headers of
-// a folder, what every rank of a grid holds, plans. Of hundreds of ranks each would take as much
-// time and memory as one.
+// When ranks are threads of one process, they build read-only objects once and share them: file
+// headers, the grid's layout, plans. Otherwise hundreds of ranks would each spend that time and
+// memory.
 #pragma once
 #include <exception>
 #include <memory>
@@ -10,15 +10,15 @@
 
 namespace slimexx::dist {
 
-// Whether all ranks are threads of this process. `host` is on host memory; collective over it.
+// Whether all ranks are threads of one process. `host` is on host memory; collective over it.
 bool are_in_one_process(Collective& host);
 
-// The first rank's address on every rank, which are all in one process. Collective.
+// Returns rank 0's address on every rank; all ranks must be in one process. Collective.
 const void* share_address(Collective& host, const void* address);
 
-// What `make` returns, or what it throws, on every rank. Where all ranks are in one process, the
-// first of them makes it and all have the same; else each makes its own. So `make` must give equal
-// things on every rank and call nothing collective. On host memory; collective.
+// Returns the result of `make`, or throws its exception, on every rank. If all ranks are in one
+// process, rank 0 calls `make` and all share the result; otherwise each rank calls it. So `make`
+// must give equal results on every rank and must not call collectives. On host memory; collective.
 template <class Make>
 auto make_once(Collective& host, const Make& make)
     -> std::shared_ptr<const std::invoke_result_t<const Make&>> {
@@ -36,7 +36,7 @@ auto make_once(Collective& host, const Make& make)
     }
   }
   const Made taken = *static_cast<const Made*>(share_address(host, &made));
-  host.barrier();  // then the first rank's may go
+  host.barrier();  // rank 0's `made` must outlive the reads
   if (taken.error) std::rethrow_exception(taken.error);
   return taken.value;
 }

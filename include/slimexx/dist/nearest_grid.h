@@ -1,4 +1,4 @@
-// Sizes of a grid near those that do not fit: what a refusal of a grid tells the user to set.
+// Finds valid grid sizes near invalid ones: the hint of the error message.
 #pragma once
 #include <functional>
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace slimexx::dist {
 
-// Whether sizes suit something besides the number of ranks, such as a model.
+// Whether sizes satisfy a further constraint, such as the model's.
 using GridRule = std::function<bool(const GridSizes&)>;
 
 struct GridAdvice {
   std::string hint;  // "set it to 2 or 4, or use 12 or 24 ranks"
-  std::string key;   // that "it" means, or the first one of the hint
+  std::string key;   // the key that "it" stands for, or the first key of the hint
 };
 
-// What to change of `wanted`, which does not divide the ranks or breaks the rule: as few sizes as
-// possible, each as little as possible, to sizes that do both. Numbers of ranks are named where the
-// sizes suit the rule as they are. Where no sizes suit the rule, it is left out. An etp that equals
-// tp is taken to be left out: it changes with tp.
+// Suggests changes to `wanted`, which does not divide the ranks or breaks the rule: as few sizes as
+// possible, each changed as little as possible, so that the result divides and obeys the rule.
+// Other numbers of ranks are suggested only if `wanted` itself obeys the rule. If no sizes obey the
+// rule, it is ignored. An etp equal to tp counts as not set: it follows tp.
 GridAdvice advise_grid(int world_size, const GridSizes& wanted, const GridRule& rule = {});
 
 }  // namespace slimexx::dist

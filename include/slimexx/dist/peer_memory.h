@@ -1,7 +1,7 @@
-// Memory of a group's ranks that kernels of all of them read and write: each shows a region of its
-// device's memory, which the others reach over NVLink. Counts that kernels exchange there need no
-// wait of the host, so that steps with them can be recorded (tensor/graph.h). While there is such
-// memory, its group's sums and gathers go that way by themselves (collective.h).
+// Memory that kernels of all ranks of a group read and write: each rank exposes a region of its
+// device's memory, and the others access it over NVLink. Kernels can exchange counts there without
+// a wait on the host, so steps that do so can be captured into graphs (tensor/graph.h). While the
+// object exists, its group's sums and gathers use it automatically (collective.h).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,15 +17,15 @@ struct Groups;
 
 class PeerMemory {
  public:
-  // `region` [bytes] U8 is where this rank's tensors are that others shall reach: the first bytes
-  // of a Buffer, which is not changed for another one while this object is there. Collective over
-  // `group`, which is on device memory and has to outlive it. Null, on all ranks alike, where some
-  // rank cannot reach another's device (several hosts, no peer access), which the log says; also of
-  // a group of one, of more ranks than kernels serve, and in a build without CUDA.
+  // `region` [bytes] U8: the memory of this rank's tensors that others may access. It must be the
+  // start of a Buffer that is not replaced during this object's life. Collective over `group`,
+  // which is on device memory and must outlive it. Null, on all ranks, if some rank cannot access
+  // another's device (several hosts, no peer access; this is logged). Also null for a group of one,
+  // for more ranks than the kernels support, when planning, and in a build without CUDA.
   static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
-  // What it takes of the device besides.
+  // Device memory that it allocates in addition to the region.
   static constexpr int64_t kControlBytes = kernels::kPeerControlBytes;
-  // Nothing that works on the regions may be queued; the others' may be gone already.
+  // No work on the regions may be queued. Other ranks may have destroyed theirs already.
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -33,18 +33,18 @@ class PeerMemory {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   bool holds(const tensor::Tensor& own) const;
-  // Of a tensor that lies in this rank's region: bytes from its start.
+  // Offset in bytes of a tensor from the start of this rank's region; the tensor must lie in it.
   int64_t place_of(const tensor::Tensor& own) const;
-  // By rank, as this rank's device addresses them.
+  // Indexed by rank; addresses valid on this rank's device.
   std::span<char* const> controls() const { return controls_; }
   std::span<char* const> regions() const { return regions_; }
-  // Not 0 once cancel() was called; kernels read it.
+  // Nonzero after cancel(); kernels read it.
   const int* cancelled() const { return reinterpret_cast<const int*>(cancelled_.data()); }
-  // Ends the waits of this rank's kernels, now and from now on: after a failure, before anybody
-  // waits for the device. Any thread.
+  // Ends present and future waits of this rank's kernels. Call it after a failure, before any
+  // thread waits for the device. Any thread.
   void cancel() noexcept;
-  // Whether kernels wait for one another. If not, ranks are threads that share a device and its
-  // streams; then meet() on the host stands for these waits.
+  // Whether kernels wait for one another. If false, the ranks are threads that share a device and
+  // its streams, and meet() on the host replaces these waits.
   bool kernels_wait() const { return kernels_wait_; }
   void meet() const;
 
@@ -58,14 +58,15 @@ class PeerMemory {
   tensor::Buffer control_;
   tensor::StagingBuffer cancelled_;
   std::vector<char*> controls_, regions_;
-  std::vector<void*> opened_;  // of other processes
+  std::vector<void*> opened_;  // IPC mappings of other processes' memory
 };
 
-// That of a rank's groups tp, cp, ep and etp whose ranks reach each other, for one region.
+// Peer memory of one region for each of the groups tp, cp, ep and etp whose ranks can access each
+// other's memory.
 using PeerMemories = std::vector<std::unique_ptr<PeerMemory>>;
-// Enters ep's into `groups`. Nothing on the CPU. Collective over each of the groups.
+// Also sets groups.ep_memory. Returns an empty list on the CPU. Collective over each of the groups.
 PeerMemories make_peer_memories(Groups& groups, const tensor::Tensor& region);
-// What these take of a device besides the region, at most.
+// Upper bound on the device memory that they take in addition to the region.
 int64_t plan_peer_bytes(tensor::Device device, const Groups& groups);
 void cancel(const PeerMemories& memories) noexcept;
 

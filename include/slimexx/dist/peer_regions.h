@@ -1,4 +1,4 @@
-// Peer memory as kernels take it. Only where the build has CUDA.
+// Converts PeerMemory to the kernels' argument. Only in builds with CUDA.
 #pragma once
 #include "slimexx/dist/peer_memory.h"
 #include "slimexx/kernels/peers.h"

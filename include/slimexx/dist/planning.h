@@ -1,6 +1,6 @@
-// Groups of a rank that plans alone, of a grid of which no rank runs: for planning contexts and
-// streams (ops/context.h). Rank, size and device are those that a run would have; a call that would
-// send or wait fails a check.
+// Groups for a rank that plans alone, while no rank of its grid runs: for planning contexts and
+// streams (ops/context.h). Rank, size and device are those of a real run; a call that would send or
+// wait fails a check.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace slimexx::dist {
 
-// Adds what planned calls would send to `sent_bytes`, where that is given.
+// Adds the bytes that planned calls would send to `sent_bytes`, if it is not null.
 std::unique_ptr<Collective> make_planning_group(int rank, int size, tensor::Device device,
                                                 std::shared_ptr<int64_t> sent_bytes = nullptr);
 
-// As ProcessGrid, of any rank of a shape.
+// Like ProcessGrid, for any rank of a shape.
 class PlanningGrid {
  public:
   PlanningGrid(const GridShape& shape, int rank, tensor::Device device);
@@ -24,9 +24,9 @@ class PlanningGrid {
   const GridShape& shape() const { return shape_; }
   const Groups& groups() const { return *groups_; }
   Collective& host() { return *host_; }  // all ranks, on host memory
-  // What this rank would have sent over the groups of an axis since the last clear: of an operation
-  // of all ranks (size - 1) / size of the whole, twice that of an all-reduce, of routed rows the
-  // share that an even spread sends away. Axes that cut the world alike count as one.
+  // Bytes that this rank would have sent over the group of an axis since the last clear. Counted
+  // per call: (size - 1) / size of the data for a collective, twice that for an all-reduce; for
+  // routed rows, the same fraction (an even spread). Axes with the same ranks share one counter.
   int64_t sent_bytes(GridAxis axis) const;
   void clear_sent_bytes();
 

@@ -1,5 +1,5 @@
-// Which rank holds which part of the work, and the groups that follow. Rank order is Megatron's,
-// fastest first: tp, cp, dp, pp; the expert grid (etp, ep, edp, pp) covers the same ranks.
+// Maps ranks to parallel axes, and makes their groups. Rank order is Megatron's, fastest first: tp,
+// cp, dp, pp; the expert grid (etp, ep, edp, pp) covers the same ranks.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -19,29 +19,29 @@ struct GridPosition {
   int etp = 0, ep = 0, edp = 0;
 };
 
-// Of two or three axes at once where their ranks are evenly spaced.
+// kDpCp and kTpDpCp combine axes whose ranks are evenly spaced.
 enum class GridAxis : uint8_t { kTp, kCp, kPp, kDp, kEp, kEtp, kEdp, kDpCp, kTpDpCp };
 inline constexpr int kNumGridAxes = 9;
 
-// The arithmetic of a grid; needs no ranks that run.
+// Rank arithmetic of a grid; needs no running ranks.
 class GridShape {
  public:
-  // Throws Error(kUsage) with the equation and the nearest sizes that would do if the sizes do not
-  // divide the world.
+  // Throws Error(kUsage) with the equation and the nearest valid sizes if the sizes do not divide
+  // the world.
   GridShape(int world_size, const GridSizes& sizes);
   int world_size() const { return world_size_; }
   const GridSizes& sizes() const { return sizes_; }
   GridPosition position(int rank) const;
   int size(GridAxis axis) const { return of(axis).size; }
   int coordinate(GridAxis axis, int rank) const { return rank / of(axis).stride % of(axis).size; }
-  // The ranks that share all coordinates of `rank` but this one, ascending.
+  // The ranks that differ from `rank` in this coordinate only, ascending.
   std::vector<int> group(GridAxis axis, int rank) const;
-  // The axes have the same groups: they cut the world alike.
+  // Whether both axes have the same groups.
   bool are_alike(GridAxis a, GridAxis b) const;
 
  private:
   struct Axis {
-    int size = 1, stride = 1;  // between neighbours
+    int size = 1, stride = 1;  // stride: between neighbours
   };
   const Axis& of(GridAxis axis) const { return axes_[static_cast<size_t>(axis)]; }
   int world_size_;
@@ -49,13 +49,13 @@ class GridShape {
   std::array<Axis, kNumGridAxes> axes_;
 };
 
-// A grid of ranks that run, with its groups: those of the CPU are parts of `host`, those of a
-// device go over NCCL, or are those of threads that share one device. Made once a run, and
-// destroyed before the memory that its groups work on: after a failure that may be freed only once
-// nothing waits in NCCL.
+// A grid of running ranks, with its groups. On the CPU they are split from `host`; on devices they
+// use NCCL, or the shared device if the ranks are threads. Make it once per run, and destroy it
+// before the memory that its groups work on: after a failure, that memory may be freed only when no
+// operation waits in NCCL.
 class ProcessGrid {
  public:
-  // `host` has all ranks of the grid and must outlive it. Collective.
+  // `host` contains all ranks of the grid and must outlive this object. Collective.
   ProcessGrid(Collective& host, const GridSizes& sizes, tensor::Device device);
   ProcessGrid(const ProcessGrid&) = delete;
   ProcessGrid& operator=(const ProcessGrid&) = delete;

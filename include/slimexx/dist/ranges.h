@@ -1,4 +1,4 @@
-// Half-open ranges of a flat array, and how one is split over ranks.
+// Half-open ranges of a flat array, and their split over ranks.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,8 +11,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// n elements over `parts` ranks: contiguous, ascending, each a multiple of `multiple` long but the
-// last.
+// Splits n elements over `parts` ranks: contiguous and ascending, each length a multiple of
+// `multiple` except the last.
 std::vector<Range> split_range(int64_t n, int parts, int64_t multiple = 16);
 
 }  // namespace slimexx::dist

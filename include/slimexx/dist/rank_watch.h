@@ -1,12 +1,12 @@
-// Ends a run in which a rank died or was stopped, and says who, where and in which call: the others
-// would wait for it in a collective for ever, or be ended by the launcher without a word of ours.
-// A rank that merely works for long is left alone. Ends, too, a run in which all ranks wait for one
-// another in calls, or do nothing at all: hang_judge.h says how that is told, and what is not seen.
-//
-// What a rank does (activity.h) lies in memory that all ranks of its host see. Ten times a second
-// every rank looks there, and at the state of those processes. Once there is a folder, what each
-// does also stands in a file, for people and for other hosts: the first rank looks at all, and the
-// first rank of another host looks at that one.
+// Ends a run when a rank died or was stopped, and reports the rank, its host and its call.
+// Otherwise the other ranks would wait for it in a collective for ever, or the launcher would kill
+// them without a message. A rank that works for a long time is not affected. The watch also ends a
+// run in which all ranks wait for one another or do nothing; hang_judge.h describes this test and
+// its limits.
+// Each rank's activity (activity.h) lies in memory shared by the ranks of its host. Ten times a
+// second every rank reads it, and checks the state of those processes. After show_records, each
+// rank also writes its activity to a file, for users and for other hosts: rank 0 reads the files of
+// other hosts' ranks, and the first rank of another host reads rank 0's.
 #pragma once
 #include <functional>
 #include <memory>
@@ -16,39 +16,41 @@
 
 namespace slimexx::dist {
 
-// In seconds; 0: never. While this process itself is stopped, or its host sleeps, nobody ages.
+// In seconds; 0: never. Time does not count while this process is stopped or its host sleeps.
 struct RankWatchOptions {
-  double warn_s = 2;         // that a rank was stopped, then a warning names it
-  double limit_s = 5;        // that a rank was stopped, then the run ends with status 4
-  double host_limit_s = 60;  // without a sign through the folder from a rank that is waited for
-  double hang_limit_s = 7;   // that all ranks wait for one another or do nothing, then the run ends
-  double wait_warn_s = 120;  // without progress of any rank, then a warning says what all do
-  double wait_limit_s = 3600;      // without progress of any rank, then the run ends
-  std::string process_space = {};  // for tests: as if this rank were on a host of that name
+  double warn_s = 2;               // a rank stopped for this long: warn
+  double limit_s = 5;              // a rank stopped for this long: end the run with status 4
+  double host_limit_s = 60;        // no sign from another host's rank while this rank waits: end it
+  double hang_limit_s = 7;         // all ranks wait for one another or do nothing: end the run
+  double wait_warn_s = 120;        // no progress of any rank: log what each rank does
+  double wait_limit_s = 3600;      // no progress of any rank: end the run
+  std::string process_space = {};  // for tests: pretend to be on a host with this name
 };
 
-// Why a run ends, told once.
+// Why a run ends; reported once.
 struct FirstCause {
   int rank = 0;
-  std::string host, phase, call;  // call: empty outside of collective calls
-  std::string what;               // all of that in a sentence
+  std::string host, phase, call;  // call: empty outside collective calls
+  std::string what;               // all of it as a sentence
 };
 
 class RankWatch {
  public:
-  // `claim` is called just before the process ends, on the watch's own thread, while others may
-  // find the same: it returns whether this rank is the first, which then says so on stderr.
-  // `is_ending`: whether the launcher ends all ranks; what dies half a second later is no cause.
-  // Watches the calling thread. Collective.
+  // `claim` is called on the watch's own thread just before the process ends; other ranks may find
+  // the same failure at that time. It returns whether this rank is the first to report; only the
+  // first one prints to stderr. `is_ending`: whether the launcher is ending all ranks; deaths more
+  // than half a second after that are not a cause. Watches the calling thread. Collective.
   RankWatch(Collective& host, RankWatchOptions options,
             std::function<bool(const FirstCause&)> claim, std::function<bool()> is_ending);
-  ~RankWatch();  // waits for nobody; on the thread that made it
+  ~RankWatch();  // does not wait for other ranks; call on the constructing thread
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
 
-  // Makes the folder, which goes with the last rank. Throws Error(kEnvironment). Collective.
+  // Creates the folder of records; the last rank to leave removes it. Throws Error(kEnvironment).
+  // Collective.
   void show_records(Collective& host, const std::string& directory);
-  // Does not return if a rank of this host has died: an error of this one is then that one's.
+  // Does not return if a rank of this host has died: that death is then the cause of this rank's
+  // error.
   void look_now();
 
  private:

@@ -1,11 +1,11 @@
-// One number that every rank may draw tickets from: the shared prompt queue.
+// A counter shared by all ranks, used as the ticket source of the shared prompt queue.
 #pragma once
 #include <cstdint>
 
 namespace slimexx::dist {
 
-// fetch_add is atomic over ranks and needs no cooperation of the owner. Any thread that may call
-// the collective it came from.
+// fetch_add is atomic over ranks and needs no action of the owner. Call it from any thread that may
+// call the Collective that made the counter.
 class SharedCounter {
  public:
   virtual ~SharedCounter() = default;

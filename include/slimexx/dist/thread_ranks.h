@@ -6,9 +6,9 @@
 
 namespace slimexx::dist {
 
-// Runs `body` as `size` ranks, each on a thread of its own, on host memory, and returns when all
-// are done. If one throws, collectives of the others throw Error(kRun) that names it, and what it
-// threw is thrown here.
+// Runs `body` as `size` ranks, each on its own thread, on host memory, and returns when all have
+// finished. If one throws, collectives of the others throw Error(kRun) that names it, and its
+// exception is rethrown here.
 void run_thread_ranks(int size, const std::function<void(Collective&)>& body);
 
 }  // namespace slimexx::dist

@@ -1,11 +1,11 @@
-// Boxes of the elements of a row-major tensor.
+// Boxes (hyperrectangles) of elements of a row-major tensor.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace slimexx::tensor {
 
-// Of every dimension the indices [begin, end). Without dimensions it is one element.
+// Indices [begin, end) in every dimension. Without dimensions it is one element.
 struct Box {
   std::vector<int64_t> begin, end;
   bool operator==(const Box&) const = default;
@@ -14,33 +14,34 @@ struct Box {
 Box whole_box(const std::vector<int64_t>& shape);
 int64_t count_elements(const Box& box);
 std::vector<int64_t> extents_of(const Box& box);
-// Elements from one index of a row-major tensor to the next, by dimension.
+// Row-major strides in elements, by dimension.
 std::vector<int64_t> strides_of(const std::vector<int64_t>& shape);
-// Whether two boxes with as many dimensions share an element.
+// Whether two boxes share an element; they must have the same number of dimensions.
 bool overlap(const Box& a, const Box& b);
-// What they share; a box without elements where that is nothing.
+// Their common elements; an empty box if there are none.
 Box intersect(const Box& a, const Box& b);
-// Elements [begin, end) of the flattened tensor as boxes, in order: at most twice as many as there
-// are dimensions, less one.
+// Elements [begin, end) of the flattened tensor as boxes, in order: at most 2 d - 1 boxes for d
+// dimensions.
 std::vector<Box> split_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end);
-// Whether the boxes cover the tensor, each element once. Takes time in n * (1 + the most boxes that
-// share an index of dimension 0).
+// Whether the boxes cover each element of the tensor exactly once. Takes O(n (1 + m)) time for n
+// boxes, if at most m of them share an index of dimension 0.
 bool cover_exactly(const std::vector<int64_t>& shape, const std::vector<Box>& boxes);
 
-// Elements that are neighbours in two places: where they begin in either, and how many.
+// A run of elements that is contiguous in both the source and the destination: its offsets and its
+// length.
 struct BoxRun {
   int64_t from = 0, to = 0, size = 0;
 };
-// The elements of a box of `extents`, in row-major order, between two places with a stride for each
-// dimension; as few runs as can be.
+// Runs that copy a box of `extents`, in row-major order, between two layouts given by their
+// strides; as few runs as possible.
 std::vector<BoxRun> list_runs(const std::vector<int64_t>& extents,
                               const std::vector<int64_t>& from_strides,
                               const std::vector<int64_t>& to_strides);
 
-// The same as runs at equal distances, which one strided copy takes: columns of a matrix are one.
+// Runs at equal distances, which one strided copy can take: for example, columns of a matrix.
 struct BoxRows {
   BoxRun first;
-  int64_t rows = 1, from_stride = 0, to_stride = 0;  // from one run to the next
+  int64_t rows = 1, from_stride = 0, to_stride = 0;  // strides: from one run to the next
 };
 std::vector<BoxRows> list_rows(const std::vector<int64_t>& extents,
                                const std::vector<int64_t>& from_strides,

@@ -1,4 +1,4 @@
-// The element types that convert_elements (dtype.h) takes and gives.
+// The element types that convert_elements (dtype.h) reads and writes.
 #pragma once
 #include <string_view>
 
@@ -6,7 +6,7 @@
 
 namespace slimexx::tensor {
 
-// As config.json calls them.
+// The names used in config.json.
 inline constexpr std::string_view kConvertibleTorchNames = "bfloat16, float16, float32, float64";
 
 inline bool is_convertible(DType dtype) {

@@ -1,12 +1,11 @@
-// Every result of the CUDA runtime goes through SLX_CUDA. Only for files that a build with CUDA
-// compiles.
+// Wrap every CUDA runtime call in SLX_CUDA. Only for files compiled in builds with CUDA.
 #pragma once
 #include <cuda_runtime_api.h>
 
 namespace slimexx::tensor {
 
-// Throws Error(kRun) naming the call, the current device and CUDA's text; out of memory is
-// Error(kEnvironment) and lists what holds memory.
+// Throws Error(kRun) with the call, the current device and CUDA's message; out of memory is
+// Error(kEnvironment) and lists the live allocations.
 void check_cuda(cudaError_t status, const char* call);
 
 }  // namespace slimexx::tensor

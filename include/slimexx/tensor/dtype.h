@@ -23,10 +23,10 @@ enum class DType : uint8_t {
 };
 
 int64_t dtype_bytes(DType dtype);
-std::string_view dtype_name(DType dtype);  // as safetensors writes it: "BF16"
+std::string_view dtype_name(DType dtype);  // the safetensors name: "BF16"
 std::optional<DType> parse_safetensors_dtype(std::string_view name);
 std::optional<DType> parse_torch_dtype(
-    std::string_view name);  // "bfloat16", as config.json says it
+    std::string_view name);  // the name in config.json: "bfloat16"
 std::string_view torch_dtype_name(DType dtype);
 
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
@@ -36,12 +36,12 @@ inline uint16_t f32_to_bf16(float value) {
     return static_cast<uint16_t>(bits >> 16 | 0x40u);  // quiet NaN
   return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
-float f8_e4m3_to_f32(uint8_t bits);  // the variant without infinities; 0x7F and 0xFF are NaN
+float f8_e4m3_to_f32(uint8_t bits);  // the E4M3FN variant: no infinities, 0x7F and 0xFF are NaN
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 
-// Converts n elements between floating types (kF32, kBF16, kF16, kF64) on the host; same type
-// copies. Reads kF8E4M3 too, without the scales that such tensors go with.
+// Converts n elements between floating types (kF32, kBF16, kF16, kF64) on the host; equal types are
+// copied. Also reads kF8E4M3, without applying scales.
 void convert_elements(DType from, const void* source, DType to, void* destination, int64_t n);
 
 }  // namespace slimexx::tensor

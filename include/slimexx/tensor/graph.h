@@ -1,5 +1,5 @@
-// Device work that is recorded once and launched as a whole, which costs the host one call. CUDA
-// only. Addresses and sizes are recorded as they are: what varies must stand in device memory.
+// A CUDA graph: device work captured once and launched with one host call. CUDA only. Addresses and
+// sizes are fixed at capture: values that vary must be in device memory.
 #pragma once
 #include <functional>
 
@@ -10,8 +10,9 @@ namespace slimexx::tensor {
 class Graph {
  public:
   Graph() = default;
-  // Records what `body` queues on the stream; none of it runs. `body` must have run once before in
-  // the plain way (first uses may set things up), and must not wait for the device.
+  // Captures the work that `body` queues on the stream, without running it. `body` must have run
+  // once without capture, because first uses may allocate or initialize, and must not wait for the
+  // device.
   Graph(Stream stream, const std::function<void()>& body);
   Graph(Graph&& other) noexcept;
   Graph& operator=(Graph&& other) noexcept;
@@ -23,7 +24,7 @@ class Graph {
   void* handle_ = nullptr;  // cudaGraphExec_t
 };
 
-// Whether work that is queued on the stream now is recorded into a graph.
+// Whether the stream is being captured into a graph.
 bool is_recording(Stream stream);
 
 }  // namespace slimexx::tensor

@@ -1,13 +1,13 @@
-// Planning without memory and without a device: the code that builds a run says what it would take.
+// Planning without memory or devices: the code that sets up a run reports the memory that it would
+// need.
 #pragma once
 
 namespace slimexx::tensor {
 
-// While one lives, what this thread does is planned. A Buffer gets addresses with no memory behind
-// them and counts as if it had memory; list_allocations() and allocation_counters() count what the
-// scope made, and nothing else. Staging buffers take memory where they are written. Streams of
-// devices are planning streams, so no device is needed. What is made in a scope goes before the
-// scope does. Scopes do not nest.
+// While a scope is alive, this thread plans. A Buffer gets made-up addresses and is counted as if
+// it had memory; list_allocations() and allocation_counters() count only the allocations of this
+// scope. Staging buffers take memory only when written. All device streams are planning streams, so
+// no device is needed. Destroy all objects made in a scope before the scope. Scopes do not nest.
 class PlanningScope {
  public:
   PlanningScope();

@@ -1,4 +1,4 @@
-// Columns of a matrix from one place on a device to another.
+// Strided copy of a matrix's columns on one device.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ struct StridedBytes {
   void* begin = nullptr;
   int64_t stride = 0;  // bytes from one row to the next, at least the width
 };
-// `rows` times `width` bytes; queued on the stream.
+// Copies `rows` rows of `width` bytes each; queued on the stream.
 void copy_row_bytes(Stream stream, StridedBytes destination, StridedBytes source, int64_t width,
                     int64_t rows);
 

@@ -1,9 +1,9 @@
-// Views of device memory, their owners, and the arenas that steady state lives in.
+// Views of device memory, their owners, and the arenas that hold all memory of the steady state.
 //   Device, Stream   where and in which order work runs (CPU work runs at once, in call order)
 //   Buffer           move-only owner of one allocation
 //   Tensor           trivially copyable view: pointer, dtype, device, up to four dimensions
-//   Arena            bump allocator over one Buffer with marks; plan it by a dry run
-// Dimensions are int64, strides in elements. Nothing here is thread-safe but reading.
+//   Arena            bump allocator over one Buffer with marks; a dry run measures its size
+// Dimensions are int64, strides in elements. Nothing here is thread-safe except reads.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,34 +24,35 @@ struct Device {
 };
 std::string to_string(Device device);
 
-// What this process can compute on. CUDA devices exist where the build has CUDA and a driver finds
-// them.
+// CUDA devices that this process can use; 0 in a build without CUDA or without a driver.
 int count_cuda_devices();
-// Throws Error(kEnvironment) unless `device` can be used, saying why. Makes a CUDA device current.
+// Throws Error(kEnvironment) with the reason if `device` cannot be used. Makes a CUDA device
+// current.
 void select_device(Device device);
 
-// The type of weights, activations and cached keys on a device: f32 on the CPU, bf16 on CUDA.
+// The type of weights, activations and the KV cache on a device: f32 on the CPU, bf16 on CUDA.
 DType compute_dtype(Device device);
 
-// A queue of work on a device. The CPU's has no state: ops return when they are done. On a planning
-// stream nothing is launched or copied: with a planning arena the code that runs a step also
-// measures it (ops/context.h).
+// A queue of work on a device. CPU streams have no state: operations are complete on return. On a
+// planning stream nothing is launched or copied; with a planning arena, the code of a step then
+// measures its own memory (ops/context.h).
 struct Stream {
   Device device;
   void* handle = nullptr;  // cudaStream_t
   bool is_planning = false;
 };
-// The stream on which a device computes: one per device and process, made at first use.
+// The device's stream for compute: one per device and process, created at first use.
 Stream compute_stream(Device device);
 Stream planning_stream(Device device);
-// A second queue beside the compute stream, for copies and exchanges; one per device and process.
+// For copies and communication that overlap compute; one per device and process.
 Stream side_stream(Device device);
-// For kernels beside those of the compute stream, which go first; one per device and process.
+// For kernels that overlap compute, at lower priority; one per device and process.
 Stream branch_stream(Device device);
-// Returns when all work queued on the stream is done. Throws Error(kRun) if any of it failed.
+// Returns when all work queued on the stream is complete. Throws Error(kRun) if any of it failed.
 void synchronize(Stream stream);
 
-// A point in a stream's queue. Default-constructed and on the CPU it is always passed.
+// A point in a stream's queue. A default-constructed event has already passed; so has every event
+// on the CPU.
 class Event {
  public:
   Event() = default;
@@ -60,7 +61,7 @@ class Event {
   ~Event();
   void record(Stream stream);
   void wait_on(Stream stream) const;  // later work on `stream` runs after the event
-  // Returns when it is passed. Throws Error(kRun) if work before it failed.
+  // Returns when the event has passed. Throws Error(kRun) if work before it failed.
   void synchronize() const;
 
  private:
@@ -71,7 +72,7 @@ class Tensor {
  public:
   static constexpr int kMaxDims = 4;
   Tensor() = default;
-  // Contiguous view, last dimension fastest.
+  // A contiguous view, row-major.
   Tensor(void* data, DType dtype, Device device, std::initializer_list<int64_t> shape);
 
   bool defined() const { return data_ != nullptr || num_dims_ > 0; }
@@ -96,11 +97,11 @@ class Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   // Columns [begin, end) of the last dimension; the view keeps its row stride.
   Tensor columns(int64_t begin, int64_t end) const;
-  // [T, parts*D] seen as [T, parts, D]; any view whose last dimension is dense.
+  // [T, parts*D] viewed as [T, parts, D]; works for any view with stride 1 in the last dimension.
   Tensor split_columns(int64_t parts) const;
-  // The same elements under another shape; contiguous views only.
+  // The same elements with another shape; contiguous views only.
   Tensor reshaped(std::initializer_list<int64_t> shape) const;
-  // The last dimension as the given ones: [T, h*d] -> [T, h, d]; leading strides are kept.
+  // Splits the last dimension into `shape`: [T, h*d] -> [T, h, d]; keeps the other strides.
   Tensor split_last(std::initializer_list<int64_t> shape) const;
   std::string shape_text() const;  // "[12, 64] F32"
 
@@ -112,20 +113,19 @@ class Tensor {
   int8_t num_dims_ = 0;
 };
 
-// Between host memory and a contiguous tensor, in stream order. upload may return before the bytes
-// are there, but never reads `source` after it returned, unless that lies in a StagingBuffer: then
-// it must stay until the stream has passed. download returns when the bytes are there. Nothing
-// happens on a planning stream.
+// Copies between host memory and a contiguous tensor, in stream order. upload may return early, but
+// then it does not read `source` again, unless `source` lies in a StagingBuffer: keep that
+// unchanged until the stream has passed the copy. download returns when the data has arrived. Both
+// do nothing on a planning stream.
 void upload(Stream stream, Tensor destination, const void* source);
 void download(Stream stream, void* destination, Tensor source);
-// Queues the copy only; `destination` must lie in a StagingBuffer where the device is CUDA.
+// Queues the copy only; on CUDA, `destination` must lie in a StagingBuffer.
 void download_later(Stream stream, void* destination, Tensor source);
-// The bytes of one contiguous tensor to another of the same size on the same device.
+// Copies the bytes of a contiguous tensor to another of the same size on the same device.
 void copy_bytes(Stream stream, Tensor destination, Tensor source);
 
-// Owns device memory, 64-byte aligned (256 on CUDA), zeroed. Throws Error(kEnvironment) naming
-// `what_for` and the size when there is not enough. Every live byte is counted: see
-// allocated_bytes().
+// Owns zeroed device memory, 64-byte aligned (256 on CUDA). Throws Error(kEnvironment) with
+// `what_for` and the size if memory is short. allocation_counters() counts all live bytes.
 class Buffer {
  public:
   Buffer() = default;
@@ -146,7 +146,7 @@ class Buffer {
   std::string what_for_;
 };
 
-// Host memory that a device can read and write by itself (page-locked where there is CUDA), zeroed.
+// Zeroed host memory that a device can access directly (pinned for CUDA).
 class StagingBuffer {
  public:
   StagingBuffer() = default;
@@ -165,7 +165,7 @@ class StagingBuffer {
 
 struct AllocationCounters {
   int64_t live_bytes = 0, peak_bytes = 0, num_allocations = 0;
-  int64_t num_graphs = 0;  // recorded (graph.h); what the driver keeps of them is not in the bytes
+  int64_t num_graphs = 0;  // captured graphs (graph.h); their driver memory is not in the bytes
 };
 AllocationCounters allocation_counters(Device device);
 struct NamedBytes {
@@ -174,7 +174,7 @@ struct NamedBytes {
 };
 // Every live Buffer of the device, largest first.
 std::vector<NamedBytes> list_allocations(Device device);
-// What a CUDA device has, and what nobody holds of it: no process, nor the driver.
+// Memory of a CUDA device: its total, and the part that no process or driver uses.
 struct DeviceMemory {
   int64_t free_bytes = 0, total_bytes = 0;
 };
@@ -182,12 +182,12 @@ DeviceMemory device_memory(Device device);
 // "; in use: 16.1 GiB weights, 8.0 GiB KV cache": every live Buffer of the device, largest first.
 std::string describe_allocations(Device device);
 
-// Bump allocator. Allocations are freed by returning to a mark, in reverse order. A planning arena
-// (capacity 0, `planning` true) hands out views without memory and only measures: the code that
-// plans is the code that runs. `high_water_bytes` is what the real one needs.
+// Bump allocator. Allocations are freed in reverse order by returning to a mark. A planning arena
+// (capacity 0, `planning` true) returns views without memory and only measures, so the code that
+// plans is the code that runs. The real arena needs `high_water_bytes`.
 //
-// Arenas whose ArenaScopes never overlap in time can share the memory of these: what a scope
-// allocates then comes from the shared arena, and their own bytes are those that outlive scopes.
+// Arenas whose ArenaScopes never overlap in time can share an arena for these: allocations inside
+// scopes come from the shared arena, and their own memory holds only allocations outside scopes.
 class Arena {
  public:
   Arena(Device device, int64_t capacity_bytes, std::string what_for);
@@ -203,15 +203,14 @@ class Arena {
   Device device() const { return device_; }
   bool is_planning() const { return planning_; }
   const std::string& what_for() const { return what_for_; }
-  // Replaces the memory by a larger one; only while nothing is allocated. Nothing happens where
-  // the capacity is there already.
+  // Grows the memory to at least this capacity. Nothing may be allocated.
   void reserve(int64_t capacity_bytes);
-  Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }  // all of it
-  // Uses `memory` [bytes] U8 of someone else from now on, and gives its own back; only while
-  // nothing is allocated. The lender keeps it alive and unused while anything is allocated here.
+  Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }  // everything
+  // Uses `memory` [bytes] U8 of another owner from now on, and frees its own. Nothing may be
+  // allocated. The owner must keep it alive, and must not use it while anything is allocated here.
   void borrow(Tensor memory);
-  // From now on, while nothing is allocated, scopes allocate from `scratch`, which stays where it
-  // is and outlives this arena.
+  // From now on, allocations inside scopes come from `scratch`, which must not move and must
+  // outlive this arena. Nothing may be allocated.
   void share_scratch(Arena& scratch);
 
  private:
@@ -219,17 +218,17 @@ class Arena {
   Arena() = default;
   Arena& scope_arena() { return scratch_ != nullptr ? *scratch_ : *this; }
   Buffer buffer_;
-  char* base_ = nullptr;  // of the buffer, or borrowed
+  char* base_ = nullptr;  // own buffer or borrowed
   int64_t capacity_bytes_ = 0;
   Device device_;
   bool planning_ = false;
   int64_t used_bytes_ = 0, high_water_bytes_ = 0;
   Arena* scratch_ = nullptr;
-  int num_scopes_ = 0;  // that are open
+  int num_scopes_ = 0;  // open scopes
   std::string what_for_;
 };
 
-// Returns to the mark at scope end.
+// Returns the arena to its mark at the end of the scope.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.scope_arena().mark()) {

@@ -1,5 +1,5 @@
-// Collectives of a group whose ranks reach each other's memory: queued on the stream, one kernel
-// each. The arrays lie in the regions of `memory`, whose kernels wait for one another.
+// Collectives on peer memory: one kernel each, queued on the stream. The arrays lie in the regions
+// of `memory`, and kernels_wait() must be true.
 #pragma once
 #include <span>
 
@@ -7,14 +7,14 @@
 
 namespace slimexx::dist {
 
-// result [ranges[rank]] gets the sum in rank order of those elements of all ranks' `data`, of which
-// it may be a part. One dimension; F32, BF16, F64.
+// `result` = the sum in rank order of the elements elements[rank] of all ranks' `data`. It may be
+// that part of `data`. One dimension; F32, BF16, F64.
 void sum_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& result,
                   const tensor::Tensor& data, std::span<const Range> elements);
-// The same of all elements; `result` is elsewhere.
+// The same for all elements, on every rank; `result` must not overlap `data`.
 void sum_to_all_by_peers(const PeerMemory& memory, tensor::Stream stream,
                          const tensor::Tensor& result, const tensor::Tensor& data);
-// `data` of all ranks gets every rank's share; the ranges are of bytes.
+// Writes every rank's `share` into `data` of all ranks. `bytes`: ranges in bytes, by rank.
 void gather_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& data,
                      const tensor::Tensor& share, std::span<const Range> bytes);
 

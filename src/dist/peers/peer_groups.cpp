@@ -7,7 +7,7 @@
 namespace slimexx::dist {
 namespace {
 
-// Each group once.
+// The groups of more than one rank, without duplicates.
 std::vector<Collective*> list_groups(const Groups& groups) {
   std::vector<Collective*> listed;
   for (Collective* group : std::array{&groups.tp, &groups.cp, &groups.ep, &groups.etp})

@@ -19,14 +19,14 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// What a rank tells the others of its memory.
+// Description of a rank's memory for the others.
 struct Record {
   struct Allocation {
     cudaIpcMemHandle_t handle;
-    char* memory;  // in its process
+    char* memory;  // address in its process
   };
   Allocation control, region;
-  uint64_t space;  // of processes that see each other
+  uint64_t space;  // hash of process_space()
   int64_t process;
   int64_t device;
 };
@@ -45,14 +45,15 @@ bool share_device(const Record& a, const Record& b) {
   return share_process(a, b) && a.device == b.device;
 }
 
-// Makes a device of this process reachable. An error is not left to the next call.
+// Enables peer access to a device of this process. Clears the error, so that the next call does not
+// report it.
 bool reach_device(int64_t device) {
   const cudaError_t error = cudaDeviceEnablePeerAccess(static_cast<int>(device), 0);
   cudaGetLastError();
   return error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled;
 }
 
-// Null if it cannot be reached.
+// Maps another process's memory; null on failure.
 char* open_memory(const Record::Allocation& allocation, std::vector<void*>& opened) {
   void* memory = nullptr;
   const cudaError_t error =
@@ -90,7 +91,7 @@ std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, const Tensor& re
   std::vector<char> records(static_cast<size_t>(all.size_bytes()));
   tensor::download(stream, records.data(), all);
 
-  float fails = memory->open(records) ? 0 : 1;  // all have it or none
+  float fails = memory->open(records) ? 0 : 1;  // all ranks keep it or none
   const Tensor flag = shared.view(DType::kF32, {1});
   tensor::upload(stream, flag, &fails);
   tensor::Arena scratch(device, 4096, "peer memory");

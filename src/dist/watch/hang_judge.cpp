@@ -9,14 +9,15 @@ namespace slimexx::dist {
 namespace {
 
 constexpr size_t kMostNames = 8, kMostLines = 64;
-// Of a time in which some rank's watch did not look no more than this counts: it was stopped.
+// Upper bound on the counted seconds of a period in which some rank's watch did not look: that
+// rank's process was stopped.
 constexpr double kMostPending = 2;
 
 bool are_halves(const ActivityView& a, const ActivityView& b) {
   return (a.call == "send" && b.call == "receive") || (a.call == "receive" && b.call == "send");
 }
 
-// A send or receive, with the rank `own.peer` of the group.
+// The wait of a send or receive with rank `own.peer` of the group.
 RankWait find_peer(std::span<const ActivityView> ranks, const ActivityView& own) {
   const ActivityView::Membership* self = own.find_membership(own.group_id);
   for (size_t r = 0; r < ranks.size(); ++r) {
@@ -28,7 +29,7 @@ RankWait find_peer(std::span<const ActivityView> ranks, const ActivityView& own)
       return {.moves = true, .for_ranks = {}};
     return {.moves = false, .for_ranks = {static_cast<int>(r)}};
   }
-  return {.moves = true, .for_ranks = {}};  // it is not known who that is
+  return {.moves = true, .for_ranks = {}};  // the peer is not known
 }
 
 RankWait find_missing(std::span<const ActivityView> ranks, const ActivityView& own) {
@@ -43,7 +44,7 @@ RankWait find_missing(std::span<const ActivityView> ranks, const ActivityView& o
                               other.number == own.number && other.call != own.call;
     if (m->num_calls < own.number || is_elsewhere) wait.for_ranks.push_back(static_cast<int>(r));
   }
-  if (num_known != own.num_ranks) wait.for_ranks.clear();  // who has not come may be any other
+  if (num_known != own.num_ranks) wait.for_ranks.clear();  // an unknown rank may be missing
   wait.moves = wait.for_ranks.empty();
   return wait;
 }
@@ -55,7 +56,7 @@ std::string name_ranks(std::span<const int> ranks) {
   return text + (ranks.size() > kMostNames ? ", ..." : "");
 }
 
-// Of those in no call, if there are any, the one that most wait for.
+// The rank that most others wait for, among the ranks that are in no call if there are any.
 size_t find_culprit(std::span<const ActivityView> ranks, std::span<const RankWait> waits) {
   std::vector<int> num_waiting(ranks.size());
   for (const RankWait& wait : waits)
@@ -118,7 +119,7 @@ std::optional<Hang> HangJudge::look(std::span<const ActivityView> ranks, double 
                                     double limit_s) {
   bool moves = have_moved(ranks);
   std::vector<RankWait> waits;
-  if (!moves) {  // else it would be work in vain, which grows with the square of the ranks
+  if (!moves) {  // skipped otherwise: its cost grows with the square of the number of ranks
     waits = find_waits(ranks);
     moves = std::ranges::any_of(waits, &RankWait::moves);
   }
@@ -132,7 +133,7 @@ std::optional<Hang> HangJudge::look(std::span<const ActivityView> ranks, double 
   return describe_hang(ranks, waits, still_s_);
 }
 
-// Since the last look.
+// Whether any rank made progress, worked or left since the last look.
 bool HangJudge::have_moved(std::span<const ActivityView> ranks) {
   signs_.resize(ranks.size());
   bool moved = false;
@@ -144,7 +145,7 @@ bool HangJudge::have_moved(std::span<const ActivityView> ranks) {
   return moved;
 }
 
-// Since they all had.
+// Whether every rank's watch has looked since the last time that this function returned true.
 bool HangJudge::have_all_looked(std::span<const ActivityView> ranks) {
   for (size_t r = 0; r < ranks.size(); ++r)
     if (signs_[r].looks == ranks[r].looks) return false;

@@ -1,16 +1,16 @@
-// Whether ranks wait for one another for ever: what each waits for, and for how long nothing has
-// moved anywhere.
+// Detects deadlocks: determines the ranks that each rank waits for, and for how long no rank has
+// made progress.
 //
-// A rank in a collective call waits for those of its group that have begun fewer calls on it, or
-// that are in another call under the same number; one in a send or receive for its peer, unless
-// that is in the other half of it. Where all have come the call moves data, however long. A rank in
-// no call does nothing if the watch of its process sees no thread of it at work and no wait that is
-// declared (OutsideWaitScope). Only when all ranks wait or do nothing is that a hang: whoever works
-// may be what the others wait for.
+// A rank in a collective call waits for the ranks of its group that have begun fewer calls on the
+// group, or that are in a different call with the same number. A rank in a send or receive waits
+// for its peer, unless the peer is in the matching call. When all have arrived, the call counts as
+// moving data, however long it takes. A rank in no call counts as idle if its process has no thread
+// at work and no declared wait (OutsideWaitScope). The run hangs only if every rank waits or is
+// idle: a rank that works may be the one that the others wait for.
 //
-// Not seen: work that never ends, a call that all have begun and that stands still (a link that is
-// wedged, roots that differ), operations that were queued on devices, waits for these, and ranks
-// that have left. RankWatchOptions::wait_limit_s is for them.
+// Not detected: work that never ends; a call that all ranks have begun but that is stuck (a broken
+// link, different roots); operations queued on devices, and waits for these; ranks that have left.
+// RankWatchOptions::wait_limit_s covers them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,28 +23,29 @@
 
 namespace slimexx::dist {
 
-// What one rank waits for, at one look.
+// The ranks that one rank waits for, at one look.
 struct RankWait {
-  bool moves = false;          // for all that its calls tell
-  std::vector<int> for_ranks;  // empty: for nobody
+  bool moves = false;          // as far as its calls show
+  std::vector<int> for_ranks;  // empty: waits for no rank
 };
 
-// By rank. `ranks`: of the whole job.
+// Result by rank. `ranks`: all ranks of the job.
 std::vector<RankWait> find_waits(std::span<const ActivityView> ranks);
 
-// A line a rank: where it is, what it does and for whom it waits.
+// One line per rank: its host and process, its activity, and the ranks that it waits for.
 std::string list_ranks(std::span<const Peer> peers, std::span<const ActivityView> ranks);
 
-// What keeps a run: one rank, and what the others do.
+// The report of a hang: the culprit rank, its state, and a rank that waits for it.
 struct Hang {
-  int rank = 0;  // one that is in no call, else the one that most of them wait for
+  int rank = 0;  // the rank that most wait for, if possible one that is in no call
   std::string state, others;
 };
 
 class HangJudge {
  public:
-  // One more look at all, `seconds` after the last. Tells of a hang when nothing has moved for so
-  // long. Where a rank's watch does not look, time stands still: nothing is known of that rank.
+  // Takes one more look, `seconds` after the last. Returns a hang if there was no progress for
+  // `limit_s`. Time counts only while the watches of all ranks look: otherwise the state of some
+  // rank is unknown.
   std::optional<Hang> look(std::span<const ActivityView> ranks, double seconds, double limit_s);
 
  private:

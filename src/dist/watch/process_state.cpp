@@ -13,15 +13,15 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr uint64_t kExiting = 0x4;  // PF_EXITING: it frees its memory, which may take seconds
+constexpr uint64_t kExiting = 0x4;  // PF_EXITING: it is freeing its memory, which may take seconds
 
 struct ProcessStat {
   char state = '?';
   uint64_t flags = 0, start_time = 0;
 };
 
-// proc(5): pid (name) state ppid pgrp session tty_nr tpgid flags ... starttime, the 22nd. The name
-// may hold anything.
+// proc(5): pid (name) state ppid pgrp session tty_nr tpgid flags ... starttime (field 22). The name
+// may contain any character, so parse from its last parenthesis.
 std::optional<ProcessStat> parse_stat(const std::string& text) {
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
 
 ProcessState process_state(pid_t pid, uint64_t start_time) {
   const auto stat = read_stat(pid);
-  if (!stat) {  // or this process has too many open files to read it
+  if (!stat) {  // or this process has too many open files to read /proc
     const bool is_gone = ::kill(pid, 0) != 0 && errno == ESRCH;
     return is_gone ? ProcessState::kGone : ProcessState::kRuns;
   }

@@ -1,4 +1,4 @@
-// What Linux knows of a process of this host.
+// State of a process on this host, from /proc.
 #pragma once
 #include <sys/types.h>
 
@@ -7,15 +7,15 @@
 
 namespace slimexx::dist {
 
-// Of a process that is being traced (a debugger) nothing is known: somebody looks after it.
+// A process under a debugger counts as running: its user is looking after it.
 enum class ProcessState : uint8_t { kRuns, kStopped, kGone };
 
-// `start_time`: as start_time() said; another process may have the number by now.
+// `start_time`: the result of start_time(), because the pid may have been reused.
 ProcessState process_state(pid_t pid, uint64_t start_time);
-// In ticks since the start of the host; 0 if there is no such process, or /proc is not to be read.
+// In ticks since boot; 0 if there is no such process or /proc cannot be read.
 uint64_t start_time(pid_t pid);
 
-// The same for processes that see each other: this start of this host, and their space of pids.
+// Identifies the boot of this host and the pid namespace: equal for processes that see each other.
 std::string process_space();
 
 }  // namespace slimexx::dist

@@ -14,7 +14,7 @@ void* map_activity(int fd) {
 
 }  // namespace
 
-// Room is taken at once: a page that is missing when it is written to would be a SIGBUS.
+// Allocates the page now: writing to a page without storage would raise SIGBUS.
 std::unique_ptr<RankPage> RankPage::make(const std::string& name) {
   const int fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;

@@ -1,4 +1,5 @@
-// A rank's Activity in memory that the other ranks of its host see, up to its last instruction.
+// A rank's Activity in memory shared with the other ranks of its host. It stays readable after the
+// rank's process died.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,7 +10,7 @@ namespace slimexx::dist {
 
 class RankPage {
  public:
-  // Null where the host has no room for it.
+  // Null if the host cannot allocate it.
   static std::unique_ptr<RankPage> make(const std::string& name);
   static std::unique_ptr<RankPage> open(const std::string& name);  // another rank's
   ~RankPage();

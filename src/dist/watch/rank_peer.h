@@ -1,4 +1,5 @@
-// What a rank's watch knows of each rank, and how they tell each other at first.
+// State that a rank's watch keeps for each rank, and the description that ranks exchange at the
+// start.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,13 +10,13 @@
 
 namespace slimexx::dist {
 
-// Another rank, or at own_rank this one.
+// Another rank; at index own_rank, this one.
 struct Peer {
   int rank = 0, pid = 0, tid = 0;
-  uint64_t start = 0;  // of the process
+  uint64_t start = 0;  // start time of the process
   std::string host, space, page_name;
-  std::unique_ptr<RankPage> page;  // of a rank that shares this one's host
-  ActivityView seen;               // of other hosts: what its record said last
+  std::unique_ptr<RankPage> page;  // if the rank is on this host
+  ActivityView seen;               // for ranks of other hosts: the last record read
   int64_t sign = -1;
   double silence_s = 0;
   bool is_silent = false, has_left = false;
@@ -23,7 +24,7 @@ struct Peer {
   std::string place() const;  // "(host node2, process 4711)"
 };
 
-// The calling thread's rank, for others. `space`: of pids, as process_space().
+// Describes the calling thread's rank to others. `space`: the pid namespace, from process_space().
 std::string describe_self(const std::string& space, const std::string& page_name);
 Peer read_description(const std::string& text, int rank);
 

@@ -15,7 +15,7 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr size_t kRecordBytes = 4096;  // one size: no reader sees a part of a longer one before
+constexpr size_t kRecordBytes = 4096;  // fixed: a reader never sees the tail of an older record
 
 constexpr std::string_view kPrefix = "rank_";
 
@@ -29,8 +29,8 @@ bool is_record_name(std::string_view name) {
   return name.size() >= 3 && name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Of the open file, not of the process: threads that are ranks have their own, and it goes with the
-// last process that holds the file open, whatever ends it.
+// An open-file-description lock, not a process lock: ranks that are threads each have their own,
+// and the kernel releases it when the last process that has the file open ends, for any reason.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -58,7 +58,7 @@ RankRecord::RankRecord(const std::string& directory, int rank)
 }
 
 RankRecord::~RankRecord() {
-  ::unlink(path_.c_str());  // before the lock goes
+  ::unlink(path_.c_str());  // before unlocking: an unlocked file means a dead rank
   ::close(fd_);
 }
 

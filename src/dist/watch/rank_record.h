@@ -1,5 +1,5 @@
-// RUN/ranks/rank_NNN: what a rank does, as one line of JSON that it renews ten times a second. For
-// the ranks of other hosts, and for people. Its writer holds a lock on it for its life.
+// RUN/ranks/rank_NNN: a rank's activity as one line of JSON, rewritten ten times a second, for
+// ranks of other hosts and for users. The writer holds a lock on the file for its life.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,26 +15,27 @@ class RankRecord {
   ~RankRecord();                                       // removes the file
   RankRecord(const RankRecord&) = delete;
   RankRecord& operator=(const RankRecord&) = delete;
-  // Whether it could be written. `to_server`: hosts that share a file system see it then.
+  // Returns whether the write succeeded. `to_server`: sync it, so that other hosts on a shared file
+  // system see it.
   bool write(const ActivityView& view, bool to_server);
 
  private:
   std::string path_;
   int fd_ = -1, rank_ = 0;
-  bool is_locked_ = false;  // not every file system can
+  bool is_locked_ = false;  // not every file system supports locks
   int64_t num_signs_ = 0;
 };
 
 struct SeenRecord {
   ActivityView activity;
-  int64_t sign = 0;      // other with every write
-  bool is_dead = false;  // nobody holds the lock that its writer took
+  int64_t sign = 0;      // changes with every write
+  bool is_dead = false;  // the writer had the lock and no longer holds it
 };
 
-// Empty if there is none, or none that can be read: the rank has ended well, or the folder is gone.
+// Empty if there is no readable record: the rank has ended normally, or the folder is gone.
 std::optional<SeenRecord> read_record(const std::string& directory, int rank);
 
-// Removes the records that a killed run left; other files stay.
+// Removes records left by a killed run; other files stay.
 void remove_records(const std::string& directory);
 
 }  // namespace slimexx::dist

@@ -27,13 +27,13 @@
 namespace slimexx::dist {
 namespace {
 
-// Seconds between looks; a look that comes later, on a busy machine, stands for the time since the
-// last one, but for no more than kMostLook: while this process itself is stopped nobody ages.
+// Seconds between looks. A late look, on a busy machine, counts the time since the last one, but at
+// most kMostLook: time does not count while this process itself is stopped.
 constexpr double kInterval = 0.1, kMostLook = 0.3;
 constexpr double kHangInterval = 0.5;  // between looks at threads
-constexpr double kFarInterval = 1;     // as file servers are to be spared
-constexpr double kEnd = 0.5;  // after the launcher began to end all ranks: then no death counts
-// For another rank, or the launcher, to say what it knows.
+constexpr double kFarInterval = 1;  // between reads of other hosts' records: spares the file server
+constexpr double kEnd = 0.5;        // from the launcher ending all ranks: later deaths do not count
+// Time for another rank, or the launcher, to print its message.
 constexpr auto kPatience = std::chrono::milliseconds(700);
 
 }  // namespace
@@ -43,23 +43,23 @@ struct RankWatch::Impl {
   std::function<bool(const FirstCause&)> claim;
   std::function<bool()> is_ending;
   int own_rank = 0;
-  bool are_threads = false;  // of one process: the first rank alone looks, at pages
+  bool are_threads = false;  // of one process: only rank 0 looks, at the pages of the others
   std::unique_ptr<RankPage> own_page;
-  Activity* own = nullptr;  // of the thread that made this
+  Activity* own = nullptr;  // activity of the thread that made this
   std::vector<Peer> peers;  // by rank
-  int far_watcher = 0;      // of the first rank's host: the first rank of another one
+  int far_watcher = 0;      // the first rank on another host than rank 0's: watches rank 0
   std::string directory;
   std::unique_ptr<RankRecord> record;
   std::chrono::steady_clock::time_point last_look;
-  double look_s = 0, far_look_s = 0;  // that the last look, and the last far one, stand for
+  double look_s = 0, far_look_s = 0;  // seconds that the last look and the last far look count for
   double since_far_look_s = 0, since_hang_look_s = 0;
   OwnLooks own_looks;
   HangJudge judge;
-  double end_s = 0;               // since the launcher began to end all ranks
-  std::vector<int64_t> progress;  // by rank, when some last changed
+  double end_s = 0;               // seconds since the launcher began to end all ranks
+  std::vector<int64_t> progress;  // by rank, at the last far look
   double idle_s = 0, next_wait_warning = 0;
 
-  std::mutex mutex;  // of all above, but for what never changes once the thread runs
+  std::mutex mutex;  // guards all above that changes while the thread runs
   std::condition_variable ending;
   bool is_done = false;
   std::thread thread;
@@ -96,7 +96,8 @@ std::vector<ActivityView> RankWatch::Impl::view_all() const {
   return views;
 }
 
-// Of a host's ranks the first but the peer itself speaks for all; of other hosts only one looks.
+// Whether this rank reports about `peer`: on the peer's host the first rank other than the peer
+// does; for other hosts only one rank looks at all.
 bool RankWatch::Impl::warns_of(const Peer& peer) const {
   if (is_far(peer)) return true;
   const auto first = std::ranges::find_if(peers, [&](const Peer& other) {
@@ -105,7 +106,7 @@ bool RankWatch::Impl::warns_of(const Peer& peer) const {
   return first->rank == own_rank;
 }
 
-// Everybody learns who the others are, and opens the pages of those on its host.
+// All ranks exchange their descriptions; each opens the pages of the ranks on its host.
 void RankWatch::Impl::meet(Collective& host) {
   own_rank = host.rank();
   std::string name = fmt::format("/slimexx_{}_{}_{}", ::getpid(), start_time(::getpid()), own_rank);
@@ -156,11 +157,12 @@ void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const 
   }
   if (is_first) log_error("{}", Error(ErrorCode::kRun, what, hint).what());
   if (!is_first || launcher_knows) std::this_thread::sleep_for(kPatience);
-  // MPI is the main thread's, and that one waits: the launcher ends the ranks when one is gone.
+  // Only the main thread may call MPI, and it is blocked. The launcher ends the other ranks when
+  // this one exits.
   std::_Exit(exit_status(ErrorCode::kRun));
 }
 
-// One more look at which the rank gave no sign.
+// Records one more look without a sign from the rank.
 void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
                                  const std::string& state) {
   const double silence_s = peer.silence_s += seconds;
@@ -200,10 +202,11 @@ void RankWatch::Impl::look_near(Peer& peer) {
   }
 }
 
-// Through a file system that may pause for all: silence counts while this rank waits, too.
+// Reads through a shared file system, which may pause for all ranks: so silence counts only while
+// this rank makes no progress either.
 void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
   const auto seen = read_record(directory, peer.rank);
-  if (!seen) {  // it has ended well, or the folder is gone: no ground to judge on
+  if (!seen) {  // it has ended normally, or the folder is gone: do not judge
     peer.silence_s = 0;
     return;
   }
@@ -219,7 +222,8 @@ void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
              "has shown no sign of life");
 }
 
-// Whether this rank has gone on; on the first rank also whether any has.
+// Returns whether this rank has made progress. Updates idle_s: on rank 0, the time since any rank
+// made progress.
 bool RankWatch::Impl::look_at_progress() {
   bool own_moved = false, any_moved = false;
   for (const Peer& peer : peers) {
@@ -235,8 +239,8 @@ bool RankWatch::Impl::look_at_progress() {
   return own_moved;
 }
 
-// Whether the run hangs by what all ranks say; with ranks of other hosts, whose records may be
-// late, no sooner than a silent host would end it.
+// Ends the run if the activity of all ranks shows a hang. With ranks on other hosts, whose records
+// may be late, the limit is at least the limit for a silent host.
 void RankWatch::Impl::look_for_hang(double seconds) {
   const bool has_far = std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p); });
   const double limit_s =
@@ -251,7 +255,8 @@ void RankWatch::Impl::look_for_hang(double seconds) {
           false, hang->others);
 }
 
-// Of ranks whose records cannot be read nothing is known: the folder may be another one there.
+// Does nothing if some rank's record has never been read: its host may have another folder under
+// this path.
 void RankWatch::Impl::report_wait() {
   if (std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p) && p.sign < 0; })) return;
   if (options.wait_warn_s > 0 && idle_s >= next_wait_warning) {
@@ -268,7 +273,7 @@ void RankWatch::Impl::report_wait() {
           "parallel.rank_wait_limit_s");
 }
 
-// With the mutex.
+// The caller holds the mutex.
 void RankWatch::Impl::look() {
   const auto now = std::chrono::steady_clock::now();
   look_s = std::min(std::chrono::duration<double>(now - last_look).count(), kMostLook);
@@ -281,7 +286,8 @@ void RankWatch::Impl::look() {
   for (Peer& peer : peers)
     if (is_near(peer) && !peer.has_left) look_near(peer);
   const bool has_far = std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p); });
-  // Who cannot show that he lives must not judge the others: they share his trouble.
+  // If this rank cannot write its own record, skip the check: the file system is the likely cause
+  // for all ranks.
   const bool is_shown =
       record == nullptr || record->write(view_activity(*own), is_far_look && has_far);
   if (!is_shown) return;
@@ -292,7 +298,7 @@ void RankWatch::Impl::look() {
   if (own_rank == 0 && end_s == 0) look_for_hang(seconds);
 }
 
-// Seldom.
+// Once per kFarInterval.
 void RankWatch::Impl::look_at_all() {
   const bool has_moved = look_at_progress();
   for (Peer& peer : peers)
@@ -308,7 +314,7 @@ void RankWatch::Impl::run() {
       !ending.wait_for(lock, std::chrono::duration<double>(kInterval), [&] { return is_done; })) {
     try {
       look();
-    } catch (const std::exception& error) {  // of a foreign file, mostly: no reason to end a run
+    } catch (const std::exception& error) {  // mostly an unreadable record
       log_debug("a look at the ranks failed: {}", error.what());
     }
   }
@@ -366,7 +372,7 @@ RankWatch::~RankWatch() {
   keep_activity_at(nullptr);
   if (i.record == nullptr) return;
   i.record.reset();
-  ::rmdir(i.directory.c_str());  // the last one's succeeds, if nothing else is there
+  ::rmdir(i.directory.c_str());  // succeeds for the last rank if the folder is empty
 }
 
 }  // namespace slimexx::dist

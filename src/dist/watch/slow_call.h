@@ -1,4 +1,4 @@
-// Says from a thread of its own that a call takes long, while it lasts.
+// Reports, from its own thread, that a call takes long, while it lasts.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -12,7 +12,7 @@ namespace slimexx::dist {
 class SlowCallNotice {
  public:
   using Seconds = std::chrono::duration<double>;
-  // `say` is called after every `period`, with the time since construction, until destruction.
+  // Calls `say` after every `period`, with the time since construction, until destruction.
   SlowCallNotice(Seconds period, std::function<void(Seconds waited)> say)
       : thread_([this, period, say = std::move(say)] { watch(period, say); }) {}
   ~SlowCallNotice() {
@@ -36,7 +36,7 @@ class SlowCallNotice {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool has_ended_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last member: the thread uses the others
 };
 
 }  // namespace slimexx::dist

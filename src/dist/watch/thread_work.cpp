@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a hundredth of a second. Threads that wake up now and then to look at a clock take less.
+// In ticks of 10 ms per look. Threads that only wake up now and then to check a clock use less.
 constexpr uint64_t kFewTicks = 2;
 
 std::string read_entry(const fs::path& path) {
@@ -32,8 +32,8 @@ bool is_read_of_a_file(int64_t fd) {
          !target.starts_with("anon_inode:");
 }
 
-// proc(5), syscall: "running", "-1 ..." outside of a call (a page of a file that is fetched), or
-// the number of the call and its arguments in hexadecimal.
+// /proc/.../syscall, see proc(5): "running", "-1 ..." outside a system call (such as a page fault
+// on a file), or the number of the call and its arguments in hexadecimal.
 bool only_waits(const std::string& text) {
   std::istringstream fields(text);
   int64_t number = -1, first = 0;
@@ -52,7 +52,7 @@ bool only_waits(const std::string& text) {
     case SYS_accept4:
     case SYS_recvfrom:
     case SYS_recvmsg:
-#ifdef SYS_pause  // not on every architecture, as those below
+#ifdef SYS_pause  // these are not on every architecture
     case SYS_pause:
     case SYS_poll:
     case SYS_select:
@@ -66,7 +66,8 @@ bool only_waits(const std::string& text) {
   }
 }
 
-// What follows "pid (name) ", from proc(5)'s field 3: the name may hold anything.
+// Parses the fields after "pid (name) ", from field 3 in proc(5). The name may contain any
+// character.
 bool parse_thread_stat(const std::string& text, char& state, uint64_t& ticks) {
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return false;
@@ -96,7 +97,7 @@ bool ThreadWork::has_worked(std::span<const pid_t> left_out) {
     uint64_t ticks = 0;
     if (std::ranges::find(left_out, tid) != left_out.end()) continue;
     if (!parse_thread_stat(read_entry(entry->path() / "stat"), state, ticks)) {
-      works = true;  // it has ended just now, or too many files are open to read it
+      works = true;  // the thread just ended, or too many files are open
       continue;
     }
     const auto before = ticks_.find(tid);

@@ -1,4 +1,4 @@
-// Whether threads of this process are at work, as Linux knows it, and that its watch looks.
+// Detects whether threads of this process are at work, from /proc.
 #pragma once
 #include <sys/types.h>
 
@@ -15,23 +15,23 @@ pid_t own_tid();
 
 class ThreadWork {
  public:
-  // Since the last call. A thread that runs, or could if a processor were free, is at work, and so
-  // is one within a system call but those that only wait for other threads, for time, or for a pipe
-  // or socket to be read: what a disk, a driver or a child process takes long for is work. What
-  // cannot be found out is taken for work, too. Threads of `left_out` do not count.
+  // Whether any thread worked since the last call. A thread is at work if it runs or is ready to
+  // run, or is inside a system call, except calls that only wait for other threads, for time, or
+  // for data on a pipe or socket. So waiting for a disk, a driver or a child process counts as
+  // work. So does any state that cannot be read. Threads in `left_out` do not count.
   bool has_worked(std::span<const pid_t> left_out);
 
  private:
-  std::map<pid_t, uint64_t> ticks_;  // processor time by thread, at the last call
+  std::map<pid_t, uint64_t> ticks_;  // CPU time by thread, at the last call
 };
 
-// What the watch of a process tells of it: Activity's looks and work.
+// Maintains Activity's `looks` and `work` for the ranks of this process.
 class OwnLooks {
  public:
-  // A rank of this process, by its thread.
+  // Adds a rank of this process; `tid` is its thread.
   void add_rank(pid_t tid, Activity* activity) { ranks_.push_back({tid, activity}); }
-  // One more look, by the calling thread, which is no one's work. Nor is what a rank does in a
-  // call: MPI waits there at full speed.
+  // Records one more look. The calling thread does not count as work, and neither do ranks in a
+  // call: MPI busy-waits there.
   void note();
 
  private:

@@ -16,7 +16,7 @@ namespace slimexx::tensor {
 
 void check_cuda(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that a later call could recover from must not be seen again
+  cudaGetLastError();  // clear the error, or a later call would report it again
   int index = -1;
   if (cudaGetDevice(&index) != cudaSuccess) index = -1;
   const std::string what = fmt::format("{} failed on cuda:{}: {} ({})", call, index,
@@ -141,7 +141,7 @@ void copy_to_device(int, void* stream, void* destination, const void* source, in
                            as_stream(stream)));
 }
 
-// To memory that is not pinned it waits for the device.
+// If the destination is not pinned, this waits for the device.
 void copy_to_host(int, void* stream, void* destination, const void* source, int64_t bytes) {
   const OutsideWaitScope wait(kDevice);
   SLX_CUDA(cudaMemcpyAsync(destination, source, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost,

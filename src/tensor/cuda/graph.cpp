@@ -22,7 +22,7 @@ Graph::Graph(Stream stream, const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    cudaStreamEndCapture(as_stream(stream), &graph);  // or the stream could not be used any more
+    cudaStreamEndCapture(as_stream(stream), &graph);  // otherwise the stream stays unusable
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
     throw;

@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Barriers, and bytes of one or all for all, which is what ranks need to meet. Who sends or
-// receives waits for ever.
+// Supports barriers, broadcasts and gathers, enough for ranks to meet. A send or receive waits for
+// ever.
 class ForkedBackend : public Backend {
  public:
   ForkedBackend(ForkedState& state, int rank, int size) : state_(state), rank_(rank), size_(size) {}
@@ -59,7 +59,7 @@ class ForkedBackend : public Backend {
     barrier();
   }
   void exchange(tensor::Stream, std::span<const Message>, std::span<const Message>) override {
-    for (;;) ::pause();  // nothing ever comes
+    for (;;) ::pause();  // no message ever arrives
   }
   std::unique_ptr<Backend> split(int, int) override { return refuse(); }
   std::unique_ptr<SharedCounter> make_counter() override {

@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kGroup = 7, kOther = 8;
 using Ranks = std::vector<ActivityView>;
 
-// `size` ranks of one group, each of which has begun as many calls on it.
+// `size` ranks of one group; each has begun `num_calls` calls on it.
 Ranks make_ranks(int64_t size, int64_t num_calls) {
   Ranks ranks(static_cast<size_t>(size));
   for (int64_t r = 0; r < size; ++r)
@@ -51,12 +51,13 @@ TEST(HangJudge, CallWaitsForThoseThatHaveNotCome) {
   EXPECT_EQ(waited_for(ranks, 0), std::vector<int>{3});
 }
 
-// However long it takes: the last of them may have most of the bytes to send, and others are gone.
+// However long it takes: the last rank may have most of the bytes to send while others have left
+// the call.
 TEST(HangJudge, CallThatAllHaveBegunMoves) {
   Ranks ranks = make_ranks(3, 5);
   enter(ranks[1], "broadcast", 5, 3);
   EXPECT_TRUE(find_waits(ranks)[1].moves);
-  enter(ranks[0], "barrier", 6, 3);  // it has left the broadcast, and waits for both
+  enter(ranks[0], "barrier", 6, 3);  // it has left the broadcast and waits for the other two
   EXPECT_TRUE(find_waits(ranks)[1].moves);
   EXPECT_EQ(waited_for(ranks, 0), (std::vector<int>{1, 2}));
 }
@@ -84,7 +85,7 @@ TEST(HangJudge, SendMovesWithItsReceiveAlone) {
   EXPECT_TRUE(find_waits(ranks)[2].moves);
 }
 
-// A group that a rank has forgotten, or one on devices: who has not come is not known.
+// If a rank no longer lists the group, or the group is on devices, the missing ranks are unknown.
 TEST(HangJudge, UnknownGroupsMove) {
   Ranks ranks = make_ranks(3, 1);
   enter(ranks[0], "barrier", 2, 3);
@@ -123,7 +124,7 @@ TEST_F(HangClock, BeginsAnewWithAnyMove) {
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(look()) << i;
 }
 
-// It is stopped, or its host is; others look after that.
+// The rank or its host is stopped; other checks handle that.
 TEST_F(HangClock, StandsStillWhileARankDoesNotLook) {
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(look(5)) << i;
   for (int i = 0; i < 60; ++i) {

@@ -1,5 +1,5 @@
-// Ranks that live and go on no more: the run ends, and says who waits for whom. Who works, or waits
-// for what is no rank, is waited for.
+// Ranks that are alive but make no progress: the run ends, and the report names the ranks that wait
+// for each other. A rank that works, or waits for something outside the job, does not end the run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ void receive_from(Collective& ranks, int from) {
   ranks.receive({}, tensor::Tensor(&value, tensor::DType::kI64, {}, {1}), from);
 }
 
-// Rank 1 does `work`, and the others wait for it in a barrier.
+// Rank 1 does `work`; the others wait for it in a barrier.
 RankWork one_is_late(std::function<void(ForkedState&)> work) {
   return [work = std::move(work)](Collective& ranks, ForkedState& state) {
     const PhaseScope phase("generate");
@@ -48,7 +48,7 @@ RankWork one_is_late(std::function<void(ForkedState&)> work) {
   };
 }
 
-// All ranks as threads of the first process.
+// Runs all ranks as threads of the first process.
 RankWork as_threads(int size, RankWork work) {
   return [size, work = std::move(work)](Collective&, ForkedState& state) {
     run_thread_ranks(size, [&](Collective& ranks) {
@@ -63,7 +63,8 @@ void expect_end(ForkedRanks& ranks, int size, double within_s) {
   EXPECT_EQ(ranks.state().num_told, 0) << ranks.state().what;
 }
 
-// After the limit, by rank 0, which looks for all; the others see then that it has gone.
+// Expects that rank 0, the only judge, ends the run after the limit, and that the others then see
+// its death.
 void expect_hang(ForkedRanks& ranks, int size, int culprit, const std::string& call,
                  const std::vector<std::string>& words) {
   const auto start = Clock::now();
@@ -88,7 +89,7 @@ TEST(Hang, RankAsleepInNoCallIsNamed) {
                "; rank 0 waits for it, in phase generate, in barrier of 3 ranks (call "});
 }
 
-// Rank 1 waits for what rank 0 never sends.
+// Rank 1 waits for a message that rank 0 never sends.
 TEST(Hang, CallsThatDoNotMeetAreNamed) {
   ForkedRanks ranks(3, watched({.options = kOptions}, [](Collective& all, ForkedState& state) {
                       const PhaseScope phase("generate");
@@ -102,8 +103,8 @@ TEST(Hang, CallsThatDoNotMeetAreNamed) {
                "; rank 0 waits for it, in phase generate, in barrier of 3 ranks (call "});
 }
 
-// Pairs of ranks are groups: both of one wait for the other pair in the barrier of all, where one
-// of that waits for its partner in a call of the pair.
+// Ranks form groups of two. The first pair waits in the barrier of all ranks; in the second pair,
+// rank 2 waits for rank 3 in a barrier of the pair, and rank 3 is in the barrier of all.
 TEST(Hang, ThreadRanksInCallsOfDifferentGroupsAreNamed) {
   ForkedRanks ranks(1, as_threads(4, [](Collective& all, ForkedState&) {
                       const PhaseScope phase("generate");
@@ -142,7 +143,7 @@ TEST(Hang, RankThatWaitsOutsideIsWaitedFor) {
   expect_end(threads, 1, 3 * kLimit + kSoon);
 }
 
-// By a helper of the rank, as a pool of threads or a writer of checkpoints is one.
+// The work is done on a helper thread, like a thread pool or a checkpoint writer.
 TEST(Hang, RankThatWaitsForItsOwnThreadIsWaitedFor) {
   const RankWork work = one_is_late([](ForkedState&) {
     std::thread([] {
@@ -161,7 +162,7 @@ TEST(Hang, NobodyIsJudgedWithoutALimit) {
   expect_end(ranks, 2, 2 * kLimit + kSoon);
 }
 
-// Ranks of other hosts are known by their records, and their time is that of silent hosts.
+// With ranks on other hosts, known from their records only, the limit for silent hosts applies.
 TEST(Hang, RanksOfOtherHostsHaveMoreTime) {
   const std::string folder = testing::TempDir() + fmt::format("hang_{}", ::getpid());
   RankWatchOptions options = kOptions;

@@ -50,7 +50,7 @@ TEST(ProcessState, AnotherProcessOfTheNumberIsNotIt) {
   EXPECT_EQ(process_state(sleeper.pid, sleeper.start + 1), ProcessState::kGone);
 }
 
-// What cannot be looked at is not dead.
+// A process whose state cannot be read does not count as dead.
 TEST(ProcessState, TooManyOpenFilesAreNoDeath) {
   const Sleeper sleeper;
   const pid_t looker = ::fork();

@@ -24,8 +24,8 @@ namespace {
 
 constexpr ShortName kBarrierCall{"barrier"}, kWorld{"world"}, kTest{"the test"};
 
-// Rank 1 does what may last, the others wait for it in a barrier; until the test says that all is
-// done.
+// Rank 1 does work that may last, and the others wait for it in a barrier, until the test sets
+// is_done.
 void work_or_wait(Collective& ranks, ForkedState& state) {
   const PhaseScope phase("generate");
   const OutsideWaitScope outside(kTest);
@@ -46,7 +46,8 @@ class RankWatchTest : public testing::Test {
   }
   std::string folder() const { return folder_ + "/ranks"; }
 
-  // The others end with status 4, and one of them says why.
+  // Expects that the other ranks end with the status of kRun (4) and that one of them reports the
+  // cause.
   static void expect_cause(ForkedRanks& ranks, int size, int rank, const std::string& what,
                            const std::string& call) {
     for (int r = 0; r < size; ++r) {
@@ -116,13 +117,13 @@ TEST_F(RankWatchTest, OneThatIsStoppedForAWhileIsWaitedFor) {
   expect_end(ranks, 2);
 }
 
-// Its looks do not count while it is stopped itself, and all are at once.
+// A rank's looks do not count while it is stopped itself; here all are stopped at once.
 TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   ForkedRanks ranks(3, watched_wait({.options = {.limit_s = 1.5}, .folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
   for (const int rank : {0, 1, 2}) ranks.signal(rank, SIGSTOP);
   sleep_s(3);
-  for (const int rank : {2, 1, 0}) {  // the first to go on finds the others stopped
+  for (const int rank : {2, 1, 0}) {  // the first to continue finds the others stopped
     ranks.signal(rank, SIGCONT);
     sleep_s(0.4);
   }
@@ -130,7 +131,7 @@ TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   expect_end(ranks, 3);
 }
 
-// It is not what the others wait for: it told its own failure, or has nothing more to do.
+// A rank that has left is not the cause: it reported its own failure, or has nothing more to do.
 TEST_F(RankWatchTest, OneThatLeavesIsNoCause) {
   ForkedRanks ranks(3, watched({.folder = folder()}, [](Collective& all, ForkedState& state) {
                       if (all.rank() == 1) return void(++state.num_ready);
@@ -158,7 +159,8 @@ TEST_F(RankWatchTest, OneThatTheLauncherEndsIsNoCause) {
   EXPECT_EQ(ranks.state().num_told, 0) << ranks.state().what;
 }
 
-// The launcher ends the others at once when one was killed: that one is the cause all the same.
+// When one rank is killed, the launcher ends the others at once; the killed rank is still the
+// cause.
 TEST_F(RankWatchTest, OneThatTheLauncherSawFirstIsNamed) {
   ForkedRanks ranks(2, watched_wait({}));
   ASSERT_TRUE(ranks.wait_until_ready());
@@ -167,8 +169,8 @@ TEST_F(RankWatchTest, OneThatTheLauncherSawFirstIsNamed) {
   expect_cause(ranks, 2, 1, "died", "");
 }
 
-// What it did last is known, not what it did at the last look. It dies by its own hand, within a
-// phase that is known: from outside it could be met between two.
+// The report shows the rank's last activity, not that of the last look. The rank kills itself
+// inside a known phase: a signal from outside could arrive between two phases.
 TEST_F(RankWatchTest, PhaseIsThatOfTheLastMoment) {
   for (const int last : {400, 477, 554, 631, 708}) {
     ForkedRanks ranks(2, watched({}, [last](Collective& all, ForkedState& state) {
@@ -186,7 +188,7 @@ TEST_F(RankWatchTest, PhaseIsThatOfTheLastMoment) {
   }
 }
 
-// All wait, one for ever in no call.
+// All ranks wait; one of them is in no call.
 TEST_F(RankWatchTest, HangEndsAfterItsOwnLimit) {
   ForkedRanks ranks(3, watched_wait({.options = {.wait_warn_s = 1, .wait_limit_s = 3}}));
   ASSERT_TRUE(ranks.wait_until_ready());
@@ -211,14 +213,14 @@ TEST_F(RankWatchTest, SlowWorkThatGoesOnIsNoHang) {
   expect_end(ranks, 2);
 }
 
-// Ranks of other hosts are known by their records alone. The first rank looks at the others, and
-// the first of another host at that one.
+// Ranks of other hosts are known from their records only. Rank 0 watches the others, and the first
+// rank of another host watches rank 0.
 TEST_F(RankWatchTest, OneThatDiesOnAnotherHostIsNamed) {
   for (const int victim : {0, 1, 2}) {
     SCOPED_TRACE(victim);
     ForkedRanks ranks(3, watched_wait({.are_hosts = true, .folder = folder()}));
     ASSERT_TRUE(ranks.wait_until_ready());
-    sleep_s(1.5);  // its record is read
+    sleep_s(1.5);  // so that its record has been read
     ranks.signal(victim, SIGKILL);
     const int judge = victim == 0 ? 1 : 0;
     EXPECT_EQ(ranks.wait(judge, kSoon), exit_status(ErrorCode::kRun));
@@ -242,7 +244,7 @@ TEST_F(RankWatchTest, HostThatIsSilentIsNamedAfterItsLimit) {
       << ranks.state().what;
 }
 
-// A file server may pause: nobody is given up who is not waited for.
+// A file server may pause, so a silent rank counts as lost only while others wait for it.
 TEST_F(RankWatchTest, HostThatIsSilentWhileOthersWorkIsLeftAlone) {
   ForkedRanks ranks(2,
                     watched({.options = {.host_limit_s = 2}, .are_hosts = true, .folder = folder()},
@@ -259,7 +261,7 @@ TEST_F(RankWatchTest, HostThatIsSilentWhileOthersWorkIsLeftAlone) {
   expect_end(ranks, 2);
 }
 
-// Nothing is known of ranks of other hosts without a folder: they may be at work.
+// Without a folder the state of ranks on other hosts is unknown: they may be at work.
 TEST_F(RankWatchTest, HostsWithoutRecordsAreNoHang) {
   ForkedRanks ranks(
       2, watched_wait({.options = {.wait_warn_s = 1, .wait_limit_s = 2}, .are_hosts = true}));

@@ -19,11 +19,11 @@
 namespace slimexx::dist {
 namespace {
 
-// A thread beside the one that looks, which itself is left out.
+// Runs one thread next to the looking thread, which is not counted.
 class ThreadWorkTest : public testing::Test {
  protected:
   ~ThreadWorkTest() override { end(); }
-  // `work` returns when is_done, or when release was called.
+  // `work` must return when is_done is set or `release` was called.
   void start(
       std::function<void()> work, std::function<void()> release = [] {}) {
     release_ = std::move(release);
@@ -36,10 +36,11 @@ class ThreadWorkTest : public testing::Test {
   }
   void end() {
     is_done = true;
-    if (release_) std::exchange(release_, nullptr)();  // once: what it frees may go after that
+    if (release_) std::exchange(release_, nullptr)();  // once: its captures may be gone afterwards
     if (thread_.joinable()) thread_.join();
   }
-  // Looks at it for so long; the first look stands for what was before.
+  // Looks at the thread `num_looks` times and counts the looks that saw work. The first look only
+  // sets the baseline.
   int count_work(int num_looks) {
     const std::array<pid_t, 1> left_out = {own_tid()};
     work_.has_worked(left_out);
@@ -104,7 +105,7 @@ TEST_F(ThreadWorkTest, PipeThatNobodyWritesToIsNone) {
   ::close(ends[0]);
 }
 
-// As is any other call of the system that takes long: a disk does, or a file server.
+// Other slow system calls count as work: a disk or a file server may take long.
 TEST_F(ThreadWorkTest, OpeningAFileIsWork) {
   const std::string path = testing::TempDir() + fmt::format("thread_work_{}", ::getpid());
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
