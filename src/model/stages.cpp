@@ -29,12 +29,12 @@ int64_t count_ends(const PipelineSplit& split) {
   return (split.first_layers ? 1 : 0) + (split.last_layers ? 1 : 0);
 }
 
-// Layers that the ranks between those with a number of their own share.
+// Layers left for the ranks that have no explicit number of layers.
 int64_t count_rest(int64_t num_layers, const PipelineSplit& split) {
   return num_layers - split.first_layers.value_or(0) - split.last_layers.value_or(0);
 }
 
-// Layers of each rank; none where they do not divide.
+// Layers of each rank; nullopt if they do not divide.
 std::optional<std::vector<int64_t>> try_divide_layers(int64_t num_layers,
                                                       const PipelineSplit& split) {
   const int64_t ranks = split.num_ranks, middle = ranks - count_ends(split);
@@ -48,7 +48,7 @@ std::optional<std::vector<int64_t>> try_divide_layers(int64_t num_layers,
   return layers;
 }
 
-// Stages of a rank; none where it has no whole number of them.
+// Stages per rank; nullopt if this is not a whole number.
 std::optional<int64_t> try_count_chunks(int64_t num_layers, const PipelineSplit& split) {
   if (!split.layers_per_virtual_stage) return 1;
   const int64_t layers = *split.layers_per_virtual_stage;
@@ -68,7 +68,7 @@ std::vector<int64_t> list_stage_layers(const std::vector<int64_t>& rank_layers, 
 // Layers at which a stage may begin: no later layer shares a selection of an earlier one.
 std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   std::vector<int64_t> starts;
-  bool shares_next = false;  // of the layers from here on the first with a choice shares one
+  bool shares_next = false;  // the next layer with sparse attention shares an earlier selection
   for (int64_t layer = spec.num_layers() - 1; layer >= 0; --layer) {
     const KeyChoice choice = key_choice(spec.layer(layer));
     if (choice.selects || choice.shares) shares_next = choice.shares;
@@ -78,7 +78,7 @@ std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   return starts;
 }
 
-// The most layers of a rank, where the split is legal.
+// The largest number of layers on a rank; nullopt if the split is not legal.
 std::optional<int64_t> try_most_layers(const std::vector<int64_t>& legal, int64_t num_layers,
                                        const PipelineSplit& split) {
   const auto layers = try_divide_layers(num_layers, split);
@@ -92,7 +92,7 @@ std::optional<int64_t> try_most_layers(const std::vector<int64_t>& legal, int64_
   return std::ranges::max(*layers);
 }
 
-// Every split of the layers over so many ranks, legal or not.
+// Every split of the layers over `num_ranks` ranks, legal or not.
 std::vector<PipelineSplit> list_splits(int64_t num_layers, int num_ranks) {
   std::vector<PipelineSplit> splits{{.num_ranks = num_ranks}};
   if (num_ranks == 1) return splits;
@@ -114,7 +114,7 @@ constexpr SplitKey kSplitKeys[] = {{kFirst, &PipelineSplit::first_layers},
                                    {kLast, &PipelineSplit::last_layers},
                                    {kVirtual, &PipelineSplit::layers_per_virtual_stage}};
 
-// What it takes to turn one split into another: keys to set or to leave out.
+// Describes how to turn one split into another: keys to set or to leave out.
 std::string describe_change(const PipelineSplit& from, const PipelineSplit& to) {
   std::string left_out, set;
   if (to.num_ranks != from.num_ranks) set = fmt::format("set {} to {}", kRanks, to.num_ranks);
@@ -128,8 +128,9 @@ std::string describe_change(const PipelineSplit& from, const PipelineSplit& to) 
   return left_out + (left_out.empty() || set.empty() ? "" : ", and ") + set;
 }
 
-// The most even legal split over as many ranks as asked for, by as few keys as can be, rather set
-// than left out; or over fewer ranks, which divide what they divided before.
+// The most even legal split over the requested number of ranks; among equals, the one that changes
+// the fewest keys, and sets rather than removes them. Otherwise a split over fewer ranks, whose
+// number divides the requested one.
 std::string suggest_split(const std::vector<int64_t>& legal, int64_t num_layers,
                           const PipelineSplit& wanted) {
   struct Choice {

@@ -1,5 +1,5 @@
-// The decoder: one forward for training, prefill and decode, and its backward, driven by ModelSpec:
-// the loop over the layers of a stage, the residual stream, and what one layer hands the next.
+// The decoder: one forward for training, prefill and decode, and its backward, driven by ModelSpec.
+// It owns the loop over the layers of a stage, the residual stream, and LayerInput.
 // Training keeps what backward needs on a tape; generation keeps nothing and writes keys and values
 // to pages. All memory comes from the context's arena; in a planning context the same calls measure
 // it.
@@ -24,9 +24,9 @@ struct Tape {
   std::vector<LayerTape> layers = {};  // of the stage
 };
 
-// The plan that keeps the most in `bytes` more than kInputs takes for every layer: all layers are
-// raised by a level before the first is raised by another, since lower levels save more time a byte
-// (the bytes a level adds to a layer save 2 T H F multiply-adds in T F elements).
+// Chooses the plan that keeps the most within `bytes` on top of kInputs for every layer. All layers
+// reach a level before the first one goes a level higher, since lower levels save more time per
+// byte (a level keeps T F elements of a layer and saves 2 T H F multiply-adds).
 KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
                      const RowCounts& rows, int64_t bytes);
 
@@ -35,11 +35,10 @@ struct StageParameters {
   T embedding = {};
   std::vector<LayerParameters<T>> layers = {};  // of the stage
   HeadParameters<T> head = {};
-  std::vector<MtpParameters<T>> mtp = {};  // where the stage has the head
+  std::vector<MtpParameters<T>> mtp = {};  // only if the stage has the head
 };
 using ModelParameters = StageParameters<Tensor>;
-// Views of a store's weights and of its gradients; the store holds the whole of `stage`, and maybe
-// more.
+// Views of a store's weights and gradients. The store must hold all of `stage` and may hold more.
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
@@ -47,20 +46,21 @@ ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec,
                                const StageRange& stage);
 
-// What backward calls as it queues its work. Both may be empty. Layers count in the whole model.
+// Callbacks that backward runs while it queues its work. Both may be empty. Layer indices count in
+// the whole model.
 struct BackwardHooks {
-  // All that adds to a layer's gradients is queued: from the last layer to the first. The
-  // embedding's follow after that.
+  // All work that adds to this layer's gradients is queued. Runs from the last layer to the first;
+  // the embedding's gradient comes after that.
   std::function<void(int64_t layer)> layer_done = {};
-  // A layer's attention is one product away. Work that waits on another stream for the work queued
-  // so far gets its multiprocessors as that product ends: attention then shares its work over the
-  // rest as they come free, whereas a product assigns every multiprocessor its tiles beforehand and
-  // would take longer by the time that one of them comes late.
+  // Called one product before a layer's attention. Work that another stream starts after the work
+  // queued so far gets its SMs when that product ends. Attention then distributes its tiles over
+  // the remaining SMs as they become free. A product assigns tiles to SMs in advance, so one late
+  // SM would delay all of it.
   std::function<void(int64_t layer)> attention_next = {};
 };
 
-// What backward adds up of the routers, and the losses that keep their experts even. MTP layers
-// have no part in either.
+// Router statistics that backward accumulates, and the load-balancing losses. MTP layers take part
+// in neither.
 struct RouterBalances {
   std::vector<Tensor> sums =
       {};  // by layer of the whole model [2E+2] i64; undefined without experts
@@ -71,46 +71,46 @@ class Decoder {
  public:
   // The whole model. Rotary tables cover positions [0, max_positions).
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions);
-  // A stage of it, and of its layers the shard of a rank of a grid of these sizes. `leaves` are
-  // those of row-parallel products and of the vocabulary (numerics contract, N6): as many as tp
-  // ranks, or where tp is 1 any number that divides the sizes; 0: one a tp rank. Throws
-  // Error(kUsage) for what does not divide.
+  // One stage, with its layers sharded for one rank of a grid of these sizes. `leaves` is the
+  // number of leaves of row-parallel products and of the vocabulary (numerics contract, N6): the tp
+  // size, or any divisor of the sizes if tp is 1; 0: one per tp rank. Throws Error(kUsage) for
+  // sizes that do not divide.
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
           const StageRange& stage, const dist::GridSizes& sizes = {}, int64_t leaves = 0);
-  const ModelSpec& spec() const { return spec_; }  // of the whole model
+  const ModelSpec& spec() const { return spec_; }  // the whole model
   // Layers, MTP layers and head of this rank's shard.
   const ModelSpec& local_spec() const { return local_spec_; }
   const StageRange& stage() const { return stage_; }
   int64_t max_positions() const { return max_positions_; }
 
-  // All residual streams are this rank's rows of them (Batch::tp_rows).
+  // Residual streams hold this rank's rows only (Batch::tp_rows).
   //
-  // The residual stream after the stage's last layer, before the final norm, [T,H], allocated from
-  // the context's arena. With a tape, so is the tape; without, layer scratch is released as it
-  // goes. A tape serves one backward. `input` [T,H] is the residual stream of the stage before,
-  // which must stay until backward; undefined where the stage has the embedding.
+  // Returns the residual stream after the stage's last layer, before the final norm, [T,H], from
+  // the context's arena. The tape is in the arena too; without a tape each layer releases its
+  // scratch. A tape serves one backward. `input` [T,H] is the output of the previous stage and must
+  // live until backward; undefined if the stage has the embedding.
   Tensor forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
                  Tape* tape, Tensor input = {}) const;
 
   // dx[T,H] enters as the gradient of forward's result and leaves as that of the stage's input.
-  // Vectors' gradients, and the embedding's, are added to; matrices' are as `accumulate` says added
-  // to, or else written, whatever they hold (ParameterInfo::zero_before_backward).
+  // Gradients of vectors and of the embedding are always added to. Gradients of matrices are added
+  // to if `accumulate`, and overwritten otherwise (ParameterInfo::zero_before_backward).
   void backward(const ops::Context& ctx, const ModelParameters& weights,
                 const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
                 bool accumulate, const BackwardHooks& hooks = {},
                 const RouterBalances& routers = {}) const;
 
-  // MTP layer `index` on a stage with the head, and the embedding or a copy of it. `batch` has each
-  // sequence's tokens rolled left by index + 1. `hidden` [T,H] is the model's output behind its
-  // final norm, or that of the MTP layer before behind its own; it must stay until backward. Gives
-  // y [T,H] (mtp.h), and all that backward needs, from the context's arena.
+  // Runs MTP layer `index`. The stage needs the head, and the embedding or a copy of it. `batch`
+  // has each sequence's tokens rolled left by index + 1. `hidden` [T,H] is the output of the model
+  // or of the previous MTP layer, after its final norm; it must live until backward. Returns
+  // y [T,H] (mtp.h). It and the tape are in the context's arena.
   Tensor mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
                      const Batch& batch, Tensor hidden, MtpTape& tape) const;
-  // The same y where nothing is kept for backward; `pages` hold the layer's keys and values.
+  // The same y in generation: keeps nothing for backward; `pages` hold the layer's keys and values.
   Tensor mtp_step(const ops::Context& ctx, const ModelParameters& weights, size_t index,
                   const Batch& batch, Tensor hidden, const LayerPages& pages) const;
-  // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding counts as
-  // constant. Gradients are added to or written as in backward.
+  // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding gets no
+  // gradient. Other gradients are added to or overwritten as in backward.
   void mtp_backward(const ops::Context& ctx, const ModelParameters& weights,
                     const ModelParameters& gradients, size_t index, const Batch& batch,
                     const MtpTape& tape, Tensor dx, bool accumulate) const;

@@ -1,4 +1,4 @@
-// What was understood from a config.json, in numbers and lines for people.
+// Human-readable description of the model read from a config.json.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,14 +14,14 @@ struct PartCount {
 };
 struct ParameterCounts {
   int64_t total = 0;   // every tensor that a checkpoint holds
-  int64_t active = 0;  // those that one token meets: k of E experts, no MTP layer
-  // Of the total; other counts leave them out, since transformers has them as buffers.
+  int64_t active = 0;  // used per token: k of E experts, no MTP layer
+  // Part of the total. Other tools do not count them, since transformers keeps them as buffers.
   int64_t correction_biases = 0;
   std::vector<PartCount> parts = {};  // add up to total; in order of first appearance
 };
 ParameterCounts count_parameters(const ModelSpec& spec);
 
-// What a layer's two halves are: {"gqa", "mla", "sparse mla"} and {"dense", "moe"}.
+// Kinds of a layer's blocks: attention is "gqa", "mla" or "sparse mla"; mlp is "dense" or "moe".
 struct LayerNames {
   std::string attention, mlp;
 };
@@ -29,7 +29,7 @@ LayerNames name_layer(const LayerSpec& layer);
 
 // "128 dimensions, halves turn together, theta 1000000", and how the context is stretched.
 std::string describe_rotary(const ModelSpec& spec);
-// One line for all layers that are alike: "layers 0, 4 to 45: ...".
+// One line per group of equal layers: "layers 0, 4 to 45: ...".
 std::vector<std::string> describe_layers(const ModelSpec& spec);
 
 }  // namespace slimexx::model

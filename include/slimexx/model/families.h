@@ -22,21 +22,21 @@ struct Family {
 const std::vector<Family>& list_families();
 
 // config.json -> ModelSpec. Throws Error(kInput) naming file and key for sizes that are missing,
-// negative, of the wrong type or contradictory, and for families or features that are not there.
+// negative, of the wrong type or contradictory, and for unsupported families or features.
 ModelSpec read_model_spec(const Json& config, const std::string& where);
-// Hugging Face's own export leaves MTP layers out, whatever config.json says: those whose tensors
-// the folder lacks leave the spec. A folder that was opened without weights says nothing of them.
+// Removes MTP layers whose tensors the folder lacks: Hugging Face's own export drops them without
+// changing config.json. A folder that was opened without weights leaves the spec as it is.
 void drop_missing_mtp(ModelSpec& spec, const io::HfFolder& folder);
 void drop_missing_mtp(ModelSpec& spec, const std::function<bool(const std::string&)>& has_tensor);
-// Where config.json names no dtype, an export is in that of the folder's embedding.
+// If config.json names no dtype, exports use the dtype of the folder's embedding.
 bool names_dtype(const Json& config);
 void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder);
-// ModelSpec::kept_dtypes of a spec that says what is trained and has none of them yet.
-// `moves_biases`: the run moves correction biases, which are then written in f32.
+// Computes ModelSpec::kept_dtypes. `spec` must already say what is trained and must have no
+// kept_dtypes. `moves_biases`: the run updates correction biases, which are then written in f32.
 std::map<std::string, tensor::DType> list_kept_dtypes(const ModelSpec& spec,
                                                       const io::HfFolder& folder,
                                                       bool moves_biases);
-// Names of the tensors that no step changes and whose values a store of `compute_dtype` rounds.
+// Names of the tensors that no step changes but that a store of `compute_dtype` rounds.
 std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder& folder,
                                       tensor::DType compute_dtype);
 // The parameters of a model, or of a stage of it, in store order with their Hugging Face names;

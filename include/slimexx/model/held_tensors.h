@@ -11,7 +11,8 @@
 
 namespace slimexx::model {
 
-// Where a box lies in a parameter: element (i, j) of it is begin + i * strides[0] + j * strides[1].
+// Where a box lies in a parameter: element (i, j) of the box is at
+// begin + i * strides[0] + j * strides[1].
 struct BoxPlace {
   ParameterId parameter = kNoParameter;
   int64_t begin = 0;
@@ -20,10 +21,10 @@ struct BoxPlace {
 // The place of `box`, which lies inside `outer_box`.
 BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const tensor::Box& box);
 
-// Replicas share a list of parameters, and so the place of a box: memory and time depend on the
-// number of lists, not of ranks.
+// Replicas share a list of parameters, hence also the place of a box. Memory and time therefore
+// grow with the number of lists, not of ranks.
 struct HeldPlace {
-  int list = 0;  // as HeldTensors::list_of_rank
+  int list = 0;  // a value of HeldTensors::list_of_rank
   BoxPlace place;
 };
 struct HeldBox {
@@ -50,12 +51,12 @@ struct Holder {
   const BoxPlace* place = nullptr;  // null: the rank holds nothing of the box
 };
 Holder find_holder(const HeldTensors& tensors, const HeldBox& held, int rank);
-// SLX_CHECKs that the boxes of every tensor cover it, each element once: two ranks hold the same
-// box or none of the same elements.
+// SLX_CHECKs that the boxes of every tensor cover each element exactly once. Two ranks hold either
+// the same box or disjoint boxes.
 void check_covered(const HeldTensors& tensors);
 
-// Of rows [begin, end) of a box's first dimension, those that its holder `index` of `count` reads
-// or writes for all of them.
+// The share of rows [begin, end) of a box's first dimension that holder `index` of `count` reads or
+// writes on behalf of all holders.
 dist::Range share_rows(int64_t begin, int64_t end, size_t index, size_t count);
 // The rows of a box, counted from its begin.
 tensor::Box cut_rows(const tensor::Box& box, dist::Range rows);

@@ -1,7 +1,8 @@
 // One decoder layer: pre-norm, with the sandwich norms of GLM-4-0414 where the spec has them:
 //   a = attention(norm(x));    x_mid = x + [norm](a)
 //   m = mlp(norm(x_mid));      x_out = x_mid + [norm](m)
-// Every residual sum also takes the norm that follows it: that of x_out is the next layer's.
+// Each residual sum is fused with the norm that follows it; for x_out this is the next layer's
+// norm.
 //
 // Legend: T packed tokens, H hidden size.
 #pragma once
@@ -14,10 +15,10 @@
 
 namespace slimexx::model {
 
-// With T = ParameterId what a layer has, with T = Tensor its weights or its gradients.
+// T = ParameterId: the parameters of a layer. T = Tensor: its weights or gradients.
 template <class T>
 struct LayerParameters {
-  T input_norm, post_attention_norm;  // [H]; the latter, as post_mlp_norm, only of sandwich norms
+  T input_norm, post_attention_norm;  // [H]; post_* norms only with sandwich norms
   T mlp_norm, post_mlp_norm;
   std::variant<GqaParameters<T>, MlaParameters<T>> attention;
   std::variant<DenseMlpParameters<T>, MoeMlpParameters<T>> mlp;
@@ -26,11 +27,11 @@ struct LayerParameters {
 struct LayerTape {
   Tensor x = {};           // [T,H] the layer's input
   Tensor selected = {};    // [T,k] i32, the keys that queries see; undefined: all
-  Tensor normed = {};      // [T,H] its norm; undefined: backward makes it again
-  Tensor o_raw = {};       // [T,H] attention's output before its sandwich norm; undefined without
+  Tensor normed = {};      // [T,H] norm of x; undefined: backward recomputes it
+  Tensor o_raw = {};       // [T,H] attention output before its sandwich norm, if there is one
   Tensor x_mid = {};       // [T,H] after the attention residual
-  Tensor mid_normed = {};  // [T,H] its norm; undefined: backward makes it again
-  Tensor down_raw = {};    // [T,H] the MLP's output before its sandwich norm; undefined without
+  Tensor mid_normed = {};  // [T,H] norm of x_mid; undefined: backward recomputes it
+  Tensor down_raw = {};    // [T,H] MLP output before its sandwich norm, if there is one
   std::variant<GqaTape, MlaTape> attention = {};
   std::variant<DenseMlpTape, MoeMlpTape> mlp = {};
 };
@@ -39,15 +40,15 @@ struct LayerTape {
 struct LayerInput {
   Tensor x = {};       // [T,H] the residual stream
   Tensor normed = {};  // [T,H] its norm by this layer's input_norm
-  // [T,k] i32, the keys that the last layer selected which selects any: later layers may share
+  // [T,k] i32, the keys chosen by the most recent layer that selects keys; later layers may share
   // them.
   Tensor selected = {};
 };
 
-// `index` names it: "layers.3.".
+// `index` goes into the parameter names: "layers.3.".
 LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
                                      const LayerSpec& layer, int64_t index);
-// Bytes of one layer's tape at a level, but x and a selection, as `device` allocates them.
+// Bytes of one layer's tape at a level on `device`, without x and the selection.
 int64_t layer_tape_bytes(const ModelSpec& spec, int64_t layer, tensor::Device device,
                          const RowCounts& rows, LayerKeep level);
 

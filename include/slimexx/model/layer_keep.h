@@ -1,5 +1,5 @@
-// What the layers keep from forward to backward: a decision per layer, made from a memory budget.
-// Backward computes the rest again, with the same bits.
+// Activation checkpointing: how much each layer keeps from forward to backward, chosen by a memory
+// budget. Backward recomputes the rest with the same bits.
 #pragma once
 #include <cstdint>
 
@@ -7,10 +7,10 @@ namespace slimexx::model {
 
 // A level keeps all of the level before and adds to it.
 enum class LayerKeep : uint8_t {
-  kInputs,  // x, attention's result and its log-sums, and x_mid where there are no sandwich norms
+  kInputs,      // x, attention's output and log-sum-exps, and x_mid if there are no sandwich norms
   kNormInputs,  // o_raw and down_raw, the inputs of sandwich norms: saves two products
   kGateUp,      // gate_up: saves its product
-  kAll,         // qkv and x_mid: backward computes norms and h again, and no product
+  kAll,         // qkv and x_mid: backward recomputes norms and h, but no product
 };
 inline constexpr int kNumLayerKeeps = 4;
 

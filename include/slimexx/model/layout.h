@@ -1,6 +1,6 @@
-// What the ranks of a grid hold of a model's parameters, as data: a rank's ParameterInfos, each
-// narrowed to its shard. Loading, export, checkpoints and weight plans take them as they take the
-// whole ones: the parts still say which boxes of which tensors on disk the elements are.
+// How a model's parameters are sharded over a grid: for each rank, its ParameterInfos narrowed to
+// its shard. Loading, export, checkpoints and weight plans treat them like unsharded ones, since
+// the parts still map elements to boxes of tensors on disk.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace slimexx::model {
 
 struct Layout {
-  // By rank of the grid; ranks that hold the same share one list.
+  // By rank of the grid; ranks with equal shards share one list.
   std::vector<std::shared_ptr<const std::vector<ParameterInfo>>> ranks;
 };
 

@@ -19,17 +19,16 @@ void check_hf_headers(const ModelSpec& spec, const io::HfFolder& folder, const L
 struct HostRanks {
   dist::Collective& ranks;  // on host memory
   Layout held;              // by rank of `ranks`
-  // Elements that are read, and passed on, at once. Beside its shard a rank holds so many of them
-  // (or a row, if that is longer) in host memory: once as f32 and three times as they are on disk.
+  // Elements per read and exchange. Besides its shard, a rank needs host memory for this many
+  // elements (or one row, if that is longer): once as f32 and three times in the type on disk.
   int64_t piece_elements = kLoadedElements;
 };
 
-// load_hf_weights of parameters.h, read once for all ranks of a host: of a box that several of them
-// hold each reads some rows and sends them to the others. Returns the bytes of tensors that this
-// rank read; those of all ranks are what the host needs, each byte once. (A tied lm_head that is
-// repeated on disk is read once more, to compare it. Every rank that holds some values of an FP8
-// tensor reads its scales, which are not counted.) All ranks throw the same faults. Collective over
-// host.ranks.
+// Like load_hf_weights of parameters.h, but a host reads each byte once: if several ranks hold a
+// box, each reads some of its rows and sends them to the others. Returns the bytes of tensors that
+// this rank read. (A tied lm_head that is repeated on disk is read again for comparison. The scales
+// of an FP8 tensor are read by every rank that holds values of it, and are not counted.) All ranks
+// throw the same faults. Collective over host.ranks.
 int64_t load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfFolder& folder,
                         const std::function<void(int64_t)>& on_loaded, const Layout* layout,
                         const HostRanks& host);

@@ -21,7 +21,7 @@ struct MtpParameters {
 // What backward needs.
 struct MtpTape {
   Tensor embedded = {};  // [T,H] embeddings
-  Tensor hidden = {};    // [T,H] what the layer was given
+  Tensor hidden = {};    // [T,H] the layer's input
   Tensor joined = {};    // [T,2H] norms of both
   LayerTape layer = {};
 };

@@ -1,5 +1,5 @@
-// What a model is, as plain data read from config.json: what is global, and a LayerSpec for each
-// layer, whose blocks (blocks/*.h) may differ from layer to layer. A family is a function from
+// The architecture of a model as plain data read from config.json: global values and a LayerSpec
+// per layer, whose blocks (blocks/*.h) may differ from layer to layer. A family is a function from
 // config.json to a ModelSpec (families.h).
 #pragma once
 #include <algorithm>
@@ -24,14 +24,14 @@ enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
 
 struct RopeSpec {
   double theta = 10000;
-  int64_t rotary_dim = 0;  // the first rotary_dim of head_dim turn, the rest passes
+  int64_t rotary_dim = 0;  // the first rotary_dim elements of a head are rotated, the rest are not
   ops::RotaryStyle style = ops::RotaryStyle::kHalfSplit;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;                                 // of all scalings
+  double factor = 1;                                 // all scalings
   double low_freq_factor = 1, high_freq_factor = 4;  // kLlama3
   double beta_fast = 32, beta_slow = 1;              // kYarn
-  double table_scale = 1;                            // kYarn: of cosines and sines
-  double mscale_all_dim = 0;  // kYarn: 0, or what latent attention scales scores by
+  double table_scale = 1;                            // kYarn: multiplies cosines and sines
+  double mscale_all_dim = 0;  // kYarn: mscale of the score scale in latent attention; 0: none
   int64_t original_max_positions = 8192;
 };
 
@@ -51,8 +51,8 @@ struct MtpSpec {
   LayerSpec layer;
   // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
   bool has_own_embedding = false, has_own_head = false;
-  // Whether this run trains it; those that it trains come first. The copies above stay as they are:
-  // the layer reads the model's own embedding and head, as engines that draft with it do.
+  // Whether this run trains it; trained MTP layers come first. The copies above are not trained:
+  // the layer reads the model's own embedding and head, as do engines that draft with it.
   bool is_trained = false;
 };
 
@@ -71,8 +71,8 @@ struct ModelSpec {
   int64_t num_missing_mtp = 0;      // named by config.json after these, but absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
-  // Of tensors that no step changes: what they are exported in, where the folder that they come
-  // from holds them in another type than an export would have.
+  // Export types of tensors that no step changes, if the source folder holds them in a type other
+  // than checkpoint_dtype.
   std::map<std::string, tensor::DType> kept_dtypes;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
@@ -81,8 +81,7 @@ struct ModelSpec {
   HeadSpec head() const { return {hidden_size, vocab_size, rms_norm_eps, leaves}; }
 };
 
-// The layers as a rank of the grid computes them: blocks of its shard's sizes. What is global
-// stays.
+// The model with every block narrowed to the shard of one rank of the grid. Global values stay.
 ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes);
 
 // A pipeline stage: consecutive layers, with or without the embedding before them and the head
@@ -100,16 +99,16 @@ inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
 // The same of the MTP layers that are trained, with the head that each of them goes through.
 double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
-// Training is three times the forward, but for these: the products of gradients of the stage's
-// weights that are frozen by name, which are not made. In proportion to num_tokens.
+// Training costs three times the forward, minus these operations: the weight-gradient products that
+// are skipped for the stage's weights frozen by name. Proportional to num_tokens.
 double frozen_weight_flops(const ModelSpec& spec, const StageRange& stage, int64_t num_tokens);
 
-// Of the first layer with experts; null: there is none.
+// The router of the first layer with experts; null if there is none.
 const ops::RouterRule* find_router(const ModelSpec& spec);
-// k/E of it; 0: there are no experts.
+// k/E of that router; 0 if there are no experts.
 double expert_rate(const ModelSpec& spec);
-// Of experts of which a token chooses the share `rate`, those that at least one of `tokens` meets,
-// by a router that spreads evenly: 1 - (1 - rate)^tokens.
+// Expected share of experts that at least one of `tokens` is routed to, if each token chooses the
+// share `rate` evenly: 1 - (1 - rate)^tokens.
 double share_of_experts(double rate, double tokens);
 
 }  // namespace slimexx::model

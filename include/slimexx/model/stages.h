@@ -19,16 +19,17 @@ struct PipelineSplit {
 };
 
 // The stages of each rank, [rank][chunk]: stage s of all is chunk s / num_ranks of rank
-// s % num_ranks. Throws Error(kUsage) with the equation and a split that would do if the layers do
-// not divide, or with the splits that would if a stage began at a layer that shares the keys that
-// an earlier layer selects.
+// s % num_ranks. Throws Error(kUsage) if the layers do not divide, with the equation and a valid
+// split; or if a stage would begin at a layer that shares the keys selected by an earlier layer,
+// with valid splits.
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec, const PipelineSplit& split);
-// Whether it does not throw, which takes much longer: it looks for a split that would do.
+// Whether list_stages succeeds. Much faster than catching its error, which searches for a valid
+// split.
 bool can_split(const ModelSpec& spec, const PipelineSplit& split);
 
-// Whether a stage without the embedding holds a copy of its table all the same: as the head of tied
-// embeddings, which gets a gradient of its own, or for MTP layers that are trained, frozen. The
-// stage with the embedding counts the table; the copy gets its weights after every step.
+// Whether a stage without the embedding still holds a copy of its table: as the head of tied
+// embeddings, with its own gradient, or frozen, for trained MTP layers. The stage with the
+// embedding counts the table; the copy receives its weights after every step.
 bool holds_embedding_copy(const ModelSpec& spec, const StageRange& stage);
 
 }  // namespace slimexx::model

@@ -14,7 +14,7 @@ using tensor::ArenaScope;
 using tensor::DType;
 using tensor::Tensor;
 
-// What plans have instead of counts: sums that they can work with.
+// Fills in row counts for a plan, which has no actual counts: they sum to `sent` and `received`.
 void plan_own_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dispatch) {
   const auto own = static_cast<size_t>(rank), next = (own + 1) % dispatch.send_rows.size();
   const int64_t stay = std::min(sent, received);
@@ -29,14 +29,14 @@ int64_t most_tokens_of_ranks(const ops::Context& ctx, Tensor copies) {
   return std::max(ctx.most_ep_rows, ranks * copies.dim(0));
 }
 
-// Returns the most rows that the etp ranks may have.
+// Returns the upper bound on the rows of all etp ranks together.
 int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Tensor copies,
                   ExpertDispatch& dispatch) {
   const dist::Groups& groups = ctx.groups;
   const int64_t ep = groups.ep.size(), etp = groups.etp.size(), sent = copies.num_elements();
   const int64_t tokens = most_tokens_of_ranks(ctx, copies);
   const int64_t rows_of_token = std::min(copies.dim(1), placement.most_held());
-  // Rows of tp ranks differ by one at most, those of cp ranks by some for each sequence.
+  // Row counts of tp ranks differ by at most one; those of cp ranks by a few per sequence.
   const bool is_even = groups.tp.size() % etp == 0 || groups.cp.size() == 1;
   int64_t own_tokens = tokens;
   if (etp > 1 && is_even) own_tokens = std::min(tokens, (tokens + etp - 1) / etp + ep);
@@ -45,7 +45,7 @@ int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Ten
   return most_rows_of_ranks(ctx, placement, copies);
 }
 
-// Those of all ranks of groups.etp and groups.ep: by ep rank, and of each by etp rank.
+// All-gathers `offsets` over groups.etp and groups.ep: ordered by ep rank, then by etp rank.
 std::vector<int32_t> gather_offsets(const ops::Context& ctx, Tensor offsets) {
   const int64_t width = offsets.dim(0), etp = ctx.groups.etp.size(), ep = ctx.groups.ep.size();
   const ArenaScope scope(ctx.arena);
@@ -61,12 +61,12 @@ std::vector<int32_t> gather_offsets(const ops::Context& ctx, Tensor offsets) {
   return values;
 }
 
-// Returns the number of rows that the etp ranks have.
+// Returns the number of rows of all etp ranks together.
 int64_t count_rows(const dist::Groups& groups, const ExpertPlacement& placement,
                    const std::vector<int32_t>& offsets, ExpertDispatch& dispatch) {
   const int64_t own = groups.ep.rank(), ranks = groups.ep.size(), etp = groups.etp.size();
   const int64_t own_etp = groups.etp.rank(), width = placement.num_copies + 1;
-  // The rows of a rank of groups.ep for the copies of another one.
+  // Rows that ep rank `from` sends to the copies of ep rank `to`.
   const auto count = [&](int64_t from, int64_t to, int64_t etp_rank) {
     const int32_t* theirs = offsets.data() + (from * etp + etp_rank) * width;
     const dist::Range held = placement.held_by(to);
@@ -95,21 +95,21 @@ const dist::Range& own_etp_rows(const ops::Context& ctx, const ExpertDispatch& d
   return dispatch.etp_rows[static_cast<size_t>(ctx.groups.etp.rank())];
 }
 
-// Of the rows of all etp ranks those that this one received.
+// The rows that this etp rank received, out of `all` rows of the etp ranks.
 Tensor received_of(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor all) {
   const int64_t begin = own_etp_rows(ctx, dispatch).begin;
   return all.rows(begin, begin + dispatch.num_own);
 }
 
-// M, or in a plan what an even spread brings of them.
+// M; in a plan, the rows that an even spread would bring.
 int64_t num_exchanged(const ExpertDispatch& dispatch) {
   int64_t num_rows = 0;
   for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();
   return num_rows;
 }
 
-// In place: the rows ranges[rank] of `data` become their sum over etp ranks. A plan makes room for
-// `most_rows` of them, which is more than the ranges that it counts as sent.
+// In-place reduce-scatter: the rows ranges[rank] of `data` become their sum over etp ranks. A plan
+// allocates for `most_rows`, which is more than its ranges, since these assume an even spread.
 void sum_over_etp(const ops::Context& ctx, Tensor data, std::span<const dist::Range> ranges,
                   int64_t most_rows) {
   if (ctx.planning()) {
@@ -119,7 +119,8 @@ void sum_over_etp(const ops::Context& ctx, Tensor data, std::span<const dist::Ra
   ctx.groups.etp.reduce_scatter_sum(ctx.stream, ctx.arena, data, ranges, dist::SumOrder::kRank);
 }
 
-// blocks[e*N,F] and wide[N,e*F]: the columns of each etp rank, those of rank 0 first.
+// Convert between blocks[e*N,F] and wide[N,e*F]; both hold the columns of each etp rank, in rank
+// order.
 void split_columns(const ops::Context& ctx, Tensor blocks, Tensor wide) {
   const int64_t rows = wide.dim(0), width = blocks.dim(1);
   for (int64_t r = 0; r < ctx.groups.etp.size(); ++r)
@@ -133,15 +134,15 @@ void join_columns(const ops::Context& ctx, Tensor wide, Tensor blocks) {
                            blocks.rows(r * rows, (r + 1) * rows).split_last({1, width}), 0, width);
 }
 
-// Between blocks[e*O,W], the columns that this rank's own rows have at each etp rank, and
-// columns[M,W], this rank's columns of the rows of all of them.
+// All-to-all between blocks[e*O,W], all columns of this rank's own rows by etp rank, and
+// columns[M,W], this rank's columns of the rows of all etp ranks.
 void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor blocks,
                      Tensor columns, bool to_columns) {
   const int64_t own = own_etp_rows(ctx, dispatch).size(), etp = ctx.groups.etp.size();
   const std::vector<int64_t> own_rows(static_cast<size_t>(etp), own);
   std::vector<int64_t> all_rows;
   for (const dist::Range& range : dispatch.etp_rows) all_rows.push_back(range.size());
-  blocks = blocks.rows(0, etp * own);  // in a plan there is room for more
+  blocks = blocks.rows(0, etp * own);  // larger in a plan
   columns = columns.rows(0, num_exchanged(dispatch));
   if (to_columns)
     ctx.groups.etp.all_to_all(ctx.stream, columns, blocks, own_rows, all_rows);
@@ -149,7 +150,8 @@ void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Te
     ctx.groups.etp.all_to_all(ctx.stream, blocks, columns, all_rows, own_rows);
 }
 
-// Of e blocks of all M rows one each etp rank; in a plan of as many as go between ranks.
+// The row range of each etp rank's block in e blocks of M rows; in a plan a range has only the rows
+// of an even spread (num_exchanged).
 std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
   std::vector<dist::Range> ranges;
   for (size_t r = 0; r < dispatch.etp_rows.size(); ++r) {
@@ -168,7 +170,7 @@ void send_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor r
   ctx.groups.ep.all_to_all(ctx.stream, received, sent, dispatch.send_rows, dispatch.receive_rows);
 }
 
-// The rows that products made, as they were received.
+// Reorders the rows of the experts' outputs into the order in which they were received.
 Tensor order_as_received(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor rows) {
   const Tensor received = allocate_like(ctx, rows.dim(0), rows);
   ops::gather_rows(ctx, received, rows, dispatch.routed.rows.reshaped({rows.dim(0)}));

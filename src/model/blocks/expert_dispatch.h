@@ -28,49 +28,50 @@ namespace slimexx::model {
 struct ExpertDispatch {
   std::vector<int64_t> send_rows, receive_rows;  // by rank of groups.ep; sum up to R and to O
   int64_t num_own = 0;                           // O
-  // By rank of groups.etp: where its rows are among the M. In a plan, whose O and M are the most
-  // that may come, as many as an even spread brings, for these are what is sent.
+  // By rank of groups.etp: the range of its rows among the M. In a plan, O and M are upper bounds,
+  // but these ranges have the size of an even spread, which is what is counted as sent.
   std::vector<dist::Range> etp_rows = {};
-  // Of the M received rows, each a token with one choice: a routed row is the received row's place
-  // among those of all local copies. In the arena of plan_dispatch.
+  // Sorts the M received rows by local copy; each row counts as a token with one choice. In the
+  // arena of plan_dispatch.
   ops::RoutedRows routed = {};
   int64_t num_received() const { return routed.choices.dim(0); }
 };
 
-// `routed` was sorted by copies [T,k], in [0, C). Waits for the device once, for the number of rows
-// to come, and so cannot be recorded in a graph.
-// A planning context has the most rows that may come to any rank.
+// `routed` was sorted by copies [T,k], in [0, C). Waits for the device once, to read the number of
+// rows to receive, and so cannot be recorded in a graph. A planning context uses the upper bound on
+// the rows of any rank.
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, tensor::Tensor copies);
 
-// The most rows that the ranks of groups.ep and groups.etp may have for the copies of one of them,
-// of k choices of each token of all (Context::most_ep_rows), or of as many as this one, each.
+// Upper bound on the rows that the EP x ETP group sends to the copies of one rank. The group's
+// tokens are bounded by Context::most_ep_rows, or by this rank's tokens times the ranks if that is
+// more; each token has k choices.
 int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,
                            tensor::Tensor copies);
 
-// y[M,H] gets the rows of x[T,H] for the copies here, by copy.
+// Dispatch: y[M,H] gets the rows of x[T,H] of all ranks for the local copies, by copy.
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                    tensor::Tensor x, const ops::RoutedRows& routed);
-// y[R,H] gets the rows[M,H] of the experts, as `routed` of dispatch_rows orders them: the sum of
-// what the etp ranks have.
+// The way back: y[R,H], in the order of `routed` of dispatch_rows, gets the experts' rows[M,H],
+// summed over the etp ranks.
 void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                  tensor::Tensor rows);
-// The same of this etp rank's columns: [M,W].
+// The same with only this etp rank's columns: [M,W].
 void dispatch_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                       tensor::Tensor x, const ops::RoutedRows& routed);
 void return_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                     tensor::Tensor columns);
-// As the rows, of one i32 or f32 a choice: [T,k] here and [M,1] at the experts, where they stand as
-// they were received: by choice of dispatch.routed. Those that return lose their content.
+// The same for one i32 or f32 per choice: [T,k] at the tokens and [M,1] at the experts, there in
+// the order received (by choice of dispatch.routed). return_choices overwrites `values`.
 void dispatch_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                       tensor::Tensor x, const ops::RoutedRows& routed);
 void return_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                     tensor::Tensor values, const ops::RoutedRows& routed);
 
-// Of the M rows: y[M,e*F] gets the columns x[M,F] of all e etp ranks.
+// All-gather of columns: y[M,e*F] gets the columns x[M,F] of all e etp ranks.
 void gather_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                     tensor::Tensor x);
-// y[M,F] gets this rank's columns of the sum of the etp ranks' x[M,e*F].
+// Reduce-scatter of columns: y[M,F] gets this rank's columns of the sum of x[M,e*F] over etp ranks.
 void sum_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                  tensor::Tensor x);
 

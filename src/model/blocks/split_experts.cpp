@@ -7,13 +7,14 @@
 namespace slimexx::model {
 namespace {
 
-// Whether the number of rows that come stays on the device; in a plan, whether it may.
+// Whether the number of received rows stays on the device; in a plan, whether it may.
 bool leaves_counts_on_device(const ops::Context& ctx) {
   if (ctx.device().is_cpu() || ctx.groups.ep.size() == 1 || ctx.groups.etp.size() > 1) return false;
   return ctx.planning() || (ctx.groups.ep_memory != nullptr && ctx.most_ep_rows > 0);
 }
 
-// Rows of all ranks, as many as may come; products leave those alone that there are not.
+// Buffers sized for the most rows that can arrive; the products stop at the actual count on the
+// device.
 struct UncountedRows {
   ops::PeerRuns runs;
   ops::RoutedRows received;
@@ -24,7 +25,7 @@ UncountedRows allocate_uncounted(const ops::Context& ctx, const MoeMlpSpec& spec
   const ExpertPlacement placement = spec.placement();
   const dist::Range held = placement.held_by(ctx.groups.ep.rank());
   const int64_t most = most_rows_of_ranks(ctx, placement, tape.copies);
-  // Of the order of rows products read their number alone.
+  // Products read only the size of `order`, not its values.
   const Tensor order = ctx.arena.allocate(DType::kI32, {most});
   return {.runs = ops::allocate_peer_runs(ctx, held.begin, held.size()),
           .received = {.offsets = ctx.arena.allocate(DType::kI32, {held.size() + 1}),
@@ -86,7 +87,8 @@ void uncounted_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::await_peer_rows(ctx);
 }
 
-// A plan counts, which takes more memory than not to, but for what this adds.
+// A plan always takes the path that counts on the host, which needs more memory than the other one,
+// except for the peer runs. So those are added here.
 ExpertDispatch count_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape) {
   ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
   if (leaves_counts_on_device(ctx)) {
@@ -96,7 +98,7 @@ ExpertDispatch count_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const
   return dispatch;
 }
 
-// h[M,F] of all columns, where each etp rank has its own: from the arena, or of one rank `own`.
+// h[M,F] with the columns of all etp ranks, from the arena; with one etp rank it is `own`.
 Tensor gather_h(const ops::Context& ctx, const MoeMlpSpec& s, const ExpertDispatch& dispatch,
                 Tensor own) {
   if (s.etp_ranks == 1) return own;
@@ -105,8 +107,8 @@ Tensor gather_h(const ops::Context& ctx, const MoeMlpSpec& s, const ExpertDispat
   return h;
 }
 
-// dh[M,F] = dy[M,H] times the weights of down, of which an etp rank has rows: its columns of h's
-// gradient are in a sum over the ranks.
+// dh[M,F] = dy[M,H] times the down weights. An etp rank has a shard of their rows, so its columns
+// of dh are a sum over the etp ranks.
 void down_backward_input(const ops::Context& ctx, const MoeMlpSpec& spec,
                          const ExpertDispatch& dispatch, Tensor dh, Tensor dy, Tensor w) {
   if (spec.etp_ranks == 1)
@@ -130,7 +132,7 @@ void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
   const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size / etp});
   dispatch_rows(ctx, dispatch, rows, normed, tape.routed);
   ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, dispatch.routed);
-  // In the memory of the inputs.
+  // The outputs reuse the memory of the inputs.
   const Tensor columns =
       rows.reshaped({num_received * etp, spec.hidden_size / etp}).rows(0, num_received);
   {

@@ -1,10 +1,10 @@
 // The dense MLP: down(silu(gate) * up), gate and up by one product.
 //
-// With tensor parallelism a rank has columns of it, for all rows, or all of it for its own rows.
+// With tensor parallelism a rank has either a column shard for all rows, or (replicated) the whole
+// block for its own rows.
 //
-// Legend: T packed tokens, H hidden size, F feed-forward size, with tensor parallelism that of this
-// rank. Tensors [t,H] are rows of the residual stream: those of this rank. Where the block is
-// replicated, T is t.
+// Legend: T packed tokens, H hidden size, F feed-forward size of this rank's shard. Tensors [t,H]
+// hold this rank's rows of the residual stream. If the block is replicated, T is t.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -38,20 +38,20 @@ struct DenseMlpSpec {
 
   int64_t hidden_size = 0, intermediate_size = 0;
   bool bias = false;
-  bool fused_gate_up = false;  // on disk gate and up are one tensor
-  int64_t leaves = 1;          // of the down product on this rank (row_parallel.h)
-  // Every tp rank has all of it and computes its own rows, in as many leaves. Forward only.
+  bool fused_gate_up = false;  // gate and up are one tensor on disk
+  int64_t leaves = 1;          // leaves of the down product on this rank (row_parallel.h)
+  // Every tp rank has the whole block and computes its own rows in `leaves` leaves. Forward only.
   bool is_replicated = false;
   bool operator==(const DenseMlpSpec&) const = default;
 };
 
-// What a rank of the grid computes: its columns of the hidden layer. Throws Error(kUsage) if they
-// do not divide.
+// The shard of one rank: its columns of the hidden layer. Throws Error(kUsage) if they do not
+// divide.
 DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes);
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
                                         const std::string& own, const std::string& hf);
-// The same under other prefixes than "mlp.": an expert that all tokens share.
+// The same with full prefixes, for a shared expert, whose parameters are not under "mlp.".
 DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const DenseMlpSpec& spec,
                                                   const std::string& own, const std::string& hf);
 inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
@@ -59,21 +59,21 @@ double forward_flops(const DenseMlpSpec& spec, int64_t num_tokens);
 
 void allocate_kept(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    DenseMlpTape& tape);
-// `for_backward`: gate_up, which backward reads, else h alone.
+// `for_backward`: allocates gate_up, which backward reads; otherwise only h.
 void allocate_rest(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, bool for_backward,
                    DenseMlpTape& tape);
 
-// Whether the tape holds what project_up fills: else recompute runs it again.
+// Whether the tape holds the results of project_up; otherwise recompute runs it again.
 inline bool keeps_up(const DenseMlpTape& tape) { return tape.gate_up.defined(); }
-// Recompute keeps h, which project_down makes on its way, for backward.
+// Lets recompute keep h, an intermediate of project_down, for backward.
 void keep_down_input(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows,
                      DenseMlpTape& tape);
 
-// tape.gate_up, or else tape.h, from normed[t,H].
+// Fills tape.gate_up if it is defined, otherwise tape.h, from normed[t,H].
 void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
                 const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                 Tensor normed);
-// down[t,H]. Where h is made from gate_up on the way, it stays in `tape.h` if that is defined.
+// Writes down[t,H]. If h is computed from gate_up here, it stays in `tape.h` if that is defined.
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
                   const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                   Tensor down);

@@ -1,5 +1,5 @@
-// The embedding: a row of the table for each token. With tensor parallelism each rank holds the
-// rows of its tokens, and gives zeros for the others to a sum that is exact.
+// The embedding: one table row per token. With tensor parallelism each rank holds a shard of the
+// vocabulary and contributes zeros for other tokens, so the sum over ranks is exact.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@ ParameterId declare(ParameterList& list, const EmbeddingSpec& spec);
 
 // x[t,H]: this rank's rows (Batch::tp_rows) of the embedded batch.
 void embed(const ops::Context& ctx, Tensor table, const Batch& batch, Tensor x);
-// Adds to dtable f32 what dx[t,H] says of x.
+// Adds the gradient dx[t,H] of x to dtable (f32).
 void embed_backward(const ops::Context& ctx, Tensor dtable, const Batch& batch, Tensor dx);
 
 }  // namespace slimexx::model

@@ -1,8 +1,8 @@
-// Grouped-query attention: one product for queries, keys and values, RMSNorm of the heads where the
-// model has it, rotation, causal attention over packed rows or pages, and the output product.
+// Grouped-query attention: one product for queries, keys and values, optional RMSNorm of the heads,
+// rotation, causal attention over packed rows or pages, and the output product.
 //
-// Legend: T packed tokens, H hidden size, D head dimension, Hq/Hkv heads; with tensor parallelism
-// heads of this rank. Tensors [t,H] are rows of the residual stream: those of this rank.
+// Legend: T packed tokens, H hidden size, D head dimension, Hq/Hkv heads of this rank. Tensors
+// [t,H] hold this rank's rows of the residual stream.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -44,7 +44,7 @@ struct GqaSpec {
   bool qkv_bias = false, o_bias = false;
   bool qk_norm = false;  // RMSNorm per head on queries and keys before the rotation
   double rms_norm_eps = 1e-6;
-  int64_t leaves = 1;  // of the output product on this rank (row_parallel.h)
+  int64_t leaves = 1;  // leaves of the output product on this rank (row_parallel.h)
   bool operator==(const GqaSpec&) const = default;
 
   int64_t q_size() const { return num_heads * head_dim; }
@@ -52,8 +52,8 @@ struct GqaSpec {
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
 };
 
-// What a rank of the grid computes: its heads. With fewer key/value heads than ranks, neighbouring
-// ranks hold the same one. Throws Error(kUsage) for heads that do not divide.
+// The shard of one rank: its heads. With fewer key/value heads than ranks, neighbouring ranks hold
+// the same head. Throws Error(kUsage) for heads that do not divide.
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 
 // Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
@@ -64,17 +64,17 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& spec, con
 void check_device_sizes(const GqaSpec& spec, tensor::Device device);
 double forward_flops(const GqaSpec& spec, int64_t num_tokens);
 
-// Allocates what `level` keeps of the block.
+// Allocates the block's tensors that `level` keeps.
 void allocate_kept(Arena& arena, const GqaSpec& spec, const RowCounts& rows, LayerKeep level,
                    GqaTape& tape);
-// Allocates what the block's steps fill and `tape` does not hold yet.
+// Allocates the remaining tensors that the block's steps fill.
 void allocate_rest(Arena& arena, const GqaSpec& spec, const RowCounts& rows, GqaTape& tape);
 
-// Whether the tape holds what project_qkv fills: else recompute runs it again.
+// Whether the tape holds the results of project_qkv; otherwise recompute runs it again.
 inline bool keeps_qkv(const GqaTape& tape) { return tape.qkv.defined(); }
 
-// The cache entry of a layer: bytes of one page, and views of all pages in `memory`, of which keys
-// and values take one half each.
+// The KV cache of a layer: bytes of one page, and views of all pages in `memory`, half of it keys
+// and half values.
 int64_t page_bytes(const GqaSpec& spec, DType dtype, int64_t page_tokens);
 LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens);
@@ -85,13 +85,13 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);
-// What the queries see (batch.h), and the step that selects it, which recompute never runs again:
-// the tape keeps `selected`. Here they see all.
+// Which keys the queries see (batch.h), and the step that selects them. Recompute never reruns that
+// step, since the tape keeps `selected`. In this block queries see all keys.
 inline KeyChoice key_choice(const GqaSpec&) { return {}; }
 inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters<Tensor>&,
                         const ops::RotaryTable&, const Batch&, const LayerPages&, const GqaTape&,
                         Tensor /*normed*/, Tensor /*selected*/) {}
-// tape.attention and tape.lse.
+// Fills tape.attention and tape.lse.
 void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
             const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
             const GqaTape& tape);
@@ -99,9 +99,9 @@ void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Te
 void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const Batch& batch, const GqaTape& tape, Tensor o);
 
-// dnormed[t,H] is written, the block's gradients as `accumulate` says: matrices are added to, or
-// else written; vectors are always added to. dout[t,H] is the gradient of o; normed[t,H] is the
-// block's input. `attention_next` is called when attention's own backward is one product away.
+// Writes dnormed[t,H]. Gradients of matrices are added to if `accumulate`, and overwritten
+// otherwise; gradients of vectors are always added to. dout[t,H] is the gradient of o; normed[t,H]
+// is the block's input. Calls `attention_next` one product before attention's own backward.
 void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
               const GqaParameters<Tensor>& g, const ops::RotaryTable& rotary, const Batch& batch,
               const GqaTape& tape, Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,

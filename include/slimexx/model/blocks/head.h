@@ -2,12 +2,12 @@
 // most max_logits_bytes of logits, or of their gradient, are held. Training and sampling both go
 // through normalize_logits, so their log-probs are the same bits (N9).
 //
-// Legend: T packed tokens, H hidden size, V vocabulary, R selected rows; t and r of them on this tp
-// rank.
+// Legend: T packed tokens, H hidden size, V vocabulary, R selected rows; t and r: the tokens and
+// selected rows on this tp rank.
 //
-// With tensor parallelism a rank has a leaf of the vocabulary: its logits, their log-sum-exp, their
-// part of the entropy. Leaves are merged in order (ops::merge_lse), so that a rank never holds a
-// whole row of logits, and V ranks give the bits of one rank with V leaves (N6).
+// With tensor parallelism a rank has one leaf of the vocabulary and computes its logits, their
+// log-sum-exp and their part of the entropy. Leaves are merged in order (ops::merge_lse). So no
+// rank holds a whole row of logits, and n ranks give the same bits as one rank with n leaves (N6).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -29,15 +29,15 @@ struct HeadParameters {
 struct HeadSpec {
   int64_t hidden_size = 0, vocab_size = 0;
   double rms_norm_eps = 1e-6;
-  int64_t leaves = 1;  // of the vocabulary on this rank
+  int64_t leaves = 1;  // leaves of the vocabulary on this rank
 };
 
-// The rows that predict. All of their log-probs are complete on every tp rank.
+// The rows that predict. Every tp rank gets the log-probs of all of them.
 struct HeadRows {
   Tensor rows;     // [r] i32, rows of this rank's residual stream
   Tensor targets;  // [R] i32, the next tokens; with tensor parallelism those in this rank's leaf of
                    // the vocabulary, counted from its first, and -1 for the others
-  std::span<const dist::Range> tp_ranges = {};  // of R, those of each tp rank; empty: one tp rank
+  std::span<const dist::Range> tp_ranges = {};  // by tp rank, its part of R; empty: one tp rank
 };
 
 struct HeadOptions {
@@ -54,7 +54,7 @@ struct HeadTape {
   Tensor lse = {};  // [R]
 };
 
-// `tied_to`: the embedding's id, or kNoParameter for a matrix of the head's own.
+// `tied_to`: the embedding's id, or kNoParameter if the head has its own matrix.
 HeadParameters<ParameterId> declare(ParameterList& list, const HeadSpec& spec, ParameterId tied_to);
 void check_device_sizes(const HeadSpec& spec, tensor::Device device);
 double forward_flops(const HeadSpec& spec, int64_t num_tokens);
@@ -65,16 +65,16 @@ void head_forward(const ops::Context& ctx, const HeadSpec& spec, const HeadParam
                   Tensor x, const HeadRows& rows, const HeadOptions& options, Tensor log_probs,
                   Tensor entropies, HeadTape* tape);
 // Given dlog_probs[R] and dentropies[R] (may be undefined), writes dx[t,H] (zero in rows that were
-// not selected), adds to the norm's gradient and, as `accumulate` says, adds to or writes the
-// matrix's; where that is undefined, the matrix counts as constant.
+// not selected) and adds to the norm's gradient. The matrix's gradient is added to if `accumulate`,
+// overwritten otherwise, and skipped if undefined.
 void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    const HeadParameters<Tensor>& g, const HeadRows& rows,
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate);
 
 // Generation: raw logits[R,V] f32 of rows[R] i32 of x[T,H], all tp ranks' rows of the residual
-// stream (gather_tp_rows); allocated from the context's arena. Whole rows on every tp rank, which
-// send each other their leaves.
+// stream (gather_tp_rows); allocated from the context's arena. The tp ranks all-gather their
+// leaves, so every rank has whole rows.
 Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    Tensor x, Tensor rows);
 

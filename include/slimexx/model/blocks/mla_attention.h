@@ -1,13 +1,14 @@
-// Multi-head latent attention (DeepSeek-V2/V3): keys and values of all heads are made from one
-// latent row a token, which is what the cache holds. Every forward has the latent form (numerics):
-// queries enter the latent space by W_K, attention runs over latent rows with one key head, and its
-// result leaves by W_V. Backward expands keys and values by head.
+// Multi-head latent attention (DeepSeek-V2/V3): keys and values of all heads derive from one latent
+// row per token, and the cache holds only these rows. Every forward uses the absorbed form
+// (numerics): W_K maps queries into the latent space, attention runs over latent rows with one key
+// head, and W_V maps the result back. Backward expands keys and values by head.
 //
-// Sparse attention (DeepSeek-V3.2, GLM-5) lets a query see a selection of its keys: that of the
-// layer's own indexer, or that of the last layer before it that has one.
+// Sparse attention (DeepSeek-V3.2, GLM-5) restricts a query to selected keys. The layer's own
+// indexer selects them, or the layer reuses the selection of the last earlier layer with an
+// indexer.
 //
 // Legend: T packed tokens, H hidden size, n heads; Rq and Rkv ranks of queries and of the latent;
-// Dn and Dr elements of a head without and with rotation, Dv elements of a head's values.
+// Dn and Dr unrotated and rotated elements per head, Dv value elements per head.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -58,9 +59,9 @@ struct MlaSpec {
   bool bias = false;        // of the products into the ranks, and of the output
   double norm_eps = 1e-6;   // of q_norm and kv_norm
   int64_t leaves = 1;       // of the output product on this rank (row_parallel.h)
-  double scale_factor = 1;  // of the scores, beside 1/sqrt(Dn+Dr): yarn
+  double scale_factor = 1;  // yarn: multiplies the score scale 1/sqrt(Dn+Dr)
   int64_t top_k = 0;        // keys that a query sees; 0: all
-  // Selects those; a layer without one sees what the last layer that has one selected.
+  // Selects the keys; a layer without an indexer reuses the last selection.
   std::optional<IndexerSpec> indexer = {};
 
   int64_t a_size() const { return q_rank + kv_rank + rope_dim; }
@@ -75,8 +76,8 @@ inline KeyChoice key_choice(const MlaSpec& spec) {
 }
 
 // As in gqa_attention.h.
-// What a rank of the grid computes: its heads. The latent and the indexer are whole: a rank makes
-// those of its rows, and gathers the latent, index keys and selections of the others.
+// The shard of one rank: its heads. Latent and indexer are not sharded: each rank computes them for
+// its own rows and gathers latent rows, index keys and selections from the others.
 MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes);
 
 MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& spec, const std::string& own,
@@ -88,8 +89,8 @@ void allocate_kept(Arena& arena, const MlaSpec& spec, const RowCounts& rows, Lay
 void allocate_rest(Arena& arena, const MlaSpec& spec, const RowCounts& rows, MlaTape& tape);
 inline bool keeps_qkv(const MlaTape& tape) { return tape.q.defined(); }
 
-// A page holds latent rows, whatever the number of heads, and with an indexer its keys;
-// LayerPages::v is undefined.
+// A page holds latent rows, independent of the number of heads, and index keys if there is an
+// indexer. LayerPages::v is undefined.
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens);
 LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens);

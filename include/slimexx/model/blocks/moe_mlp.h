@@ -1,7 +1,7 @@
 // Mixture of experts: a router sends a token to k of E experts, each a SwiGLU MLP; their weighted
-// outputs and that of a shared expert, where the model has one, are summed.
+// outputs and that of the shared expert, if there is one, are summed.
 //
-// Legend: T packed tokens, H hidden size, E experts, k experts of a token, R = T*k routed rows
+// Legend: T packed tokens, H hidden size, E experts, k experts per token, R = T*k routed rows
 // (ops/experts.h), F feed-forward size of an expert.
 #pragma once
 #include <cstdint>
@@ -34,15 +34,15 @@ struct MoeMlpParameters {
 struct MoeMlpTape {
   Tensor logits = {};             // [T,E] f32
   Tensor ids = {}, weights = {};  // [T,k] i32 and f32
-  Tensor copies = {};             // [T,k] i32: the ids, or of several copies those of this rank
+  Tensor copies = {};             // [T,k] i32: physical experts that this rank sends to
   ops::RoutedRows routed = {};    // by copy
-  // Of one rank of experts:
+  // Only with all experts on this rank:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
   Tensor h = {};        // [R,F], as DenseMlpTape::h; joined, behind them that of the shared expert
-  // Of several: [R,H], what the experts make of the routed rows; of forward alone.
+  // Only with experts on several ranks: [R,H], expert outputs of the routed rows. Forward only.
   Tensor returned = {};
   DenseMlpTape shared = {};
-  // [T,H] that of the shared expert, where it runs beside the router; of forward alone.
+  // [T,H] output of the shared expert if it runs concurrently with the router. Forward only.
   Tensor shared_output = {};
 };
 
@@ -55,14 +55,15 @@ struct MoeMlpSpec {
   ops::RouterRule router = {};
   bool has_correction_bias = false;
   std::optional<DenseMlpSpec> shared = {};
-  // So many ranks share the experts: evenly, or in an engine expert_copies of them, which may be
-  // more than the experts and need not divide.
+  // Number of ranks that share the experts, and of physical experts including redundant ones. 0
+  // copies: experts are split evenly. An engine may have more copies than experts, and their number
+  // need not divide.
   int64_t expert_ranks = 1, expert_copies = 0;
-  // So many ranks share each expert: a rank has F / etp_ranks columns of gate and of up, and
-  // H / etp_ranks of the output.
+  // Number of ranks that share each expert: a rank has F / etp_ranks columns of gate and of up, and
+  // H / etp_ranks columns of the output.
   int64_t etp_ranks = 1;
-  // Set by narrow(): the shared expert is whole on this rank; and as wide as the others besides, so
-  // that of a token alone the products of experts take it along, joined.
+  // Set by narrow(). has_whole_shared: the shared expert is not sharded. can_join_shared: it is
+  // also as wide as a routed expert, so that the expert products of a single token can include it.
   bool has_whole_shared = false, can_join_shared = false;
 
   ExpertPlacement placement() const {
@@ -72,8 +73,8 @@ struct MoeMlpSpec {
   bool operator==(const MoeMlpSpec&) const = default;
 };
 
-// What a rank of the grid computes: its experts, its columns of them and of the shared one. The
-// router is whole. Columns are of outputs: each is one sum over all inputs, as on one rank.
+// The shard of one rank: its experts, and its columns of them and of the shared expert. The router
+// is not sharded. Columns are output columns: each is one sum over all inputs, as on one rank.
 MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes);
 
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
@@ -82,26 +83,26 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spe
 void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
 double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 
-// With several ranks of experts, or of an expert, nothing of their rows is kept, whatever the
-// level: how many come is known when the router has run, and the most that can come are as many
-// ranks times the mean. Backward exchanges the inputs again and repeats one product; exchanges do
-// not depend on levels, which ranks choose for themselves.
+// If experts are split over ranks (EP or ETP), no level keeps expert rows: their number is known
+// only after the router has run, and its upper bound is the mean times the number of ranks.
+// Backward dispatches the inputs again and repeats one product. Exchanges must not depend on the
+// level, because each rank chooses its own.
 void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    MoeMlpTape& tape);
-// `for_backward`: gate_up, which backward reads, else h alone.
+// `for_backward`: allocates gate_up, which backward reads; otherwise only h.
 void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, bool for_backward,
                    MoeMlpTape& tape);
 
-// Whether the tape holds what project_up fills: else recompute runs it again.
+// Whether the tape holds the results of project_up; otherwise recompute runs it again.
 inline bool keeps_up(const MoeMlpTape& tape) { return tape.ids.defined(); }
-// Recompute keeps h, which project_down makes on its way, for backward.
+// Lets recompute keep h, an intermediate of project_down, for backward.
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, MoeMlpTape& tape);
 
-// The router's choice, and gate_up or else h of the routed rows, from normed[T,H]. Of several ranks
-// of experts: what their owners return, where the tape has a place for it.
+// From normed[T,H], runs the router and fills gate_up, or h, of the routed rows. With experts on
+// several ranks it fills tape.returned instead, if that is defined.
 void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
                 const Batch& batch, const MoeMlpTape& tape, Tensor normed);
-// down[T,H]. The shared expert is added last (numerics N5).
+// Writes down[T,H]. The shared expert is added last (numerics N5).
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down);
@@ -110,15 +111,15 @@ void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   const ops::ResidualNorm& residual);
 
-// What backward adds up of this layer's router, and the losses whose gradients it adds. It runs
-// once for each microbatch, where forward may run again.
+// Router statistics that backward accumulates for this layer, and the balancing losses whose
+// gradients it adds. This is in backward, which runs once per microbatch; forward may run twice.
 struct RouterBalance {
-  Tensor sums = {};  // [2E+2] i64; undefined: none of it
+  Tensor sums = {};  // [2E+2] i64; undefined: no statistics and no losses
   ops::RouterBalanceRule rule = {};
   ops::PackedSequences sequences = {};
 };
 
-// As of the dense MLP. The choice of experts counts as constant.
+// As for the dense MLP. No gradient flows through the choice of experts.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
               const MoeMlpParameters<Tensor>& g, const Batch& batch, const MoeMlpTape& tape,
               Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,

@@ -1,9 +1,9 @@
-// The lightning indexer of sparse attention (DeepSeek-V3.2, GLM-5): a few light heads with one key
-// for all score the keys before a query, and attention sees the best top_k alone. A part of latent
-// attention (mla_attention.h), whose normed query rank its queries are made from. It is frozen: no
-// gradient flows through a choice.
+// The lightning indexer of sparse attention (DeepSeek-V3.2, GLM-5): a few small heads, which share
+// one key, score the earlier keys of each query, and attention sees only the best top_k. It is part
+// of latent attention (mla_attention.h) and computes its queries from the normed low-rank queries
+// there. It is frozen: no gradient flows through a selection.
 //
-// Legend: T packed tokens, H hidden size, Rq rank of queries, n index heads, D elements of each.
+// Legend: T packed tokens, H hidden size, Rq rank of queries, n index heads, D elements per head.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ struct IndexerParameters {
   T q_weight;             // [n D, Rq]
   T k_weight;             // [D, H]
   T k_norm, k_norm_bias;  // [D], of a LayerNorm
-  T head_weight;          // [n, H]: how much each head counts for a query
+  T head_weight;          // [n, H]: computes the weight of each head for a query
 };
 
 struct IndexerSpec {
@@ -40,7 +40,7 @@ double forward_flops(const IndexerSpec& spec, int64_t num_tokens);
 // Error(kInput) for sizes that the kernels of a device do not serve; the CPU serves any.
 void check_device_sizes(const IndexerSpec& spec, tensor::Device device);
 
-// Its pages hold one index key a token.
+// Pages hold one index key per token.
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens);
 
 // selected[T,k] i32: the k keys that each query sees (ops::select_keys). q_normed[T,Rq] and
