@@ -42,23 +42,22 @@ void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
 // bits would not be those of one rank (kernels/gemm.h).
 void check_device_shards(const ModelSpec& spec, tensor::Device device, int64_t shards) {
   if (device.is_cpu() || shards == 1) return;
-  const auto check = [&](const char* key, int64_t size, int64_t times) {
-    constexpr int64_t kOfTensorCores = 8;
-    const int64_t whole = times * size, own = whole / shards;
-    if (whole % kOfTensorCores != 0 || own % kOfTensorCores == 0) return;
+  const auto check = [&](const char* key, int64_t whole) {
+    constexpr int64_t kTensorCoreRows = 8;
+    const int64_t own = whole / shards;
+    if (whole % kTensorCoreRows != 0 || own % kTensorCoreRows == 0) return;
     throw Error(
         ErrorCode::kInput,
-        fmt::format("{} {} over {} tensor-parallel ranks: shards of {} rows, and on {} those "
-                    "of products are multiples of 8",
-                    key, size, shards, own, tensor::to_string(device)),
+        fmt::format("{}: a product of {} rows over {} tensor-parallel ranks has shards of {} rows; "
+                    "{} needs multiples of 8",
+                    key, whole, shards, own, tensor::to_string(device)),
         "use --device cpu, or another parallel.tensor_model_parallel_size", key);
   };
-  check("vocab_size", spec.vocab_size, 1);
+  check("vocab_size", spec.vocab_size);
   const auto check_mlp = [&](const LayerSpec& layer) {
-    if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp))
-      check("intermediate_size", dense->intermediate_size, 2);
-    if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp))
-      if (moe->shared) check("moe_intermediate_size", moe->shared->intermediate_size, 2);
+    const SplitProduct product =
+        std::visit([](const auto& mlp) { return split_product(mlp); }, layer.mlp);
+    check(product.key, product.rows);
   };
   std::ranges::for_each(spec.layers, check_mlp);
   for (const MtpSpec& mtp : spec.mtp) check_mlp(mtp.layer);
@@ -110,10 +109,9 @@ void set_leaves(ModelSpec& spec, int64_t tp, int64_t leaves) {
                 "use as many leaves as tensor-parallel ranks, or one rank", "");
   narrow(spec, {.tp = static_cast<int>(leaves)});  // the same sizes must divide
   const auto set_layer = [&](LayerSpec& layer) {
-    std::visit([&](auto& block) { block.leaves = leaves; }, layer.attention);
-    if (auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp)) dense->leaves = leaves;
-    if (auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp))
-      if (moe->shared) moe->shared->leaves = leaves;
+    const auto set_block = [&](auto& block) { model::set_leaves(block, leaves); };
+    std::visit(set_block, layer.attention);
+    std::visit(set_block, layer.mlp);
   };
   std::ranges::for_each(spec.layers, set_layer);
   for (MtpSpec& mtp : spec.mtp) set_layer(mtp.layer);

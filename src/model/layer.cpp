@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "model/layer_steps.h"
 #include "model/of_kind.h"
@@ -108,8 +107,10 @@ void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerPar
   std::visit(project, place.spec.mlp);
 }
 
+// `down`: a tensor, or the residual stream that the block adds to.
+template <class Down>
 void project_down(const ops::Context& ctx, const LayerPlace& place,
-                  const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor down) {
+                  const LayerParameters<Tensor>& w, const LayerTape& tape, const Down& down) {
   const auto project = [&](const auto& spec) {
     project_down(ctx, spec, of_kind<Tensor>(spec, w.mlp), place.batch, tape_of_kind(spec, tape.mlp),
                  down);
@@ -146,15 +147,8 @@ void mlp_backward(const ops::Context& ctx, const LayerPlace& place,
   const Tensor normed = norm_unless_kept(ctx, place, tape.mid_normed, tape.x_mid, w.mlp_norm);
   const Tensor dnormed = allocate_hidden(ctx.arena, place.model, dx.dim(0));
   const auto backward_of = [&](const auto& spec) {
-    const auto run = [&](const auto&... router) {
-      backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp), place.batch,
-               tape_of_kind(spec, tape.mlp), ddown, normed, dnormed, accumulate, router...);
-    };
-    if constexpr (std::is_same_v<std::decay_t<decltype(spec)>, MoeMlpSpec>) {
-      run(place.router);
-    } else {
-      run();
-    }
+    backward(ctx, spec, of_kind<Tensor>(spec, w.mlp), of_kind<Tensor>(spec, g.mlp), place.batch,
+             tape_of_kind(spec, tape.mlp), ddown, normed, dnormed, accumulate, place.router);
   };
   std::visit(backward_of, place.spec.mlp);
   ops::rms_norm_backward(ctx, dx, g.mlp_norm, dnormed, tape.x_mid, w.mlp_norm, norm_eps(place),
@@ -264,17 +258,13 @@ void layer_forward(const ops::Context& ctx, const LayerPlace& place,
   add_attention(ctx, place, w, tape, normed, false);
   project_up(ctx, place, w, tape, normed);
   const Tensor out_normed = next_norm.defined() ? output.normed : Tensor{};
-  if (const auto* moe = std::get_if<MoeMlpSpec>(&place.spec.mlp);
-      moe != nullptr && !place.spec.sandwich_norms)
-    return project_down(ctx, *moe, of_kind<Tensor>(*moe, w.mlp), place.batch,
-                        tape_of_kind(*moe, tape.mlp),
-                        {out_normed, output.x, tape.x_mid, next_norm, norm_eps(place)});
-  const Tensor down = place.spec.sandwich_norms
-                          ? tape.down_raw
-                          : allocate_hidden(ctx.arena, place.model, tape.x.dim(0));
-  project_down(ctx, place, w, tape, down);
-  ops::add_rms_norm_forward(ctx, out_normed, output.x, tape.x_mid, down, w.post_mlp_norm, next_norm,
-                            norm_eps(place));
+  if (!place.spec.sandwich_norms)
+    return project_down(
+        ctx, place, w, tape,
+        ops::ResidualNorm{out_normed, output.x, tape.x_mid, next_norm, norm_eps(place)});
+  project_down(ctx, place, w, tape, tape.down_raw);
+  ops::add_rms_norm_forward(ctx, out_normed, output.x, tape.x_mid, tape.down_raw, w.post_mlp_norm,
+                            next_norm, norm_eps(place));
 }
 
 void recompute_layer(const ops::Context& ctx, const LayerPlace& place,

@@ -19,9 +19,10 @@
 namespace slimexx::rollout {
 namespace {
 
-const EngineOptions& checked(const EngineOptions& options, int64_t max_positions,
+const EngineOptions& checked(const EngineOptions& options, const model::Decoder& decoder,
                              tensor::Device device) {
-  check_options(options, max_positions, device);
+  check_cache_kinds(decoder.spec());
+  check_options(options, decoder.max_positions(), device);
   return options;
 }
 
@@ -101,7 +102,7 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
                    TokenBytes token_bytes_in, int64_t num_sampled_tokens,
                    tensor::Tensor cache_memory, const dist::Groups& groups_in)
     : spec(decoder.spec()),
-      options(checked(options_in, decoder.max_positions(), device)),
+      options(checked(options_in, decoder, device)),
       token_bytes(std::move(token_bytes_in)),
       sizes(step_sizes(decoder, options, num_sampled_tokens)),
       groups(groups_in),
@@ -317,7 +318,7 @@ EngineMemory plan_engine_memory(const model::Decoder& decoder,
                                 const model::ModelParameters& weights, tensor::Device device,
                                 const EngineOptions& options, int64_t num_sampled_tokens,
                                 const dist::Groups& groups) {
-  check_options(options, decoder.max_positions(), device);
+  checked(options, decoder, device);
   const StepSizes sizes = step_sizes(decoder, options, num_sampled_tokens);
   const model::ModelSpec spec = with_cached_layers(decoder.local_spec(), sizes.num_mtp_drafts > 0);
   const tensor::DType dtype = weights.embedding.dtype();

@@ -25,19 +25,17 @@ void CopiedGradients::add_chunk(const model::Decoder& decoder,
 
 void CopiedGradients::add_layer(const model::LayerSpec& whole, const model::LayerSpec& own,
                                 const model::LayerParameters<Tensor>& gradients, int tp) {
-  const auto* spec = std::get_if<model::GqaSpec>(&own.attention);
-  if (spec == nullptr) return;
-  const auto num_heads = std::get<model::GqaSpec>(whole.attention).num_kv_heads;
-  if (num_heads >= tp) return;
-  const int num_copies = tp / static_cast<int>(num_heads);
-  const auto& g = std::get<model::GqaParameters<Tensor>>(gradients.attention);
-  for (const Tensor& t : {g.qkv_weight, g.qkv_bias})
-    if (t.defined()) rows_.push_back({t.rows(spec->q_size(), spec->qkv_size()), num_copies});
+  const auto add_rows = [&]<class Spec>(const Spec& own_spec) {
+    const auto& g = std::get<typename Spec::template Parameters<Tensor>>(gradients.attention);
+    const auto rows = list_copied_rows(std::get<Spec>(whole.attention), own_spec, g, tp);
+    rows_.insert(rows_.end(), rows.begin(), rows.end());
+  };
+  std::visit(add_rows, own.attention);
 }
 
 void CopiedGradients::sum(const ops::Context& ctx) const {
   dist::Collective& tp = ctx.groups.tp;
-  for (const Rows& rows : rows_) {
+  for (const model::CopiedRows& rows : rows_) {
     const tensor::ArenaScope scope(ctx.arena);
     const int64_t n = rows.values.num_elements();
     const Tensor own = rows.values.reshaped({n});

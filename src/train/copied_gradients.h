@@ -1,5 +1,6 @@
-// Gradients of key and value heads that several tp ranks hold (model::narrow: fewer heads than
-// ranks). Each copy has the gradient from its rank's queries; the head's gradient is their sum.
+// Gradients of parameters that several tp ranks hold: keys and values where there are fewer heads
+// than ranks (model::list_copied_rows). Each copy has the gradient from its rank's queries; the
+// parameter's gradient is their sum.
 #pragma once
 #include <span>
 #include <vector>
@@ -22,11 +23,7 @@ class CopiedGradients {
   void add_layer(const model::LayerSpec& whole, const model::LayerSpec& own,
                  const model::LayerParameters<tensor::Tensor>& gradients, int tp);
 
-  struct Rows {
-    tensor::Tensor values;  // f32: keys, then values
-    int num_copies;         // of neighbouring ranks
-  };
-  std::vector<Rows> rows_;
+  std::vector<model::CopiedRows> rows_;
 };
 
 }  // namespace slimexx::train

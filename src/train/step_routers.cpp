@@ -42,10 +42,10 @@ StepRouters::StepRouters(const model::ModelSpec& spec, const TrainOptions& optio
                          tensor::Device device)
     : bias_rate_(static_cast<float>(options.moe_router_bias_update_rate)) {
   for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
-    const auto* moe = std::get_if<model::MoeMlpSpec>(&spec.layer(layer).mlp);
-    if (moe == nullptr) continue;
-    routers_.push_back({layer, moe->router.num_experts, moe->has_correction_bias});
-    num_sums_ += ops::count_router_sums(moe->router.num_experts);
+    const ops::RouterRule* router = model::router(spec.layer(layer));
+    if (router == nullptr) continue;
+    routers_.push_back({layer, router->num_experts, model::has_router_bias(spec.layer(layer))});
+    num_sums_ += ops::count_router_sums(router->num_experts);
   }
   if (routers_.empty()) return;
   constexpr int64_t kBytes = 8;
@@ -103,8 +103,9 @@ void StepRouters::move_biases(const ops::Context& ctx, const model::StageRange& 
       continue;
     const auto layer = static_cast<size_t>(router.layer);
     const auto in_stage = static_cast<size_t>(router.layer - stage.first_layer);
-    const auto& mlp = std::get<model::MoeMlpParameters<Tensor>>(weights.layers[in_stage].mlp);
-    ops::move_router_bias(ctx, mlp.correction_bias, balances_.sums[layer], bias_rate_);
+    const Tensor bias =
+        std::visit([](const auto& mlp) { return router_bias(mlp); }, weights.layers[in_stage].mlp);
+    ops::move_router_bias(ctx, bias, balances_.sums[layer], bias_rate_);
   }
 }
 

@@ -68,6 +68,15 @@ struct Batch {
   std::span<const LayerPages> pages;  // by layer of the stage
 };
 
+// Router statistics that backward accumulates for a layer with experts, and the balancing losses
+// whose gradients it adds. This is in backward, which runs once per microbatch; forward may run
+// twice.
+struct RouterBalance {
+  Tensor sums = {};  // [2E+2] i64; undefined: no statistics and no losses
+  ops::RouterBalanceRule rule = {};
+  ops::PackedSequences sequences = {};
+};
+
 // The rows of the residual stream on this rank.
 dist::Range own_rows(const Batch& batch, const dist::Groups& groups);
 

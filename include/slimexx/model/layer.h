@@ -15,13 +15,23 @@
 
 namespace slimexx::model {
 
+// The variants that go with a variant of block specs, alternative by alternative.
+template <class Spec>
+struct KindsOf;
+template <class... Blocks>
+struct KindsOf<std::variant<Blocks...>> {
+  template <class T>
+  using Parameters = std::variant<typename Blocks::template Parameters<T>...>;
+  using Tape = std::variant<typename Blocks::Tape...>;
+};
+
 // T = ParameterId: the parameters of a layer. T = Tensor: its weights or gradients.
 template <class T>
 struct LayerParameters {
   T input_norm, post_attention_norm;  // [H]; post_* norms only with sandwich norms
   T mlp_norm, post_mlp_norm;
-  std::variant<GqaParameters<T>, MlaParameters<T>> attention;
-  std::variant<DenseMlpParameters<T>, MoeMlpParameters<T>> mlp;
+  typename KindsOf<AttentionSpec>::template Parameters<T> attention;
+  typename KindsOf<MlpSpec>::template Parameters<T> mlp;
 };
 
 struct LayerTape {
@@ -32,8 +42,8 @@ struct LayerTape {
   Tensor x_mid = {};       // [T,H] after the attention residual
   Tensor mid_normed = {};  // [T,H] norm of x_mid; undefined: backward recomputes it
   Tensor down_raw = {};    // [T,H] MLP output before its sandwich norm, if there is one
-  std::variant<GqaTape, MlaTape> attention = {};
-  std::variant<DenseMlpTape, MoeMlpTape> mlp = {};
+  KindsOf<AttentionSpec>::Tape attention = {};
+  KindsOf<MlpSpec>::Tape mlp = {};
 };
 
 // What a layer hands to the next.

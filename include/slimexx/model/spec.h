@@ -15,6 +15,9 @@
 #include "slimexx/model/blocks/head.h"
 #include "slimexx/model/blocks/mla_attention.h"
 #include "slimexx/model/blocks/moe_mlp.h"
+#ifdef SLX_TEST_BLOCK_HEADER
+#include SLX_TEST_BLOCK_HEADER
+#endif
 #include "slimexx/ops/rotary.h"
 #include "slimexx/tensor/dtype.h"
 
@@ -35,8 +38,13 @@ struct RopeSpec {
   int64_t original_max_positions = 8192;
 };
 
-// A new kind of block is one more alternative here.
+// A new kind of block is one more alternative here. SLX_TEST_BLOCK is defined only in tests, which
+// add a block that no family has (tests/model/made_up_block).
+#ifdef SLX_TEST_BLOCK
+using AttentionSpec = std::variant<GqaSpec, MlaSpec, SLX_TEST_BLOCK>;
+#else
 using AttentionSpec = std::variant<GqaSpec, MlaSpec>;
+#endif
 using MlpSpec = std::variant<DenseMlpSpec, MoeMlpSpec>;
 
 struct LayerSpec {
@@ -45,6 +53,15 @@ struct LayerSpec {
   bool sandwich_norms = false;  // RMSNorm on the outputs of attention and MLP too (GLM-4-0414)
   bool operator==(const LayerSpec&) const = default;
 };
+
+// Answers of a layer's blocks (block_traits.h).
+inline const ops::RouterRule* router(const LayerSpec& layer) {
+  return std::visit([](const auto& mlp) { return router(mlp); }, layer.mlp);
+}
+inline bool has_router_bias(const LayerSpec& layer) {
+  return std::visit([](const auto& mlp) { return has_router_bias(mlp); }, layer.mlp);
+}
+RateClass rate_class(const LayerSpec& layer);
 
 // A layer of multi-token prediction, after the model's last layer.
 struct MtpSpec {

@@ -1,9 +1,12 @@
 #include "slimexx/model/blocks/dense_mlp.h"
 
+#include <fmt/format.h>
+
 #include "model/row_parallel.h"
 #include "model/weights/parameter_list.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
+#include "slimexx/ops/norm.h"
 
 #include "slimexx/base/check.h"
 
@@ -63,6 +66,10 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
   return p;
 }
 
+std::string describe(const DenseMlpSpec& s) {
+  return fmt::format("dense MLP {}", s.intermediate_size);
+}
+
 double forward_flops(const DenseMlpSpec& s, int64_t num_tokens) {
   return 6 * static_cast<double>(num_tokens) * static_cast<double>(s.hidden_size) *
          static_cast<double>(s.intermediate_size);
@@ -117,10 +124,21 @@ void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
   row_parallel_forward(ctx, rows_of(spec, batch), down, h, w.down_weight, w.down_bias, spec.leaves);
 }
 
+void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
+                  const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
+                  const ops::ResidualNorm& residual) {
+  const tensor::ArenaScope scope(ctx.arena);
+  const Tensor down =
+      ctx.arena.allocate(residual.x.dtype(), {residual.x.dim(0), residual.x.dim(1)});
+  project_down(ctx, spec, w, batch, tape, down);
+  ops::add_rms_norm_forward(ctx, residual.y, residual.x_sum, residual.x, down, {}, residual.w,
+                            residual.eps);
+}
+
 void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
               const Batch& batch, const DenseMlpTape& tape, Tensor own_dout, Tensor normed,
-              Tensor dnormed, bool accumulate) {
+              Tensor dnormed, bool accumulate, const RouterBalance&) {
   SLX_CHECK(!spec.is_replicated, "a replicated MLP is for generation");
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);

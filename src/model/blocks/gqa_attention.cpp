@@ -127,6 +127,21 @@ void check_device_sizes(const GqaSpec& spec, tensor::Device device) {
               "use --device cpu", "head_dim");
 }
 
+std::vector<CopiedRows> list_copied_rows(const GqaSpec& whole, const GqaSpec& own,
+                                         const GqaParameters<Tensor>& gradients, int tp) {
+  if (whole.num_kv_heads >= tp) return {};
+  const int num_copies = tp / static_cast<int>(whole.num_kv_heads);
+  std::vector<CopiedRows> rows;
+  for (const Tensor& t : {gradients.qkv_weight, gradients.qkv_bias})
+    if (t.defined()) rows.push_back({t.rows(own.q_size(), own.qkv_size()), num_copies});
+  return rows;
+}
+
+std::string describe(const GqaSpec& s) {
+  return fmt::format("grouped-query attention, {} heads over {} of {}{}", s.num_heads,
+                     s.num_kv_heads, s.head_dim, s.qk_norm ? ", QK-norm" : "");
+}
+
 double forward_flops(const GqaSpec& s, int64_t num_tokens) {
   const auto n = static_cast<double>(num_tokens), q = static_cast<double>(s.q_size());
   const auto hidden = static_cast<double>(s.hidden_size);

@@ -229,6 +229,19 @@ void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   check("hidden_size", spec.hidden_size, kAnySize);
 }
 
+std::string describe(const MlaSpec& s) {
+  std::string text = fmt::format("latent attention, {} heads of {} + {} rotary, values {}, ",
+                                 s.num_heads, s.nope_dim, s.rope_dim, s.value_dim);
+  text += s.q_rank > 0 ? fmt::format("ranks {} and {}", s.q_rank, s.kv_rank)
+                       : fmt::format("queries from the input, rank {}", s.kv_rank);
+  if (s.indexer)
+    text += fmt::format(", sees {} keys by {} index heads of {}", s.top_k, s.indexer->num_heads,
+                        s.indexer->head_dim);
+  else if (s.top_k > 0)
+    text += ", sees the keys of the indexer before it";
+  return text;
+}
+
 double forward_flops(const MlaSpec& s, int64_t num_tokens) {
   const auto n = static_cast<double>(num_tokens), h = static_cast<double>(s.hidden_size);
   const auto heads = static_cast<double>(s.num_heads);

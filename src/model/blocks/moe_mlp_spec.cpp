@@ -132,6 +132,20 @@ void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device) {
            spec.etp_ranks > 1 ? etp_key : "hidden_size");
 }
 
+std::string describe(const MoeMlpSpec& s) {
+  const ops::RouterRule& r = s.router;
+  std::string text =
+      fmt::format("{} of {} experts {}, {}", r.top_k, r.num_experts, s.intermediate_size,
+                  r.score == ops::RouterScore::kSoftmax ? "softmax" : "sigmoid");
+  if (s.has_correction_bias) text += " with correction bias";
+  if (r.kept_groups < r.num_groups)
+    text += fmt::format(", {} of {} groups", r.kept_groups, r.num_groups);
+  if (r.normalized) text += ", weights normalised";
+  if (r.scaling_factor != 1) text += fmt::format(" x {}", r.scaling_factor);
+  if (s.shared) text += fmt::format(", shared expert {}", s.shared->intermediate_size);
+  return text;
+}
+
 double forward_flops(const MoeMlpSpec& s, int64_t num_tokens) {
   const auto n = static_cast<double>(num_tokens), h = static_cast<double>(s.hidden_size);
   const double experts =

@@ -28,39 +28,6 @@ std::string part_of(const ParameterInfo& info, int64_t num_layers) {
   return has("lm_head") ? "head" : "embedding";
 }
 
-std::string describe(const GqaSpec& s) {
-  return fmt::format("grouped-query attention, {} heads over {} of {}{}", s.num_heads,
-                     s.num_kv_heads, s.head_dim, s.qk_norm ? ", QK-norm" : "");
-}
-std::string describe(const MlaSpec& s) {
-  std::string text = fmt::format("latent attention, {} heads of {} + {} rotary, values {}, ",
-                                 s.num_heads, s.nope_dim, s.rope_dim, s.value_dim);
-  text += s.q_rank > 0 ? fmt::format("ranks {} and {}", s.q_rank, s.kv_rank)
-                       : fmt::format("queries from the input, rank {}", s.kv_rank);
-  if (s.indexer)
-    text += fmt::format(", sees {} keys by {} index heads of {}", s.top_k, s.indexer->num_heads,
-                        s.indexer->head_dim);
-  else if (s.top_k > 0)
-    text += ", sees the keys of the indexer before it";
-  return text;
-}
-std::string describe(const DenseMlpSpec& s) {
-  return fmt::format("dense MLP {}", s.intermediate_size);
-}
-std::string describe(const MoeMlpSpec& s) {
-  const ops::RouterRule& r = s.router;
-  std::string text =
-      fmt::format("{} of {} experts {}, {}", r.top_k, r.num_experts, s.intermediate_size,
-                  r.score == ops::RouterScore::kSoftmax ? "softmax" : "sigmoid");
-  if (s.has_correction_bias) text += " with correction bias";
-  if (r.kept_groups < r.num_groups)
-    text += fmt::format(", {} of {} groups", r.kept_groups, r.num_groups);
-  if (r.normalized) text += ", weights normalised";
-  if (r.scaling_factor != 1) text += fmt::format(" x {}", r.scaling_factor);
-  if (s.shared) text += fmt::format(", shared expert {}", s.shared->intermediate_size);
-  return text;
-}
-
 std::string describe(const LayerSpec& layer) {
   return std::visit([](const auto& block) { return describe(block); }, layer.attention) + "; " +
          std::visit([](const auto& block) { return describe(block); }, layer.mlp) +
@@ -117,8 +84,8 @@ int64_t active_elements(const ParameterInfo& info, const ModelSpec& spec) {
   const int64_t layer = layer_of(info.name);
   if (layer >= spec.num_layers()) return 0;
   if (info.name.find("mlp.experts.") == std::string::npos) return info.num_elements();
-  const ops::RouterRule& router = std::get<MoeMlpSpec>(spec.layer(layer).mlp).router;
-  return info.num_elements() / router.num_experts * router.top_k;
+  const ops::RouterRule* rule = router(spec.layer(layer));
+  return info.num_elements() / rule->num_experts * rule->top_k;
 }
 
 }  // namespace
@@ -139,10 +106,8 @@ ParameterCounts count_parameters(const ModelSpec& spec) {
 }
 
 LayerNames name_layer(const LayerSpec& layer) {
-  const auto* latent = std::get_if<MlaSpec>(&layer.attention);
-  const bool is_moe = std::holds_alternative<MoeMlpSpec>(layer.mlp);
-  const char* attention = latent == nullptr ? "gqa" : latent->top_k > 0 ? "sparse mla" : "mla";
-  return {attention, is_moe ? "moe" : "dense"};
+  const auto name = [](const auto& block) { return kind_name(block); };
+  return {std::visit(name, layer.attention), std::visit(name, layer.mlp)};
 }
 
 std::string describe_rotary(const ModelSpec& spec) {
@@ -152,9 +117,9 @@ std::string describe_rotary(const ModelSpec& spec) {
                   rope.style == ops::RotaryStyle::kInterleaved ? "neighbours turn together"
                                                                : "halves turn together",
                   rope.theta, describe_scaling(rope));
-  const auto* latent = std::get_if<MlaSpec>(&spec.layer(0).attention);
-  if (latent != nullptr && latent->scale_factor != 1)
-    text += fmt::format(", scores x {:.6g}", latent->scale_factor);
+  const double factor =
+      std::visit([](const auto& block) { return score_factor(block); }, spec.layer(0).attention);
+  if (factor != 1) text += fmt::format(", scores x {:.6g}", factor);
   return text;
 }
 

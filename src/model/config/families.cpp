@@ -72,9 +72,10 @@ constexpr int64_t kMaxNamedBoxes = 1 << 17;
 
 void check_named_boxes(const ModelSpec& spec, const std::string& where) {
   int64_t boxes = 0;
+  const auto add = [&](const auto& block) { boxes += count_named_boxes(block); };
   for (const LayerSpec& layer : spec.layers) {
-    if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp)) boxes += moe->router.num_experts;
-    if (const auto* mla = std::get_if<MlaSpec>(&layer.attention)) boxes += mla->num_heads;
+    std::visit(add, layer.mlp);
+    std::visit(add, layer.attention);
   }
   if (boxes <= kMaxNamedBoxes) return;
   throw Error(ErrorCode::kInput,
@@ -88,9 +89,8 @@ void check_spec(const ModelSpec& spec, const std::string& where) {
   check_named_boxes(spec, where);
   const int64_t rotary_dim = spec.rope.rotary_dim;
   for (const LayerSpec& layer : spec.layers) {
-    const auto* gqa = std::get_if<GqaSpec>(&layer.attention);
     const int64_t head_dim =
-        gqa != nullptr ? gqa->head_dim : std::get<MlaSpec>(layer.attention).rope_dim;
+        std::visit([](const auto& block) { return rotary_head_dim(block); }, layer.attention);
     if (rotary_dim >= 2 && rotary_dim % 2 == 0 && rotary_dim <= head_dim) continue;
     throw Error(
         ErrorCode::kInput,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "slimexx/model/families.h"
@@ -43,9 +44,14 @@ double frozen_weight_flops(const ModelSpec& spec, const StageRange& stage, int64
   return 2 * static_cast<double>(num_tokens) * elements;
 }
 
+RateClass rate_class(const LayerSpec& layer) {
+  const auto of_block = [](const auto& block) { return rate_class(block); };
+  return std::max(std::visit(of_block, layer.attention), std::visit(of_block, layer.mlp));
+}
+
 const ops::RouterRule* find_router(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers)
-    if (const auto* moe = std::get_if<MoeMlpSpec>(&layer.mlp)) return &moe->router;
+    if (const ops::RouterRule* rule = router(layer)) return rule;
   return nullptr;
 }
 

@@ -134,26 +134,6 @@ template <class View>
 struct Binder {
   View view;  // ParameterId -> Tensor
 
-  GqaParameters<Tensor> operator()(const GqaParameters<ParameterId>& p) const {
-    return {view(p.qkv_weight), view(p.qkv_bias), view(p.q_norm),
-            view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
-  }
-  IndexerParameters<Tensor> operator()(const IndexerParameters<ParameterId>& p) const {
-    return {view(p.q_weight), view(p.k_weight), view(p.k_norm), view(p.k_norm_bias),
-            view(p.head_weight)};
-  }
-  MlaParameters<Tensor> operator()(const MlaParameters<ParameterId>& p) const {
-    return {view(p.a_weight), view(p.a_bias),    view(p.q_norm),   view(p.kv_norm),
-            view(p.q_weight), view(p.k_weight),  view(p.v_weight), view(p.o_weight),
-            view(p.o_bias),   (*this)(p.indexer)};
-  }
-  DenseMlpParameters<Tensor> operator()(const DenseMlpParameters<ParameterId>& p) const {
-    return {view(p.gate_up_weight), view(p.gate_up_bias), view(p.down_weight), view(p.down_bias)};
-  }
-  MoeMlpParameters<Tensor> operator()(const MoeMlpParameters<ParameterId>& p) const {
-    return {view(p.router_weight), view(p.correction_bias), view(p.gate_up_weight),
-            view(p.down_weight), (*this)(p.shared)};
-  }
   LayerParameters<Tensor> operator()(const LayerParameters<ParameterId>& p) const {
     LayerParameters<Tensor> bound{.input_norm = view(p.input_norm),
                                   .post_attention_norm = view(p.post_attention_norm),
@@ -161,8 +141,8 @@ struct Binder {
                                   .post_mlp_norm = view(p.post_mlp_norm),
                                   .attention = {},
                                   .mlp = {}};
-    std::visit([&](const auto& block) { bound.attention = (*this)(block); }, p.attention);
-    std::visit([&](const auto& block) { bound.mlp = (*this)(block); }, p.mlp);
+    std::visit([&](const auto& block) { bound.attention = bind(block, view); }, p.attention);
+    std::visit([&](const auto& block) { bound.mlp = bind(block, view); }, p.mlp);
     return bound;
   }
   MtpParameters<Tensor> operator()(const MtpParameters<ParameterId>& p) const {

@@ -163,10 +163,8 @@ std::string describe_sizes(const EngineSizes& sizes, const EngineSizes& wanted) 
 }  // namespace
 
 int64_t count_experts(const model::ModelSpec& spec) {
-  for (const model::LayerSpec& layer : spec.layers)
-    if (const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp))
-      return moe->router.num_experts;
-  return 0;
+  const ops::RouterRule* router = model::find_router(spec);
+  return router == nullptr ? 0 : router->num_experts;
 }
 
 EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSizes& trainer,
@@ -215,14 +213,11 @@ std::string describe_engine(const EngineShape& shape) {
 }
 
 model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec) {
-  const bool replicates_dense = shape.dense_tp != shape.sizes.tp;
+  const model::EngineLayout layout{.replicates_dense = shape.dense_tp != shape.sizes.tp,
+                                   .splits_experts = shape.sizes.ep > 1,
+                                   .redundant_experts = shape.redundant_experts};
   const auto adapt = [&](model::LayerSpec& layer) {
-    if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
-      dense->is_replicated = replicates_dense;
-    auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    if (moe == nullptr) return;
-    if (moe->shared) moe->shared->is_replicated = replicates_dense;
-    if (shape.sizes.ep > 1) moe->expert_copies = moe->router.num_experts + shape.redundant_experts;
+    std::visit([&](auto& mlp) { adapt_to_engine(mlp, layout); }, layer.mlp);
   };
   std::ranges::for_each(spec.layers, adapt);
   for (model::MtpSpec& mtp : spec.mtp) adapt(mtp.layer);

@@ -65,12 +65,17 @@ double exchange_seconds(double bytes_for_each, int ranks, double bytes_per_s) {
 }
 
 FamilyRates rates_of(const model::ModelSpec& spec) {
-  bool has_experts = false, is_latent = false;
-  for (const model::LayerSpec& layer : spec.layers) {
-    has_experts |= std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
-    is_latent |= std::holds_alternative<model::MlaSpec>(layer.attention);
+  auto last = model::RateClass::kDense;
+  for (const model::LayerSpec& layer : spec.layers) last = std::max(last, model::rate_class(layer));
+  switch (last) {
+    case model::RateClass::kDense:
+      break;
+    case model::RateClass::kExperts:
+      return kExperts;
+    case model::RateClass::kLatentAttention:
+      return kLatent;
   }
-  return is_latent ? kLatent : has_experts ? kExperts : kDense;
+  return kDense;
 }
 
 double count(int64_t n) { return static_cast<double>(n); }
@@ -86,16 +91,15 @@ int64_t count_split_blocks(const model::ModelSpec& spec, const EngineShape& engi
   int64_t blocks = spec.num_layers();
   if (engines.dense_tp == 1) return blocks;
   for (const model::LayerSpec& layer : spec.layers) {
-    const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    blocks += moe == nullptr || moe->shared ? 1 : 0;
+    const auto gathers = [](const auto& mlp) { return gathers_tp_rows(mlp); };
+    blocks += std::visit(gathers, layer.mlp) ? 1 : 0;
   }
   return blocks;
 }
 
 int64_t count_expert_layers(const model::ModelSpec& spec) {
-  return std::ranges::count_if(spec.layers, [](const model::LayerSpec& layer) {
-    return std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
-  });
+  return std::ranges::count_if(
+      spec.layers, [](const model::LayerSpec& layer) { return model::router(layer) != nullptr; });
 }
 
 // Formats seconds as milliseconds.

@@ -57,9 +57,8 @@ int64_t longest_sequence(const RunConfig& config, const RolloutSide& rollout_sid
 void check_routers(const train::TrainOptions& options, const LoadedModel& policy) {
   bool has_router = false, has_bias = false;
   for (const model::LayerSpec& layer : policy.spec.layers) {
-    const auto* moe = std::get_if<model::MoeMlpSpec>(&layer.mlp);
-    has_router |= moe != nullptr;
-    has_bias |= moe != nullptr && moe->has_correction_bias;
+    has_router |= model::router(layer) != nullptr;
+    has_bias |= model::has_router_bias(layer);
   }
   const auto refuse = [&](const char* key, double value, const char* what) {
     throw Error(ErrorCode::kUsage,

@@ -20,6 +20,22 @@ int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * k
 
 }  // namespace
 
+void check_cache_kinds(const model::ModelSpec& spec) {
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    const auto check = [i](const auto& block) {
+      if (cache_kind(block) == model::CacheKind::kPages) return;
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("layer {} ({}) keeps a state per sequence; the rollout engine keeps "
+                              "pages of rows per token only",
+                              i, kind_name(block)),
+                  "train on samples that another program generated "
+                  "(debug.load_rollout), or on supervised examples",
+                  "rollout");
+    };
+    std::visit(check, spec.layer(i).attention);
+  }
+}
+
 int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens) {
   int64_t bytes = 0;
   const auto add = [&](const auto& block) {

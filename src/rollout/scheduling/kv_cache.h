@@ -9,6 +9,11 @@
 
 namespace slimexx::rollout {
 
+// Throws Error(kUsage), naming the layer, if a layer keeps something else than pages. The engine
+// has no place for a state per sequence yet: prefix cache, drafts, preemption and recorded steps
+// would have to save, share and restore it.
+void check_cache_kinds(const model::ModelSpec& spec);
+
 // Bytes of one page over all layers.
 int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
 // Upper bound on the cache's bytes besides its pages: layers start on aligned addresses.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <variant>
 #include <vector>
 
 #include "slimexx/model/tp_rows.h"
@@ -17,13 +16,6 @@ namespace {
 // call, when every rank holds all rows. With three or more ranks, splitting rows moves fewer bytes,
 // but needs two calls.
 constexpr int64_t kMostReadRows = 256;
-
-// With routed experts, repeated rows would be computed once per tp rank.
-bool has_experts(const model::ModelSpec& spec) {
-  return std::ranges::any_of(spec.layers, [](const model::LayerSpec& layer) {
-    return std::holds_alternative<model::MoeMlpSpec>(layer.mlp);
-  });
-}
 
 // Splits or repeats the rows of the batch over tp ranks; `ranges` owns the result.
 void share_rows(const ops::Context& ctx, const model::Decoder& decoder, model::Batch& batch,
@@ -41,7 +33,9 @@ float norm_eps(const model::Decoder& decoder) {
 }  // namespace
 
 int64_t most_repeated_rows(const model::ModelSpec& spec, int tp_ranks) {
-  return tp_ranks == 1 || has_experts(spec) ? 0 : kMostReadRows / (tp_ranks - 1);
+  // With routed experts, repeated rows would be computed once per tp rank.
+  const bool has_experts = model::find_router(spec) != nullptr;
+  return tp_ranks == 1 || has_experts ? 0 : kMostReadRows / (tp_ranks - 1);
 }
 
 StepOutput forward_step(const ops::Context& ctx, const model::Decoder& decoder,

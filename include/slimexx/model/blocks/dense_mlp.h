@@ -11,9 +11,12 @@
 
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/batch.h"
+#include "slimexx/model/block_traits.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
+#include "slimexx/ops/experts.h"
+#include "slimexx/ops/router.h"
 
 namespace slimexx::model {
 
@@ -24,6 +27,11 @@ struct DenseMlpParameters {
   T gate_up_weight, gate_up_bias;  // [2F,H], [2F]
   T down_weight, down_bias;        // [H,F], [H]
 };
+
+template <class View>
+DenseMlpParameters<Tensor> bind(const DenseMlpParameters<ParameterId>& p, const View& view) {
+  return {view(p.gate_up_weight), view(p.gate_up_bias), view(p.down_weight), view(p.down_bias)};
+}
 
 struct DenseMlpTape {
   Tensor gate_up = {};  // [T,2F]; backward puts its gradient in its place. Undefined where no
@@ -57,6 +65,26 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
 inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
 double forward_flops(const DenseMlpSpec& spec, int64_t num_tokens);
 
+// Answers (block_traits.h).
+inline const char* kind_name(const DenseMlpSpec&) { return "dense"; }
+std::string describe(const DenseMlpSpec& spec);
+inline RateClass rate_class(const DenseMlpSpec&) { return RateClass::kDense; }
+// Tensors or boxes on disk that there are once per expert.
+inline int64_t count_named_boxes(const DenseMlpSpec&) { return 0; }
+inline void set_leaves(DenseMlpSpec& spec, int64_t leaves) { spec.leaves = leaves; }
+inline SplitProduct split_product(const DenseMlpSpec& spec) {
+  return {"intermediate_size", 2 * spec.intermediate_size};
+}
+// Whether tensor-parallel ranks gather and reduce the block's rows, unless they hold it whole.
+inline bool gathers_tp_rows(const DenseMlpSpec&) { return true; }
+inline void adapt_to_engine(DenseMlpSpec& spec, const EngineLayout& layout) {
+  spec.is_replicated = layout.replicates_dense;
+}
+// The router and its correction bias [E]: null and undefined for blocks without experts.
+inline const ops::RouterRule* router(const DenseMlpSpec&) { return nullptr; }
+inline bool has_router_bias(const DenseMlpSpec&) { return false; }
+inline Tensor router_bias(const DenseMlpParameters<Tensor>&) { return {}; }
+
 void allocate_kept(Arena& arena, const DenseMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    DenseMlpTape& tape);
 // `for_backward`: allocates gate_up, which backward reads; otherwise only h.
@@ -77,12 +105,16 @@ void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
                   const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                   Tensor down);
+// The same, added to the residual stream and normed.
+void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
+                  const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
+                  const ops::ResidualNorm& residual);
 
 // dnormed[t,H] is written; gradients as in gqa_attention.h. dout[t,H] is the gradient of down;
-// normed[t,H] is the block's input.
+// normed[t,H] is the block's input. `balance` is for blocks with a router.
 void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
               const Batch& batch, const DenseMlpTape& tape, Tensor dout, Tensor normed,
-              Tensor dnormed, bool accumulate);
+              Tensor dnormed, bool accumulate, const RouterBalance& balance = {});
 
 }  // namespace slimexx::model

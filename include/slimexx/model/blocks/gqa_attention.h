@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/batch.h"
+#include "slimexx/model/block_traits.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
@@ -25,6 +27,12 @@ struct GqaParameters {
   T q_norm, k_norm;        // [D], only with qk_norm
   T o_weight, o_bias;      // [H, Hq D], [H]
 };
+
+template <class View>
+GqaParameters<Tensor> bind(const GqaParameters<ParameterId>& p, const View& view) {
+  return {view(p.qkv_weight), view(p.qkv_bias), view(p.q_norm),
+          view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
+}
 
 // What forward leaves for backward.
 struct GqaTape {
@@ -63,6 +71,23 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& spec, con
 // Throws Error(kInput) for sizes that the kernels of a device do not serve.
 void check_device_sizes(const GqaSpec& spec, tensor::Device device);
 double forward_flops(const GqaSpec& spec, int64_t num_tokens);
+
+// Answers (block_traits.h).
+inline const char* kind_name(const GqaSpec&) { return "gqa"; }
+std::string describe(const GqaSpec& spec);
+inline RateClass rate_class(const GqaSpec&) { return RateClass::kDense; }
+inline CacheKind cache_kind(const GqaSpec&) { return CacheKind::kPages; }
+// Tensors or boxes on disk that there are once per head.
+inline int64_t count_named_boxes(const GqaSpec&) { return 0; }
+// Elements of a head that can be rotated.
+inline int64_t rotary_head_dim(const GqaSpec& spec) { return spec.head_dim; }
+// Factor on the score scale besides 1/sqrt(D).
+inline double score_factor(const GqaSpec&) { return 1; }
+inline void set_leaves(GqaSpec& spec, int64_t leaves) { spec.leaves = leaves; }
+// Gradient rows of key and value heads that several of `tp` ranks hold. `own` is this rank's shard
+// of `whole`, `gradients` its gradients.
+std::vector<CopiedRows> list_copied_rows(const GqaSpec& whole, const GqaSpec& own,
+                                         const GqaParameters<Tensor>& gradients, int tp);
 
 // Allocates the block's tensors that `level` keeps.
 void allocate_kept(Arena& arena, const GqaSpec& spec, const RowCounts& rows, LayerKeep level,

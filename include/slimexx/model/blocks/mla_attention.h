@@ -14,9 +14,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/batch.h"
+#include "slimexx/model/block_traits.h"
 #include "slimexx/model/blocks/sparse_index.h"
 #include "slimexx/model/layer_keep.h"
 #include "slimexx/model/parameters.h"
@@ -37,6 +39,13 @@ struct MlaParameters {
   T o_weight, o_bias;  // [H, n Dv], [H]
   IndexerParameters<T> indexer;
 };
+
+template <class View>
+MlaParameters<Tensor> bind(const MlaParameters<ParameterId>& p, const View& view) {
+  return {view(p.a_weight), view(p.a_bias),       view(p.q_norm),   view(p.kv_norm),
+          view(p.q_weight), view(p.k_weight),     view(p.v_weight), view(p.o_weight),
+          view(p.o_bias),   bind(p.indexer, view)};
+}
 
 struct MlaTape {
   Tensor a = {};          // [t,Rq+Rkv+Dr] before the norms and the rotation
@@ -76,6 +85,20 @@ inline KeyChoice key_choice(const MlaSpec& spec) {
 }
 
 // As in gqa_attention.h.
+inline const char* kind_name(const MlaSpec& spec) { return spec.top_k > 0 ? "sparse mla" : "mla"; }
+std::string describe(const MlaSpec& spec);
+inline RateClass rate_class(const MlaSpec&) { return RateClass::kLatentAttention; }
+inline CacheKind cache_kind(const MlaSpec&) { return CacheKind::kPages; }
+inline int64_t count_named_boxes(const MlaSpec& spec) { return spec.num_heads; }
+inline int64_t rotary_head_dim(const MlaSpec& spec) { return spec.rope_dim; }
+inline double score_factor(const MlaSpec& spec) { return spec.scale_factor; }
+inline void set_leaves(MlaSpec& spec, int64_t leaves) { spec.leaves = leaves; }
+// Ranks hold different heads; what all ranks hold whole, they hold for their own rows.
+inline std::vector<CopiedRows> list_copied_rows(const MlaSpec&, const MlaSpec&,
+                                                const MlaParameters<Tensor>&, int) {
+  return {};
+}
+
 // The shard of one rank: its heads. Latent and indexer are not sharded: each rank computes them for
 // its own rows and gathers latent rows, index keys and selections from the others.
 MlaSpec narrow(const MlaSpec& spec, const dist::GridSizes& sizes);

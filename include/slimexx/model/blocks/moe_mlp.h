@@ -31,6 +31,12 @@ struct MoeMlpParameters {
   DenseMlpParameters<T> shared;  // only with a shared expert
 };
 
+template <class View>
+MoeMlpParameters<Tensor> bind(const MoeMlpParameters<ParameterId>& p, const View& view) {
+  return {view(p.router_weight), view(p.correction_bias), view(p.gate_up_weight),
+          view(p.down_weight), bind(p.shared, view)};
+}
+
 struct MoeMlpTape {
   Tensor logits = {};             // [T,E] f32
   Tensor ids = {}, weights = {};  // [T,k] i32 and f32
@@ -83,6 +89,28 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spe
 void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
 double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 
+// Answers, as in dense_mlp.h.
+inline const char* kind_name(const MoeMlpSpec&) { return "moe"; }
+std::string describe(const MoeMlpSpec& spec);
+inline RateClass rate_class(const MoeMlpSpec&) { return RateClass::kExperts; }
+inline int64_t count_named_boxes(const MoeMlpSpec& spec) { return spec.router.num_experts; }
+inline void set_leaves(MoeMlpSpec& spec, int64_t leaves) {
+  if (spec.shared) spec.shared->leaves = leaves;
+}
+inline SplitProduct split_product(const MoeMlpSpec& spec) {
+  if (!spec.shared) return {};
+  return {"moe_intermediate_size", 2 * spec.shared->intermediate_size};
+}
+inline bool gathers_tp_rows(const MoeMlpSpec& spec) { return spec.shared.has_value(); }
+inline void adapt_to_engine(MoeMlpSpec& spec, const EngineLayout& layout) {
+  if (spec.shared) spec.shared->is_replicated = layout.replicates_dense;
+  if (layout.splits_experts)
+    spec.expert_copies = spec.router.num_experts + layout.redundant_experts;
+}
+inline const ops::RouterRule* router(const MoeMlpSpec& spec) { return &spec.router; }
+inline bool has_router_bias(const MoeMlpSpec& spec) { return spec.has_correction_bias; }
+inline Tensor router_bias(const MoeMlpParameters<Tensor>& w) { return w.correction_bias; }
+
 // If experts are split over ranks (EP or ETP), no level keeps expert rows: their number is known
 // only after the router has run, and its upper bound is the mean times the number of ranks.
 // Backward dispatches the inputs again and repeats one product. Exchanges must not depend on the
@@ -110,14 +138,6 @@ void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   const ops::ResidualNorm& residual);
-
-// Router statistics that backward accumulates for this layer, and the balancing losses whose
-// gradients it adds. This is in backward, which runs once per microbatch; forward may run twice.
-struct RouterBalance {
-  Tensor sums = {};  // [2E+2] i64; undefined: no statistics and no losses
-  ops::RouterBalanceRule rule = {};
-  ops::PackedSequences sequences = {};
-};
 
 // As for the dense MLP. No gradient flows through the choice of experts.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,

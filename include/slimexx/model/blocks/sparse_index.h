@@ -25,6 +25,12 @@ struct IndexerParameters {
   T head_weight;          // [n, H]: computes the weight of each head for a query
 };
 
+template <class View>
+IndexerParameters<Tensor> bind(const IndexerParameters<ParameterId>& p, const View& view) {
+  return {view(p.q_weight), view(p.k_weight), view(p.k_norm), view(p.k_norm_bias),
+          view(p.head_weight)};
+}
+
 struct IndexerSpec {
   int64_t hidden_size = 0, q_rank = 0;
   int64_t num_heads = 0, head_dim = 0;

@@ -1,0 +1,41 @@
+// What every block answers about itself, besides computing. Code outside of blocks asks these
+// questions instead of testing for a kind of block; docs/howto/block.md lists them.
+#pragma once
+#include <cstdint>
+
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::model {
+
+// What a layer keeps of a sequence between the steps of generation.
+enum class CacheKind : uint8_t {
+  kPages,  // rows per token, in pages (page_bytes, make_pages)
+  kState,  // a fixed number of bytes per sequence, whatever its length
+};
+
+// The class of a block's kernels. Measured rates of a device are chosen by it; a model has the last
+// class that one of its blocks has.
+enum class RateClass : uint8_t { kDense, kExperts, kLatentAttention };
+
+// A product with `rows` output rows in the whole block, which tensor parallelism splits. `key` is
+// the entry of config.json that determines the rows.
+struct SplitProduct {
+  const char* key = "";
+  int64_t rows = 0;  // 0: no product is split
+};
+
+// Gradient rows of parameters that `num_copies` neighbouring tp ranks hold. The gradient of the
+// shared parameter is the sum over the copies.
+struct CopiedRows {
+  tensor::Tensor values;  // f32
+  int num_copies = 1;
+};
+
+// How an engine holds the MLPs.
+struct EngineLayout {
+  bool replicates_dense = false;  // every tp rank has dense MLPs and shared experts whole
+  bool splits_experts = false;    // over several ranks, with redundant copies:
+  int64_t redundant_experts = 0;
+};
+
+}  // namespace slimexx::model
