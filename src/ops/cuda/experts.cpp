@@ -5,21 +5,10 @@
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
-#include "slimexx/kernels/router_balance.h"
+#include "ops/cuda/router_shape.h"
 
 namespace slimexx::ops::cuda {
 namespace {
-
-kernels::RouterShape shape_of(const RouterRule& rule) {
-  return {.experts = rule.num_experts,
-          .top_k = rule.top_k,
-          .groups = rule.num_groups,
-          .kept_groups = rule.kept_groups,
-          .sigmoid = rule.score == RouterScore::kSigmoid,
-          .normalized = rule.normalized,
-          .epsilon = rule.epsilon,
-          .scaling_factor = rule.scaling_factor};
-}
 
 kernels::GroupedRows grouped(const RoutedRows& routed) {
   return {.offsets = routed.offsets.i32(),
@@ -49,60 +38,6 @@ kernels::GroupedGemmArgs product(const Tensor& y, const Tensor& x, const Tensor&
 }
 
 }  // namespace
-
-void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,
-                   const RouterRule& rule) {
-  const char* fault = kernels::route_forward(ids.i32(), weights.f32(), logits.f32(),
-                                             bias.defined() ? bias.f32() : nullptr, shape_of(rule),
-                                             logits.dim(0), handle(ctx));
-  check_launch("route_forward", fault, logits, ids);
-}
-
-void route_backward(const Context& ctx, Tensor dlogits, Tensor dweights, Tensor ids, Tensor logits,
-                    const RouterRule& rule) {
-  const char* fault =
-      kernels::route_backward(dlogits.f32(), dweights.f32(), ids.i32(), logits.f32(),
-                              shape_of(rule), logits.dim(0), handle(ctx));
-  check_launch("route_backward", fault, logits, ids);
-}
-
-void count_choices(const Context& ctx, Tensor counts, Tensor sums, Tensor ids,
-                   const PackedSequences& sequences) {
-  const kernels::ChoiceCountArgs args{.ids = ids.i32(),
-                                      .cu_seqlens = sequences.device_cu_seqlens.i32(),
-                                      .counts = counts.f32(),
-                                      .sums = sums.data<int64_t>(),
-                                      .tokens = ids.dim(0),
-                                      .sequences = sequences.count(),
-                                      .experts = counts.dim(1),
-                                      .top_k = ids.dim(1)};
-  check_launch("count_choices", kernels::count_choices(args, handle(ctx)), counts, ids);
-}
-
-void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
-                    const PackedSequences& sequences, const RouterRule& rule,
-                    const RouterBalanceRule& balance) {
-  const kernels::RouterBalanceArgs args{.logits = logits.f32(),
-                                        .cu_seqlens = sequences.device_cu_seqlens.i32(),
-                                        .lengths = sequences.device_lengths.i32(),
-                                        .counts = counts.f32(),
-                                        .sums = sums.data<int64_t>(),
-                                        .dlogits = dlogits.f32(),
-                                        .tokens = logits.dim(0),
-                                        .sequences = sequences.count(),
-                                        .experts = rule.num_experts,
-                                        .top_k = rule.top_k,
-                                        .sigmoid = rule.score == RouterScore::kSigmoid,
-                                        .rule = balance};
-  check_launch("balance_router", kernels::balance_router(args, handle(ctx)), logits, counts);
-}
-
-void move_router_bias(const Context& ctx, Tensor bias, Tensor sums, float rate) {
-  check_launch(
-      "move_router_bias",
-      kernels::move_router_bias(bias.f32(), sums.data<int64_t>(), bias.dim(0), rate, handle(ctx)),
-      bias, sums);
-}
 
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
   const int64_t count = ids.num_elements(), experts = routed.offsets.dim(0) - 1;
