@@ -25,6 +25,8 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+const double kProcessStart = seconds_now();
+
 Json read_status(const std::string& path) {
   try {
     if (Json status = parse_json_file(path); status.is_object()) return status;
@@ -56,6 +58,15 @@ std::string format_failure(const std::string& status_path, int64_t step, std::st
   return status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+// Whether another process of this run has recorded a failure. A status of an earlier run may say
+// "failed" too; it is older than this process.
+bool has_failed(const std::string& run_dir) {
+  if (path_exists(first_failure_path(run_dir))) return true;
+  const Json status = read_status(join_path(run_dir, "status.json"));
+  return status.value("state", Json()) == "failed" && status.contains("updated") &&
+         status["updated"].is_number() && status["updated"].get<double>() >= kProcessStart;
+}
+
 bool write_whole(const std::string& path, const std::string& text) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return false;
@@ -85,6 +96,7 @@ bool write_first_failure(const std::string& run_dir, int64_t step, std::string_v
   const std::string text = format_failure(status_path, step, error, place);
   if (!write_whole(own, text)) {
     ::unlink(own.c_str());
+    if (has_failed(run_dir)) return false;
     // The disk is probably full: overwrite the old text in place.
     overwrite(status_path, text);
     return true;

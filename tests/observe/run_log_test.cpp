@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -248,6 +249,18 @@ TEST_F(RunFolder, first_failure_stands) {
   forget_failure(dir_);
   root.write_status("running", 4);
   EXPECT_EQ(parse_json_file(dir_ + "/status.json")["state"], "running");
+}
+
+// If no new file can be made, the status is overwritten in place, but never an earlier failure. A
+// folder in the new file's place stands for the full disk.
+TEST_F(RunFolder, first_failure_stands_without_new_files) {
+  RunLog root(options());
+  root.write_status("running", 3);
+  std::filesystem::create_directories(
+      fmt::format("{}/status.json.{}.{}.tmp.{}/x", dir_, host_name(), ::gettid(), ::getpid()));
+  EXPECT_TRUE(write_first_failure(dir_, 4, "disk full", {0, "node7", "train", ""}));
+  EXPECT_FALSE(write_first_failure(dir_, 5, "connection lost", {1, "node6", "train", ""}));
+  EXPECT_EQ(parse_json_file(dir_ + "/status.json")["error"], "disk full");
 }
 
 // A failure before the run has a status is recorded.
