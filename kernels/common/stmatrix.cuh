@@ -1,4 +1,4 @@
-// Accumulator fragments to shared memory as bf16 (PTX stmatrix).
+// Stores accumulator fragments as bf16 to shared memory (PTX stmatrix).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -9,7 +9,7 @@
 
 namespace slimexx::kernels {
 
-// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile under the 128-byte swizzle.
+// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile with the 128-byte swizzle.
 __device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
   return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
 }
@@ -30,8 +30,8 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uin
                : "memory");
 }
 
-// Four matrices, each transposed on its way: lane l's register holds column l / 4, rows
-// 2 (l % 4) and + 1 of what is stored.
+// Four matrices, each transposed by the store: lane l's register holds column l / 4, rows
+// 2 (l % 4) and + 1 of the stored matrix.
 __device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
                                                           uint32_t c, uint32_t d) {
   asm volatile(
