@@ -29,8 +29,8 @@ __device__ __forceinline__ void enter_layer_kernel() {
 struct LaunchShape {
   dim3 grid;
   int threads;
-  size_t shared_bytes = 0;  // dynamic
-  unsigned cluster = 1;     // thread blocks
+  size_t shared_bytes = 0;  // dynamic shared memory
+  unsigned cluster = 1;     // thread blocks per cluster
 };
 
 // Raises a kernel's limit of dynamic shared memory to `bytes`; never lowers it. Ranks that are

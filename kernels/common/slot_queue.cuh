@@ -15,7 +15,7 @@ struct SlotQueue {
   __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
   __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
   __device__ __forceinline__ uint32_t slot() const { return address + 32 + cursor.stage * 32; }
-  // One thread calls. `arrivals`: arrivals of consumers at the empty barrier for each item.
+  // Called by one thread. `arrivals`: arrivals of consumers at the empty barrier for each item.
   __device__ __forceinline__ void init(uint32_t arrivals) const {
     for (uint32_t i = 0; i < 2; ++i) {
       init_mbarrier(address + i * 8, 1);

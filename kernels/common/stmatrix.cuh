@@ -15,7 +15,7 @@ __device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
 }
 
 // Four 8x8 matrices; lane 8 i + r gives the address of row r of matrix i. In each, lane l's
-// register holds row l / 4, columns 2 (l % 4) and + 1.
+// register holds row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1.
 __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
                                                uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uin
 }
 
 // Four matrices, each transposed by the store: lane l's register holds column l / 4, rows
-// 2 (l % 4) and + 1 of the stored matrix.
+// 2 (l % 4) and 2 (l % 4) + 1 of the stored matrix.
 __device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
                                                           uint32_t c, uint32_t d) {
   asm volatile(

@@ -22,11 +22,11 @@ struct StridedProduct {
   int64_t rows, columns, depth;
   int64_t d_stride;
   bool d_is_f32;
-  bool accumulate;  // add to what d holds
+  bool accumulate;  // d += instead of d =
 };
 
 constexpr int kStridedTile = 64;   // a block computes 64 x 64 outputs
-constexpr int kStridedDepth = 16;  // terms staged at a time
+constexpr int kStridedDepth = 16;  // terms staged in shared memory at a time
 
 // Transposed: [term][row], padded so that the writes of a warp have no bank conflicts.
 using StridedStage = float[kStridedDepth][kStridedTile + 1];

@@ -18,7 +18,8 @@ namespace slimexx::kernels {
 // multiple of 1024 bytes. Eight rows form one swizzle atom, so the stride is 1024 bytes. Fields are
 // in units of 16 bytes. `column_box_bytes`: the distance between boxes of 64 columns, for an
 // operand whose M or N runs along the rows (MN-major).
-constexpr uint32_t kSwizzledTileFields = 1024 >> 4 | 1u << 30;  // the upper half, the same for all
+constexpr uint32_t kSwizzledTileFields =
+    1024 >> 4 | 1u << 30;  // upper half, the same for all tiles
 template <class Tile>
 __device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
                                                            uint32_t column_box_bytes = 0) {
@@ -210,7 +211,7 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
   SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
                    "%97", "%98", "1, 1");
 }
-// A in registers.
+// The same with A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
       "{\n"                                                                                     \

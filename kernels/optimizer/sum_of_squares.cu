@@ -1,7 +1,7 @@
 // The sum of squares in double, in a fixed order. Each block sums one tile of one range, then one
-// block adds the sums of all tiles. Thread t of a block takes the groups of four elements t, t +
-// threads, ...: one chain for each element of the group, joined as (0 + 1) + (2 + 3). The lanes are
-// added by xor 16 .. 1, then the warps in ascending order.
+// block adds the sums of all tiles. The elements of a tile form groups of four. Thread t adds
+// groups t, t + threads, ... in four chains, one per element of a group, and joins the chains as (0
+// + 1) + (2 + 3). The lanes are added by xor 16 .. 1, then the warps in ascending order.
 #include <cuda_runtime.h>
 
 #include <climits>

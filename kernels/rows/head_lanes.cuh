@@ -1,7 +1,8 @@
 // Heads in registers: kLanes lanes of a warp hold one head, 16 elements (two chunks of 8) each, and
 // 32 / kLanes heads share the warp. If the rotation pairs elements of the two halves and rotary_dim
-// and head_dim are multiples of 16, lane l holds 8l.. and rotary_dim/2 + 8l.., so that both
-// elements of a pair are in one lane. Otherwise, and beyond rotary_dim, lane l holds elements 16l..
+// and head_dim are multiples of 16, lane l holds 8 elements from 8l on and 8 elements from
+// rotary_dim/2 + 8l on, so that both elements of a pair are in one lane. Otherwise, and beyond
+// rotary_dim, lane l holds 16 elements from 16l on.
 //
 // The order of a sum over a head depends on the shape only. A lane forms two sums of 8 products
 // each: four chains of two products, joined as (0 + 1) + (2 + 3). If the lane's chunks come from

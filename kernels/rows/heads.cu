@@ -1,6 +1,6 @@
 // Copies columns between heads of different widths, sums them over heads, rotates them, and puts
-// rows into pages; norms and rotates the rows of latent attention and puts them into pages. A
-// thread moves eight elements or rotates one pair.
+// rows into pages. For latent attention: applies RMSNorm and rotation to its rows and puts them
+// into pages. A thread moves eight elements or rotates one pair.
 #include <algorithm>
 
 #include "kernels/rows/norm_parts.cuh"
@@ -84,8 +84,9 @@ __device__ __forceinline__ void norm_query_row(const LatentArgs& a, int64_t toke
                             inverse_rms(sum[0], a.query_inverse_width, a.eps), a.query_rank);
 }
 
-// One thread block per token: its first warps norm the latent row, its last warp rotates the key
-// and adds zeros to the norm's sum. If query rows are normed too, one more block per token does it.
+// One thread block per token: its first warps apply RMSNorm to the latent row, its last warp
+// rotates the key and adds zeros to the norm's sum. If query rows are normed too, one more block
+// per token does that.
 __global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant__ LatentArgs a) {
   enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];

@@ -1,6 +1,6 @@
-// Norms and rotates query and key heads, and stores keys and values in the pages. A lane serves one
-// head for all tokens of its block's part. The next token's elements are loaded while the lane
-// works on the current one.
+// Applies RMSNorm and rotation to query and key heads, and stores keys and values in the KV pages
+// if there are any. A lane serves one head for all tokens of its block's part. The next token's
+// elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 
 namespace slimexx::kernels {

@@ -58,7 +58,7 @@ __device__ __forceinline__ void sum_pair_over_block(float (&v)[2], float (&share
   v[1] = __shfl_sync(0xffffffffu, sum, kHalf);
 }
 
-// sum x^2 and sum dy w x of this thread's elements, by the chains of row_sum.cuh.
+// Sums of x^2 and of dy w x over this thread's elements, in the chains of row_sum.cuh.
 template <int kChunks>
 __device__ __forceinline__ void sum_products(float (&sum)[2], const Row<kChunks>& row,
                                              const RowPart<kChunks>& w) {

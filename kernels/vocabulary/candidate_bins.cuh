@@ -25,7 +25,7 @@ struct TruncationMemory {
   LastKept last;
 };
 
-// All threads of the cluster call every public function.
+// The public functions are collective: all threads of the cluster must call them.
 template <int kCluster>
 class CandidateBins {
  public:
@@ -67,7 +67,7 @@ class CandidateBins {
     return last.mass;
   }
 
-  // Bin id / 128 of the histogram becomes the sum of mass(key, id).
+  // Sets bin id / 128 of the histogram to the sum of mass(key, id).
   template <class Mass>
   __device__ __forceinline__ void add_by_id(Mass mass) const {
     if (is_listed_) {
@@ -184,8 +184,8 @@ class CandidateBins {
     }
   }
 
-  // The result of order_few from histograms: of the keys in the bin, 11 bits at a time, then of
-  // the ids with the last kept key.
+  // As order_few, for more tokens than can be sorted. Histograms refine the keys in the bin, 11
+  // bits at a time, then the ids of the tokens with the last kept key.
   __device__ __noinline__ LastKept order_many(Found bin, bool by_mass, uint64_t goal) {
     const uint32_t highest = key_of(maximum_);
     goal -= by_mass ? bin.before.mass : bin.before.count;
@@ -222,7 +222,7 @@ class CandidateBins {
       tiled_.for_each([&](uint32_t key, uint32_t id) {
         uint32_t r;
         if (!rank(key, id, r)) return;
-        const uint32_t bin = (r - base) >> shift;  // wraps to a large number below base
+        const uint32_t bin = (r - base) >> shift;  // r < base wraps to a large number
         if (bin < bins) memory_.histogram.add(static_cast<int>(bin), mass_of_key(key));
       });
       const BinScan scan = memory_.histogram.template join_and_scan<kCluster>();

@@ -10,7 +10,7 @@
 
 namespace slimexx::kernels::vocabulary {
 
-// Kernels of this family are launched early, so each must begin with enter_kernel().
+// Kernels of this family use programmatic dependent launch, so each must begin with enter_kernel().
 struct GridShape {
   int64_t blocks;
   int threads;

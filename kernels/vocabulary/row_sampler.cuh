@@ -13,7 +13,7 @@ struct RowMemory {
   int first, token;
   uint64_t before, mass;
   uint64_t warps[2][kSamplingWarps];
-  float maxima[kMaxTiles], sums[kMaxTiles];  // per tile; allowed columns only, see sum_edge
+  float maxima[kMaxTiles], sums[kMaxTiles];  // per tile; see sum_edge for the last one
 };
 
 struct SampledRow {
@@ -147,7 +147,7 @@ __device__ __forceinline__ int pick_from_all(RowMemory& memory, const SampledRow
   }
   __syncthreads();
   // The place in the tile, as a share of its mass. The tokens' masses, relative to the tile's
-  // maximum, sum to less than 2^53, so double is exact.
+  // maximum, sum to less than 2^53, so a double holds this sum exactly.
   const double share = static_cast<double>(goal - memory.before) / static_cast<double>(memory.mass);
   const int token = memory.first * kTileColumns + static_cast<int>(threadIdx.x);
   uint64_t mass = 0;

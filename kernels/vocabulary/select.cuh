@@ -13,7 +13,7 @@ constexpr int kBinsPerThread = kBins / kSamplingThreads;
 static_assert(kBinsPerThread == 4);
 
 struct Tally {
-  uint64_t count, mass;  // no initialisers: it is used in shared memory
+  uint64_t count, mass;  // no initialisers, which shared memory does not allow
   __device__ Tally operator+(const Tally& o) const { return {count + o.count, mass + o.mass}; }
 };
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint4 read_peer(const uint32_t* own, uint32_t rank) {
   return v;
 }
 
-// Sum over the given lanes of numbers below 2^48.
+// Sum of `mass` over the given lanes; each mass is below 2^48.
 __device__ __forceinline__ uint64_t add_lanes(uint32_t lanes, uint64_t mass) {
   constexpr uint32_t kHalf = 0xffffffu;
   const uint64_t low = __reduce_add_sync(lanes, static_cast<uint32_t>(mass) & kHalf);

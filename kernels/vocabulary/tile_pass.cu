@@ -13,8 +13,9 @@ namespace slimexx::kernels::vocabulary {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kStreamedTiles =
-    int64_t{kMultiprocessors} * 8 * 8 * 2;  // two steps (of 8 tiles) for each of its 8 warps
+// From this number of tiles on, launch_streamed_tile_pass is used: each of its warps (8 per block)
+// then has two steps of 8 tiles.
+constexpr int64_t kStreamedTiles = int64_t{kMultiprocessors} * 8 * 8 * 2;
 
 template <bool kDivide, bool kWrite, bool kWeighted>
 __global__ void __launch_bounds__(kThreads)

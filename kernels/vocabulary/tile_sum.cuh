@@ -223,7 +223,8 @@ __device__ __forceinline__ float row_entropy(const TileSum& row) {
 // entropy and its share p = exp(lse - whole_lse) of the row. If the leaf is the whole row, the
 // result has the bits of `entropy`.
 __device__ __forceinline__ float leaf_entropy(float entropy, float lse, float whole_lse) {
-  if (lse == -kInfinity && whole_lse != -kInfinity) return 0.0f * whole_lse;  // keeps a NaN
+  if (lse == -kInfinity && whole_lse != -kInfinity)
+    return 0.0f * whole_lse;  // 0, or NaN if whole_lse is
   const float log_share = __fadd_rn(lse, -whole_lse);
   return __fmul_rn(expf(log_share), __fadd_rn(entropy, -log_share));
 }

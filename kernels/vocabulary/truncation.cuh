@@ -46,8 +46,8 @@ class Truncation {
   // A lower bound for the keys of kept tokens. With top_k: the k-th largest tile maximum, because
   // at least k tokens reach it. With top_p alone: the last kept token and all lighter ones hold
   // more than 1 - top_p of the mass, so the last kept one has at least 1 / columns of that. The
-  // factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is no
-  // larger than such errors, the bound is 0: no tile is skipped.
+  // factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is as
+  // small as these errors, the bound is 0: no tile is skipped.
   __device__ uint32_t lowest_key(const KeptSet& kept) {
     const SamplingParameters& p = parameters_;
     if (row_.has_top_k(p)) {
