@@ -8,7 +8,7 @@ namespace slimexx::kernels::vocabulary {
 
 constexpr int kMaxSorted = 1024;
 
-// The last token that a goal keeps, and the mass of all kept tokens.
+// The last token kept for a goal (top_k's count or top_p's mass), and the mass of all kept tokens.
 struct LastKept {
   uint32_t key, id;
   uint64_t mass;
