@@ -1,6 +1,6 @@
-// Copies of 16 bytes from global to shared memory that a thread starts and does not wait for
-// (PTX cp.async): rows that lie anywhere. They write through the generic proxy: where tensor cores
-// read, a fence_shared_for_async() must stand behind the wait.
+// Asynchronous copies of 16 bytes from global to shared memory by single threads (PTX cp.async),
+// for rows at arbitrary addresses. They write through the generic proxy: before tensor cores read
+// the data, the wait must be followed by fence_shared_for_async().
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,8 @@ __device__ __forceinline__ void copy_chunk(uint32_t to, const void* from, uint32
                : "memory");
 }
 
-// One arrival of this thread, once all copies that it has started so far are complete.
+// This thread arrives at the barrier (one arrival) when all copies that it has started are
+// complete.
 __device__ __forceinline__ void arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }

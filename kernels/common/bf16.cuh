@@ -1,4 +1,5 @@
-// Pairs of bf16 in one 32-bit register: the one rounding and the one widening of all kernels.
+// Pairs of bf16 in one 32-bit register: rounding from and widening to float, the same in all
+// kernels.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -7,7 +8,7 @@
 
 namespace slimexx::kernels {
 
-// Two floats rounded to nearest even; `low` lies at the lower address.
+// Rounds two floats to nearest even; in memory `low` has the lower address.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));

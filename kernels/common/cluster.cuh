@@ -1,4 +1,5 @@
-// Thread block clusters, warpgroups, the barriers among their threads, and grids that overlap.
+// Thread block clusters, named barriers, register reallocation between warpgroups, and the
+// instructions of programmatic dependent launch.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,7 +13,7 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
-// All threads of all blocks of the cluster.
+// A barrier for all threads of all blocks of the cluster.
 __device__ __forceinline__ void sync_cluster() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -20,8 +21,8 @@ __device__ __forceinline__ void sync_cluster() {
           : "memory");
 }
 
-// The same in two halves, between which a thread may do other work; what it wrote before it arrived
-// is not made visible to the others.
+// The same barrier split into arrive and wait, between which a thread may do other work. The
+// relaxed arrival does not make the thread's earlier writes visible to the others.
 __device__ __forceinline__ void arrive_at_cluster_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -38,7 +39,7 @@ __device__ __forceinline__ void arrive_named(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// One lane of a converged warp, chosen so that the compiler knows the branch is warp-uniform.
+// True in one lane of a converged warp; lets the compiler know that the branch is warp-uniform.
 __device__ __forceinline__ bool elect_lane() {
   uint32_t elected;
   asm volatile(
@@ -51,7 +52,8 @@ __device__ __forceinline__ bool elect_lane() {
   return elected != 0;
 }
 
-// Every warp of the warpgroup executes these; both need __launch_bounds__(threads, 1).
+// setmaxnreg: all warps of a warpgroup must execute these. The kernel needs
+// __launch_bounds__(threads, 1).
 template <int kRegisters>
 __device__ __forceinline__ void shrink_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -67,8 +69,8 @@ __device__ __forceinline__ void allow_next_grid() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// Until the kernels before this one are complete and their writes visible. Returns at once in a
-// kernel that was launched without overlap.
+// Waits until the kernels before this one are complete and their writes are visible. Returns at
+// once in a kernel that was launched without overlap.
 __device__ __forceinline__ void await_previous_grids() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

@@ -1,4 +1,4 @@
-// The device that launches are shaped for.
+// The number of multiprocessors by which launches are sized.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -9,12 +9,12 @@
 
 namespace slimexx::kernels {
 
-// Multiprocessors of an H100 SXM, an H200 and a GH200. A constant even on a chip with fewer: norms
-// and heads cut their partial sums of gradients by it, so that bits do not depend on the chip.
+// Multiprocessors of an H100 SXM, an H200 and a GH200. It is a constant even on a chip with fewer:
+// it sets the number of partial sums in gradients of norms, so bits do not depend on the chip.
 inline constexpr int64_t kMultiprocessors = 132;
 
-// Multiprocessors of the current device, or the limit that tests set, for kernels whose bits do not
-// depend on the number.
+// Multiprocessors of the current device, or the limit that tests set if it is lower. For kernels
+// whose bits do not depend on this number.
 inline cudaError_t count_multiprocessors(int& count) {
   int device = 0;
   const cudaError_t error = cudaGetDevice(&device);

@@ -1,5 +1,5 @@
-// Kernels that start before the previous kernel of the stream has ended, which hides the launch
-// (programmatic dependent launch).
+// Programmatic dependent launch: a kernel starts before the previous kernel of the stream has
+// ended, which hides the launch latency.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,16 +11,16 @@
 namespace slimexx::kernels {
 
 // The first statement of such a kernel: waits until the previous kernel has ended, and only then
-// lets the next one start. So this kernel reads and writes nothing early, and a kernel that
-// overlaps with it starts after all kernels before it have ended.
+// lets the next one start. So this kernel accesses no memory early, and when the next kernel
+// starts, all kernels before this one have ended.
 __device__ __forceinline__ void enter_kernel() {
   await_previous_grids();
   allow_next_grid();
 }
 
-// The same where the next kernel may start at once, while the kernels before this one still run:
-// of what it reads early, the products' weights, nothing may be written by them. So a kernel of
-// this kind stands inside a layer, and never directly behind one that writes weights.
+// As enter_kernel, but the next kernel may start at once, while kernels before this one still run.
+// The next kernel may read weights before its own wait, so none of these kernels may write weights.
+// Use it inside a layer only, never directly after a kernel that writes weights.
 __device__ __forceinline__ void enter_layer_kernel() {
   allow_next_grid();
   await_previous_grids();
@@ -29,12 +29,12 @@ __device__ __forceinline__ void enter_layer_kernel() {
 struct LaunchShape {
   dim3 grid;
   int threads;
-  size_t shared_bytes = 0;  // dynamic
-  unsigned cluster = 1;     // thread blocks
+  size_t shared_bytes = 0;  // dynamic shared memory
+  unsigned cluster = 1;     // thread blocks per cluster
 };
 
-// So much dynamic shared memory for a kernel, and never less than before: where ranks are threads
-// that launch one kernel with several sizes, none may take away what another is about to use.
+// Raises a kernel's limit of dynamic shared memory to `bytes`; never lowers it. Ranks that are
+// threads of one process may launch the same kernel with different sizes at the same time.
 template <class... Parameters>
 cudaError_t allow_shared_bytes(void (*kernel)(Parameters...), size_t bytes) {
   if (bytes == 0) return cudaSuccess;
@@ -49,7 +49,8 @@ cudaError_t allow_shared_bytes(void (*kernel)(Parameters...), size_t bytes) {
                               static_cast<int>(bytes));
 }
 
-// The kernel must call await_previous_grids() before it reads or writes memory of other kernels.
+// The kernel must call await_previous_grids() before it accesses memory that earlier kernels of the
+// stream read or write.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(void (*kernel)(Parameters...), const LaunchShape& shape,
                          cudaStream_t stream, const Arguments&... arguments) {

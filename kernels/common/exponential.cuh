@@ -1,5 +1,5 @@
-// The hardware's exponential, about 2 units of the last place off: the one of all kernels, so that
-// an exponential has the same bits wherever it is computed. Results below the smallest normal float
+// The hardware's exponential, with an error of about 2 ulp. All kernels use it, so that an
+// exponential has the same bits wherever it is computed. Results below the smallest normal float
 // are 0.
 #pragma once
 #include <cuda_runtime.h>

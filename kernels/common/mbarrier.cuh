@@ -1,4 +1,4 @@
-// Shared-memory barriers that count arrivals and bytes of bulk copies (PTX mbarrier).
+// Barriers in shared memory that count arrivals and bytes of bulk copies (PTX mbarrier).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,8 +6,8 @@
 
 namespace slimexx::kernels {
 
-// With SLX_BOUNDED_WAITS (on in debug builds) a wait of more than 20 s traps: a wrong pipeline then
-// ends in a launch failure and not in a hung device.
+// With SLX_BOUNDED_WAITS (on in debug builds) a wait of more than 20 s traps, so that a pipeline
+// error ends in a launch failure instead of a hung device.
 #if !defined(NDEBUG) && !defined(SLX_BOUNDED_WAITS)
 #define SLX_BOUNDED_WAITS 1
 #endif
@@ -16,7 +16,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Barriers and buffers are named by pointers or, where registers are short, by shared addresses.
+// Barriers and buffers are passed as pointers or, to save registers, as 32-bit shared addresses.
 __device__ __forceinline__ uint32_t shared_address(uint32_t address) { return address; }
 
 template <class Barrier>
@@ -25,8 +25,8 @@ __device__ __forceinline__ void init_mbarrier(Barrier bar, uint32_t arrivals) {
                : "memory");
 }
 
-// Makes inits visible to the copy engine and to the other blocks of the cluster; a block (or
-// cluster) barrier must follow before any thread uses them.
+// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster. A
+// block (or cluster) barrier must follow before any other thread uses them.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -36,9 +36,10 @@ __device__ __forceinline__ void arrive(Barrier bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(bar)) : "memory");
 }
 
-// Arrives at the barrier that lies at bar's offset in the shared memory of block `rank`. Orders
-// this thread's own block only: release at cluster scope would drain all memory operations (0.9 us
-// a time), and a consumer that releases a buffer has written nothing that the peer reads.
+// Arrives at the barrier at bar's offset in the shared memory of block `rank`. The arrival has
+// release semantics at block scope only: at cluster scope it would wait for all memory operations
+// (0.9 us each time), and a consumer that releases a buffer has written nothing that the peer
+// reads.
 template <class Barrier>
 __device__ __forceinline__ void arrive_at_rank(Barrier bar, uint32_t rank) {
   asm volatile(
@@ -51,7 +52,7 @@ __device__ __forceinline__ void arrive_at_rank(Barrier bar, uint32_t rank) {
       : "memory");
 }
 
-// One arrival, and the phase also waits for `bytes` of bulk copies.
+// Arrives once; the phase also waits for `bytes` of bulk copies.
 template <class Barrier>
 __device__ __forceinline__ void arrive_expect_bytes(Barrier bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(bar)),
@@ -59,7 +60,7 @@ __device__ __forceinline__ void arrive_expect_bytes(Barrier bar, uint32_t bytes)
                : "memory");
 }
 
-// The current phase also waits for `bytes` of bulk copies; no arrival.
+// Makes the current phase also wait for `bytes` of bulk copies, without an arrival.
 template <class Barrier>
 __device__ __forceinline__ void expect_bytes(Barrier bar, uint32_t bytes) {
   asm volatile(
@@ -99,8 +100,8 @@ __device__ __forceinline__ void wait(Barrier bar, uint32_t parity) {
 #endif
 }
 
-// One thread's or warp's place in a ring of buffers (pipeline stages): the stage, and the parity of
-// the round.
+// The place of a thread or warp in a ring of pipeline stages: the stage, and the parity of the
+// round.
 struct StageCursor {
   int stage = 0;
   uint32_t parity = 0;
@@ -113,7 +114,7 @@ struct StageCursor {
   }
 };
 
-// The same where the number of stages is a constant.
+// The same for a constant number of stages.
 template <int kStages>
 struct RingCursor {
   uint32_t stage = 0;

@@ -1,4 +1,4 @@
-// An operand in shared memory, for kernels whose registers are short.
+// A wgmma operand in shared memory, for kernels that are short of registers.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@
 
 namespace slimexx::kernels {
 
-// The descriptor of kernels/common/wgmma.cuh. Only its lower word depends on the address, and
-// moving on inside a tile never carries: one 32-bit addition.
+// The descriptor of kernels/common/wgmma.cuh. Only its lower word depends on the address, and a
+// step within a tile never carries into the upper word, so it costs one 32-bit addition.
 struct Operand {
   uint32_t low;
   __device__ __forceinline__ Operand(uint32_t address, uint32_t column_box_bytes)

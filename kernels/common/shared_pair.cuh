@@ -1,4 +1,4 @@
-// Pairs of floats in shared memory, by shared addresses.
+// Reads and writes pairs of floats in shared memory by 32-bit shared addresses.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,8 +6,8 @@
 
 namespace slimexx::kernels {
 
-// What it reads was written before the last barrier: not ordered after this thread's own writes by
-// ordinary stores.
+// Only for data written before the last barrier: the compiler may move this read before the
+// thread's own ordinary stores.
 __device__ __forceinline__ float2 read_pair(uint32_t address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));

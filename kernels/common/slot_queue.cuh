@@ -1,5 +1,5 @@
-// Work on its way from the loading warp to the computing warps, two items deep: two full and two
-// empty barriers of 8 bytes, then two slots of 32 bytes in shared memory.
+// A queue of two work items from the loading warp to the computing warps. In shared memory: two
+// full barriers, two empty barriers (8 bytes each), then two slots of 32 bytes.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@ struct SlotQueue {
   __device__ __forceinline__ uint32_t full() const { return address + cursor.stage * 8; }
   __device__ __forceinline__ uint32_t empty() const { return address + 16 + cursor.stage * 8; }
   __device__ __forceinline__ uint32_t slot() const { return address + 32 + cursor.stage * 32; }
-  // One thread; consumers arrive `arrivals` times for each item that they have read.
+  // Called by one thread. `arrivals`: arrivals of consumers at the empty barrier for each item.
   __device__ __forceinline__ void init(uint32_t arrivals) const {
     for (uint32_t i = 0; i < 2; ++i) {
       init_mbarrier(address + i * 8, 1);

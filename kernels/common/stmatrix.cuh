@@ -1,4 +1,4 @@
-// Accumulator fragments to shared memory as bf16 (PTX stmatrix).
+// Stores accumulator fragments as bf16 to shared memory (PTX stmatrix).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -9,13 +9,13 @@
 
 namespace slimexx::kernels {
 
-// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile under the 128-byte swizzle.
+// Byte offset of 16-byte chunk `chunk` of 128-byte row `row` in a tile with the 128-byte swizzle.
 __device__ __forceinline__ uint32_t swizzled_offset(int row, int chunk) {
   return static_cast<uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
 }
 
 // Four 8x8 matrices; lane 8 i + r gives the address of row r of matrix i. In each, lane l's
-// register holds row l / 4, columns 2 (l % 4) and + 1.
+// register holds row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1.
 __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
                                                uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
@@ -30,8 +30,8 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t a, uin
                : "memory");
 }
 
-// Four matrices, each transposed on its way: lane l's register holds column l / 4, rows
-// 2 (l % 4) and + 1 of what is stored.
+// Four matrices, each transposed by the store: lane l's register holds column l / 4, rows
+// 2 (l % 4) and 2 (l % 4) + 1 of the stored matrix.
 __device__ __forceinline__ void store_matrices_transposed(uint32_t address, uint32_t a, uint32_t b,
                                                           uint32_t c, uint32_t d) {
   asm volatile(

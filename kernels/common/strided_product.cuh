@@ -1,6 +1,6 @@
-// d[i, j] = sum over l of a[i, l] b[j, l], for matrices of any size, stride and alignment, where
-// the tensor-core kernels refuse them. Every element is one fp32 chain of fused multiply-adds over
-// l in ascending order, whatever the other sizes are.
+// d[i, j] = sum over l of a[i, l] b[j, l], for matrices whose sizes, strides or alignment the
+// tensor-core kernels refuse. Every element is one fp32 chain of fused multiply-adds over ascending
+// l, independent of the other sizes.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -22,16 +22,16 @@ struct StridedProduct {
   int64_t rows, columns, depth;
   int64_t d_stride;
   bool d_is_f32;
-  bool accumulate;  // add to what d holds
+  bool accumulate;  // d += instead of d =
 };
 
-constexpr int kStridedTile = 64;   // outputs of a block, each way
-constexpr int kStridedDepth = 16;  // terms staged at a time
+constexpr int kStridedTile = 64;   // a block computes 64 x 64 outputs
+constexpr int kStridedDepth = 16;  // terms staged in shared memory at a time
 
-// Transposed: [term][row], padded so that the writes of one warp meet different banks.
+// Transposed: [term][row], padded so that the writes of a warp have no bank conflicts.
 using StridedStage = float[kStridedDepth][kStridedTile + 1];
 
-// Threads advance along the dimension that is contiguous in memory.
+// Neighbouring threads load along the dimension that is contiguous in memory.
 __device__ __forceinline__ void stage_strided(const StridedMatrix& m, int64_t rows, int64_t depth,
                                               int64_t first_row, int64_t first_term,
                                               StridedStage& stage) {

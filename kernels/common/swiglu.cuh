@@ -1,5 +1,5 @@
-// The arithmetic of SwiGLU, h = g s u with s = 1 / (1 + e^-g): one for every kernel that computes
-// it, so that all give the same bits.
+// The arithmetic of SwiGLU, h = g s u with s = 1 / (1 + e^-g). All kernels use it, so that all give
+// the same bits.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -7,14 +7,14 @@
 
 namespace slimexx::kernels {
 
-// Of a number that is neither tiny nor huge.
+// The hardware's approximate reciprocal; x must be neither tiny nor huge.
 __device__ __forceinline__ float reciprocal(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
-// sigmoid(g) and sigmoid(-g). The denominator stays within [1, 2], so neither side overflows.
+// sigmoid(g) and sigmoid(-g), both from a denominator within [1, 2], so nothing overflows.
 struct Sigmoids {
   float of, of_negative;
 };

@@ -8,7 +8,7 @@
 namespace slimexx::kernels {
 
 // The driver's encoder, found through the runtime so that nothing links to the driver library; null
-// where the driver is too old to know it.
+// if the driver is too old to have it.
 inline auto find_tensor_map_encoder() {
   static const auto encode = [] {
     void* entry = nullptr;
@@ -23,10 +23,10 @@ inline auto find_tensor_map_encoder() {
 
 inline constexpr int kBoxColumns = 64;  // bf16 in a swizzled row of 128 bytes
 
-// A tensor under the 128-byte swizzle: `sizes` and `box` in elements of `element_bytes`, the
-// fastest dimension first, `pitches` in elements from one to the next in every dimension but that.
-// base must be 16-byte aligned and each pitch a multiple of 16 bytes. False if the driver refuses
-// the map or is too old to know it.
+// Encodes the map of a tensor with the 128-byte swizzle. `sizes` and `box` count elements, the
+// contiguous dimension first; `pitches` are the strides, in elements, of all other dimensions. base
+// must be 16-byte aligned and each pitch a multiple of 16 bytes. False if the driver refuses the
+// map or has no encoder.
 template <int kRank>
 bool encode_tensor(CUtensorMap* map, CUtensorMapDataType type, int element_bytes, const void* base,
                    const int64_t (&sizes)[kRank], const int64_t (&pitches)[kRank - 1],
@@ -53,8 +53,8 @@ bool encode_bf16_tensor(CUtensorMap* map, const void* base, const int64_t (&size
   return encode_tensor<kRank>(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, base, sizes, pitches, box);
 }
 
-// A f32 tensor [blocks, rows, columns] in one piece; columns are a multiple of 4. Boxes of box_rows
-// rows, kF32BoxColumns of their columns; coordinates are column, row, block.
+// A contiguous f32 tensor [blocks, rows, columns]; columns are a multiple of 4. Boxes of box_rows x
+// kF32BoxColumns elements of one block; coordinates are column, row, block.
 inline constexpr int kF32BoxColumns = 32;  // in a swizzled row of 128 bytes
 inline bool encode_f32_blocks(CUtensorMap* map, const void* base, int64_t blocks, int64_t rows,
                               int64_t columns, int box_rows) {
@@ -62,22 +62,23 @@ inline bool encode_f32_blocks(CUtensorMap* map, const void* base, int64_t blocks
                           {columns, rows * columns}, {kF32BoxColumns, box_rows, 1});
 }
 
-// Boxes of box_rows x kBoxColumns elements of a matrix; `pitch` from row to row.
+// A matrix in boxes of box_rows x kBoxColumns elements; `pitch` is its row stride.
 inline bool encode_bf16_matrix(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
                                int64_t pitch, int box_rows) {
   return encode_bf16_tensor<2>(map, base, {columns, rows}, {pitch}, {kBoxColumns, box_rows});
 }
 
-// The same of a matrix whose columns are a multiple of kBoxColumns: `boxes` neighbouring boxes
-// behind each other; coordinates are 0, row, box along the columns.
+// A matrix whose columns are a multiple of kBoxColumns. One copy moves `boxes` neighbouring boxes
+// of box_rows x kBoxColumns elements and writes them one after the other. Coordinates are 0, row,
+// index of the first box along the columns.
 inline bool encode_bf16_boxes(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
                               int64_t pitch, int box_rows, int boxes) {
   return encode_bf16_tensor<3>(map, base, {kBoxColumns, rows, columns / kBoxColumns},
                                {pitch, kBoxColumns}, {kBoxColumns, box_rows, boxes});
 }
 
-// The same of a [rows, heads, head_dim] tensor whose heads lie head_dim apart: boxes of box_rows
-// rows of one head, kBoxColumns of its columns; coordinates are column, head, row.
+// A [rows, heads, head_dim] tensor with contiguous heads and row stride `pitch`. Boxes of box_rows
+// rows x kBoxColumns columns of one head; coordinates are column, head, row.
 inline bool encode_bf16_heads(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
                               int64_t head_dim, int64_t pitch, int box_rows) {
   return encode_bf16_tensor<3>(map, base, {head_dim, heads, rows}, {head_dim, pitch},

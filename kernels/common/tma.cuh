@@ -1,7 +1,7 @@
 // Bulk copies between global and shared memory by the copy engine (TMA; PTX cp.async.bulk): boxes
-// of a tensor that a tensor map describes, and contiguous bytes. Coordinates are elements,
-// innermost first. Elements outside the tensor load as zero, count as bytes of the barrier, and are
-// never stored.
+// of a tensor that a tensor map describes, and contiguous bytes. Coordinates count elements, the
+// innermost dimension first. Elements outside the tensor are loaded as zeros, whose bytes the
+// barrier counts too, and are never stored.
 #pragma once
 #include <cuda.h>
 
@@ -23,7 +23,7 @@ __device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Bar
       : "memory");
 }
 
-// L2 eviction policies of the lines that a copy reads, as createpolicy would make them.
+// L2 eviction policies for the lines that a copy reads, encoded as by PTX createpolicy.
 constexpr uint64_t kEvictNormal = 0x1000000000000000;
 constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 
@@ -47,8 +47,8 @@ __device__ __forceinline__ void load_box_hinted(Buffer dst, const CUtensorMap* m
       : "memory");
 }
 
-// Writes the box at dst's offset, and counts its bytes at bar's offset, in every block of the
-// cluster whose bit is set in `ranks`.
+// Loads the box into every block of the cluster whose bit is set in `ranks`: at dst's offset, with
+// its bytes counted by the barrier at bar's offset in that block.
 template <class Buffer, class Barrier>
 __device__ __forceinline__ void load_box_multicast(Buffer dst, const CUtensorMap* map, Barrier bar,
                                                    int x, int y, uint16_t ranks) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, const void* sr
       : "memory");
 }
 
-// Contiguous: addresses and size are multiples of 16 bytes.
+// Contiguous bytes: addresses and size are multiples of 16.
 template <class Buffer, class Barrier>
 __device__ __forceinline__ void load_bytes(Buffer dst, const void* src, uint32_t bytes,
                                            Barrier bar) {
@@ -95,19 +95,19 @@ __device__ __forceinline__ void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until at most kPending groups of this thread's stores still read their shared memory.
+// Waits until at most kPending groups of this thread's stores still read shared memory.
 template <int kPending>
 __device__ __forceinline__ void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Until all of this thread's stores are complete in global memory.
+// Waits until all of this thread's stores are complete in global memory.
 __device__ __forceinline__ void wait_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Orders this thread's ordinary writes to shared memory before later reads of it by the copy
-// engine or the tensor cores; a barrier must stand between the fence and the reader.
+// Orders this thread's ordinary writes to shared memory before later reads by the copy engine or
+// the tensor cores. If another thread starts these reads, a barrier must follow the fence.
 __device__ __forceinline__ void fence_shared_for_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -1,10 +1,10 @@
 // Warpgroup matrix multiply (PTX wgmma): D[64, n] (+)= A[64, 16] B[n, 16]^T, bf16 in, fp32 out.
-// Operands lie in shared memory in tiles of 128-byte rows under the 128-byte swizzle, or A in
-// registers.
+// Operands are in shared memory, in tiles of 128-byte rows with the 128-byte swizzle; A may be in
+// registers instead.
 //
 // Accumulator layout: warp w of the warpgroup owns rows 16 w .. 16 w + 15. Register 4 j + 2 i + c
-// of lane l holds row 16 w + l / 4 + 8 i, column 8 j + 2 (l % 4) + c. Two neighbouring groups j,
-// rounded pairwise to bf16, are one A operand in registers.
+// of lane l holds row 16 w + l / 4 + 8 i, column 8 j + 2 (l % 4) + c. The registers of two
+// neighbouring j, rounded pairwise to bf16, form an A operand in registers.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -14,10 +14,12 @@
 
 namespace slimexx::kernels {
 
-// Descriptor of a tile of 128-byte rows (64 bf16), 128-byte swizzle, starting on a multiple of 1024
-// bytes. Eight rows make one swizzle atom: stride 1024. Fields are in units of 16 bytes.
-// `column_box_bytes`: of an operand whose N runs along the row, from box to box of 64 columns.
-constexpr uint32_t kSwizzledTileFields = 1024 >> 4 | 1u << 30;  // the upper half, the same for all
+// Descriptor of a tile of 128-byte rows (64 bf16) with the 128-byte swizzle that starts at a
+// multiple of 1024 bytes. Eight rows form one swizzle atom, so the stride is 1024 bytes. Fields are
+// in units of 16 bytes. `column_box_bytes`: the distance between boxes of 64 columns, for an
+// operand whose M or N runs along the rows (MN-major).
+constexpr uint32_t kSwizzledTileFields =
+    1024 >> 4 | 1u << 30;  // upper half, the same for all tiles
 template <class Tile>
 __device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
                                                            uint32_t column_box_bytes = 0) {
@@ -26,7 +28,7 @@ __device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
          (static_cast<uint64_t>(kSwizzledTileFields) << 32);
 }
 
-// The descriptor whose lower half, which holds the address, is `lower`.
+// Adds the constant upper half to the lower half of a descriptor, which holds the address.
 __device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower) {
   uint64_t descriptor;
   asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(kSwizzledTileFields));
@@ -36,7 +38,7 @@ __device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower) {
 // Descriptor units from one k16 step to the next inside a 128-byte row.
 constexpr uint64_t kDescriptorStepK16 = 32 >> 4;
 
-// Before the first wgmma of a chain and whenever its registers were touched by other code.
+// Required before the first wgmma of a chain and after other code has accessed its registers.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -85,7 +87,7 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #define SLX_ALL(...) __VA_ARGS__
 
 // n: columns; names, regs: the two lists; a, b, p: names of the operands after the registers;
-// turned: whether M runs along the rows of A, and N along those of B.
+// turned: the transpose bits of A and B, 1 if M (or N) runs along the rows in shared memory.
 #define SLX_WGMMA_TURNED(n, names, regs, a, b, p, turned)                               \
   asm volatile(                                                                         \
       "{\n"                                                                             \
@@ -102,7 +104,7 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #define SLX_WGMMA(n, names, regs, a, b, p) \
   SLX_WGMMA_TURNED(n, SLX_ALL(names), SLX_ALL(regs), a, b, p, "0, 0")
 
-// accumulate false: D is overwritten, whatever it held (the same bits as adding to zero).
+// accumulate false: D is overwritten (the same bits as adding to zeros).
 __device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
   SLX_WGMMA(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4", "%5", "%6");
@@ -187,7 +189,7 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[128], uint64_t desc_a, uint
   SLX_WGMMA(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130");
 }
 
-// B with its N along the rows.
+// B is N-major: its N runs along the rows in shared memory.
 __device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[32], uint64_t desc_a, uint64_t desc_b,
                                                    bool accumulate) {
   SLX_WGMMA_TURNED(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32", "%33", "%34",
@@ -203,13 +205,13 @@ __device__ __forceinline__ void wgmma_k16_turned_b(float (&d)[128], uint64_t des
   SLX_WGMMA_TURNED(256, SLX_TENS12 SLX_NAMES8(12), SLX_ALL(SLX_REGS128(0)), "%128", "%129", "%130",
                    "0, 1");
 }
-// A with its M, and B with its N, along the rows.
+// A is M-major and B is N-major.
 __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a, uint64_t desc_b,
                                                  bool accumulate) {
   SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
                    "%97", "%98", "1, 1");
 }
-// A in registers.
+// The same with A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
       "{\n"                                                                                     \
@@ -228,7 +230,7 @@ __device__ __forceinline__ void wgmma_k16(float (&d)[32], const uint32_t* a, uin
   SLX_WGMMA_REGISTERS(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32, %33, %34, %35",
                       "%36", "%37", "0", "r"(static_cast<int>(accumulate)));
 }
-// D += A B, B with its N along the rows.
+// D += A B, with A in registers; B is N-major.
 __device__ __forceinline__ void wgmma_k16_transposed(float (&d)[32], const uint32_t* a,
                                                      uint64_t desc_b) {
   SLX_WGMMA_REGISTERS(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32, %33, %34, %35",

@@ -1,10 +1,10 @@
-// The tensor-core product whose first operand lies turned in shared memory, for few columns.
+// wgmma with an M-major A operand in shared memory, for up to 32 columns.
 #pragma once
 #include "kernels/common/wgmma.cuh"
 
 namespace slimexx::kernels {
 
-// D += A B^T, A with its 64 rows along the rows of its tile in memory; both in shared memory.
+// D += A B^T, both in shared memory. A is M-major: its M runs along the rows in memory.
 template <int kCount>
 __device__ __forceinline__ void wgmma_k16_turned_a(float (&d)[kCount], uint64_t a, uint64_t b) {
   static_assert(kCount == 4 || kCount == 8 || kCount == 12 || kCount == 16);

@@ -1,5 +1,5 @@
-// Computes the product of the hidden states with the vocabulary again and stores the gradient by
-// the logits, formed in the accumulators.
+// Recomputes the logits (the product of hidden states and vocabulary weights) and stores their
+// gradient, which the epilogue forms in the accumulators.
 #include "kernels/lm_head/gradient.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"
@@ -39,7 +39,7 @@ struct StoreGradient {
     return row < p.tokens ? gradients.load(row) : GradientRow{};
   }
 
-  // Few warps meet a target.
+  // Few warps have a target in their columns; the others return early.
   template <int kCount>
   __device__ __forceinline__ void add_targets(float (&acc)[kCount], int column,
                                               const GradientRow (&rows)[2]) const {

@@ -1,5 +1,5 @@
-// The product of the hidden states with the vocabulary, every tile of it summed in the
-// accumulators: of the logits only the targets' leave the registers, unless all are to be kept.
+// The product of hidden states and vocabulary weights. The epilogue sums every tile of logits in
+// the accumulators. Only the targets' logits are stored, unless the caller asks to keep all.
 #include "kernels/lm_head/keep.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"
@@ -14,13 +14,15 @@ using vocabulary::kLaneValues;
 using vocabulary::kTileColumns;
 using vocabulary::tile_column;
 
-// Four lanes share a row of the accumulator just as they share a tile: value k of row half i.
+// Four lanes share a row of the accumulator as they share a tile (tile_sum.cuh): the index of value
+// k of row half i.
 __host__ __device__ constexpr int accumulator_index(int k, int i) {
   return 4 * (k / 2) + 2 * i + k % 2;
 }
 
-// The two rows of a lane, by vocabulary::sum_tile's tree, side by side: one chain of additions
-// would wait longer for itself than for the exponentials.
+// The sums of a lane's two rows, each in the order of vocabulary::sum_tile. The rows are
+// interleaved: a single chain of additions would be limited by its latency, not by the
+// exponentials.
 struct TwoSums {
   float shift[2], sum[2], weighted[2];
 
@@ -59,7 +61,7 @@ template <bool kWeighted, bool kDivide>
 struct SumTiles {
   vocabulary::TilePartials partials;
   const int32_t* targets;
-  float* target_logits;  // [rows], z; NaN where the target is no column
+  float* target_logits;  // [rows], z of the target; NaN if the target is not a column
   Temperature temperature;
 
   template <class Tile>
@@ -67,7 +69,7 @@ struct SumTiles {
                                          int row, int column, int, uint8_t*, int) const {
     static_assert(!Tile::kSwap && Tile::kColumns == kTileColumns);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    // Loaded early, used late.
+    // Loaded here, well before use, to hide the latency.
     const int target[2] = {first_row < p.tokens ? targets[first_row] : 0,
                            first_row + 8 < p.tokens ? targets[first_row + 8] : 0};
     if (p.y_base != nullptr) keep_logits(p, acc, first_row, column);
@@ -98,7 +100,8 @@ struct SumTiles {
     }
   }
 
-  // A division keeps the order, so the largest quotient is that of the largest logit.
+  // Division keeps the order, so the largest quotient is that of the largest logit. The sums use
+  // divide_ordinary first, and are redone with divide if a lane's operands are not ordinary.
   __device__ __forceinline__ void sum_rows(const float (&acc)[2 * kLaneValues], float (&maxima)[2],
                                            TwoSums& sums) const {
     if constexpr (kDivide) {
@@ -122,7 +125,8 @@ struct SumTiles {
     }
   }
 
-  // Few warps meet a target. The first tile marks the rows whose target no tile holds.
+  // Stores the logits of targets in this tile. The first tile stores NaN for rows whose target is
+  // not a column.
   __device__ __forceinline__ void keep_targets(const GemmProblem& p,
                                                const float (&acc)[2 * kLaneValues],
                                                const int (&target)[2], int first_row,

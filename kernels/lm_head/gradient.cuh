@@ -1,4 +1,4 @@
-// Gradients by logits in the product's registers or from kept logits: the parts around
+// Gradients of logits, recomputed or kept: division by the temperature and the arguments of
 // vocabulary/logit_gradient.cuh.
 #pragma once
 #include "kernels/lm_head/temperature.cuh"
@@ -10,7 +10,7 @@ namespace slimexx::kernels::lm_head {
 using vocabulary::GradientRow;
 using vocabulary::GradientRows;
 
-// The short division serves the logits of such rows, where they are moderate.
+// Whether divide_ordinary may be used for this row's logits, if they are all_moderate too.
 __device__ __forceinline__ bool is_ordinary(const GradientRow& row) {
   return fabsf(row.lse) >= kLeastShift;
 }

@@ -1,14 +1,15 @@
-// From the product's registers to memory: logits that are to be kept.
+// Stores the logits of an accumulator that are kept for the backward pass.
 #pragma once
 #include "kernels/gemm/tile.cuh"
 
 namespace slimexx::kernels::lm_head {
 
-// The accumulator as it is into p.y_base; first_row is the lane's. Neighbouring lanes exchange
-// halves, so that each stores 16 bytes: of every two groups of 8 columns the even lane of a pair
-// takes the first, the odd one the second. The stores are volatile so that no exchange waits in
-// registers for its store (as a function of their own they spill), and leave the L2 cache first of
-// all: nothing reads the logits before the pass has finished.
+// Stores the accumulator unchanged to p.y_base; first_row is the first row of this lane. The lanes
+// of a pair exchange values, so that each stores 16 bytes: of every two groups of 8 columns the
+// even lane stores the first, the odd lane the second. The stores are volatile, so that the
+// compiler does not keep exchanged values in registers until later. The code must stay inlined: as
+// a separate function it spills. The stores are evict-first in L2, because nothing reads the logits
+// before the pass has finished.
 template <int kCount>
 __device__ __forceinline__ void keep_logits(const GemmProblem& p, const float (&acc)[kCount],
                                             int first_row, int column) {

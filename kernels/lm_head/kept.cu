@@ -1,4 +1,5 @@
-// The gradient by logits that the forward product left in memory, beside them or in their place.
+// The gradient of logits that the forward pass kept in memory. It is stored in another array or
+// overwrites the logits.
 #include <cuda_bf16.h>
 
 #include "kernels/common/bf16.cuh"
@@ -25,7 +26,7 @@ struct Vector {
   float4 low, high;
 };
 
-// Volatile: these bytes change before the kernel ends, so no load may move past a barrier.
+// Volatile, because the kernel may overwrite these bytes: no load may move across a barrier.
 __device__ __forceinline__ float4 load_once(const float* from) {
   float4 v;
   asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -54,8 +55,8 @@ __device__ __forceinline__ uint4 form_gradient(const Vector& v, int column, cons
                     pack_bf16(x[6], x[7]));
 }
 
-// One block a row, from left to right. Gradients in place of logits take half their bytes, so a
-// step stores over logits that were read before the barrier of that step.
+// One block per row, in ascending columns. A gradient has half the bytes of a logit, so if
+// gradients overwrite logits, each step overwrites only logits that were read before its barrier.
 template <bool kDivide>
 __global__ void __launch_bounds__(kThreads, 2)
     form_gradients(const KeptLogits kept, const GradientRows rows) {

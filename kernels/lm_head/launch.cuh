@@ -1,5 +1,5 @@
-// The product of forward and backward: tiles of 256 columns, as wide as a tile of the row sums, for
-// any number of rows.
+// Launches the product of forward and backward, for any number of rows. Its tiles have 256 columns,
+// as the tiles of the row sums.
 #pragma once
 #include "kernels/gemm/launch.cuh"
 #include "slimexx/kernels/lm_head.h"
@@ -13,7 +13,7 @@ inline GemmArgs describe_product(const LmHeadProduct& p) {
   product.m = p.rows;
   product.n = p.vocabulary;
   product.k = p.k;
-  product.output = GemmOutput::kF32;  // y stays null: the epilogue stores what it wants
+  product.output = GemmOutput::kF32;  // y stays null: the epilogue stores its own results
   return product;
 }
 
@@ -25,12 +25,13 @@ const char* launch_tiles(const GemmArgs& product, int sm_count, cudaStream_t str
   config.columns = Tile::kColumns;
   config.cluster = Tile::kCluster;
   config.band = 16;
-  // One warpgroup sums a tile while the other multiplies: as far apart as the stages allow.
+  // The warpgroups are as far apart as the stages allow, so that one sums while the other
+  // multiplies.
   config.lead = Tile::count_stages(Tile::kRows, 1);
   return launch_variant<Tile>(product, config, sm_count, stream, epilogue);
 }
 
-// Up to 128 rows the second tile of a cluster would be empty.
+// Up to 128 rows fill one tile, so the second tile of a cluster would be empty.
 template <class Epilogue>
 const char* launch_product(const GemmArgs& product, int sm_count, cudaStream_t stream,
                            const Epilogue& epilogue) {

@@ -1,4 +1,4 @@
-// Checks the arguments and chooses the tensor cores' path or the path through logits.
+// Checks the arguments and chooses the fused tensor-core path or the path with logits in memory.
 #include "slimexx/kernels/lm_head.h"
 
 #include <algorithm>
@@ -103,8 +103,8 @@ const char* find_fault(const LmHeadKeptArgs& a) {
   return nullptr;
 }
 
-// The path through logits. Its workspace: the logits of some rows, a normaliser for each of them,
-// and the workspace of the vocabulary's kernels.
+// The path with logits in memory, one chunk of rows at a time. Its workspace: the logits of a
+// chunk, their log-normalisers, and the workspace of the vocabulary kernels.
 struct LogitChunk {
   int64_t stride, rows;
 
@@ -126,7 +126,7 @@ const char* as_text(cudaError_t error) {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-// Some rows of a product in f32, divided by the temperature, with their normalisers.
+// The logits of one chunk of rows in f32, divided by the temperature, and their log-normalisers.
 struct Logits {
   LogitRows z;
   float* lse;

@@ -1,5 +1,5 @@
-// Logits in registers divided by the temperature of a launch: the bits of a true division, at less
-// cost where the operands are ordinary.
+// Divides logits in registers by the temperature, with the bits of a true division. For ordinary
+// operands it is cheaper than a true division.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,12 +12,13 @@ struct Temperature {
 
 __device__ __forceinline__ float divide(float x, Temperature t) { return __fdiv_rn(x, t.value); }
 
-// One correction makes the quotient faithful, and then, the reciprocal being correctly rounded, a
-// second makes it the correctly rounded one (Markstein), as long as nothing under- or overflows. So
-// for temperatures from 2^-10 to 2^10 (products.h):
-// - |x| from 2^-90: the true quotient, or NaN where something overflowed or was infinite;
-// - smaller x: a unit of the last place away at most, and below 2^-80. Subtracting something of
-//   kLeastShift or more gives the same number then as with the true quotient.
+// The estimate x / t is corrected twice by its remainder. The first correction makes the quotient
+// faithful (within 1 ulp). As the reciprocal is correctly rounded, the second makes the quotient
+// correctly rounded (Markstein), if nothing underflows or overflows. For temperatures from 2^-10 to
+// 2^10 (products.h) this gives:
+// - |x| >= 2^-90: the true quotient, or NaN if something overflowed or was infinite;
+// - |x| < 2^-90: within 1 ulp of the true quotient, and below 2^-80. Subtracting a shift of at
+//   least kLeastShift then gives the same number as with the true quotient.
 constexpr float kLeastShift = 0x1p-50f;
 
 __device__ __forceinline__ float divide_ordinary(float x, Temperature t) {
@@ -26,7 +27,7 @@ __device__ __forceinline__ float divide_ordinary(float x, Temperature t) {
   return __fmaf_rn(__fmaf_rn(-t.value, q, x), t.reciprocal, q);
 }
 
-// No operand is infinite or large enough that a quotient might be.
+// Whether all operands are finite and small enough that no quotient overflows.
 template <int kCount>
 __device__ __forceinline__ bool all_moderate(const float (&logits)[kCount]) {
   float sums[4] = {};

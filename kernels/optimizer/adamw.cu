@@ -1,8 +1,9 @@
-// AdamW over the segments of flat arrays. A thread block walks one span of the arrays in tiles of
-// eight elements a thread; a piece inside one segment moves by 16 bytes, one at a segment's edge,
-// or whose weights and gradients lie off alignment, element by element, with the same arithmetic.
-// `M` is the type that the moments are kept in: they are widened, and rounded to nearest even after
-// the master was updated with the unrounded ones.
+// AdamW over the segments of flat arrays. A thread block walks one span of the arrays in tiles;
+// each thread has a piece of eight elements of a tile. A piece inside one segment is moved by
+// vectorised loads and stores. A piece at a segment's edge, or with unaligned weights and
+// gradients, is moved element by element, with the same arithmetic. `M` is the type in which the
+// moments are stored: they are widened for the update, and rounded to nearest even after the
+// unrounded ones have updated the master weights.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -41,7 +42,7 @@ struct Element {
   float master, exp_avg, exp_avg_sq;
 };
 
-// The CPU's operations in the CPU's order, each rounded once.
+// The same operations in the same order as on the CPU, each rounded once.
 __device__ __forceinline__ void step(Element& e, float gradient, float decay, const Constants& k) {
   const float g = __fmul_rn(gradient, k.gradient_scale);
   const float c1 = __fmul_rn(k.one_minus_beta1, g);

@@ -1,6 +1,7 @@
-// The sum of squares in double: each block one tile of one range by a fixed tree, then one block
-// adds the tiles' sums. Thread t of a block takes groups of four t, t + threads, ...; one chain per
-// element of the group, joined as (0 + 1) + (2 + 3); lanes by xor 16 .. 1; warps ascending.
+// The sum of squares in double, in a fixed order. Each block sums one tile of one range, then one
+// block adds the sums of all tiles. The elements of a tile form groups of four. Thread t adds
+// groups t, t + threads, ... in four chains, one per element of a group, and joins the chains as (0
+// + 1) + (2 + 3). The lanes are added by xor 16 .. 1, then the warps in ascending order.
 #include <cuda_runtime.h>
 
 #include <climits>
@@ -11,11 +12,11 @@ namespace slimexx::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGroups = 32;  // of four elements, per thread
+constexpr int kGroups = 32;  // groups of four elements per thread
 constexpr int64_t kTile = int64_t{kThreads} * kGroups * 4;
 constexpr int kFinalThreads = 1024;
 
-// For all threads of the first warp; the others receive nothing of use.
+// Every thread receives the sum. May be called once per kernel: the shared array is not reused.
 template <int kBlockThreads>
 __device__ __forceinline__ double sum_over_block(double v) {
   __shared__ double shared[kBlockThreads / 32];

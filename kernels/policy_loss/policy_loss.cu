@@ -1,7 +1,8 @@
-// One block a segment of rows: kSegmentRows rows, or a whole sequence where its tokens look at its
-// mean log-ratio. Each block leaves its metrics in the workspace; a last block adds them up. All
-// sums in double: a thread over its rows ascending, an exchange tree over a warp, warps ascending,
-// then segments in the same way.
+// One block per segment of rows: kSegmentRows rows, or a whole sequence if the loss uses the mean
+// log-ratio of a sequence. Each block writes its metrics to the workspace; then one block adds
+// them. All sums are in double: a thread adds its rows in ascending order, a warp adds by an
+// exchange tree, the warps are added in ascending order. Then one warp per metric adds the
+// segments: each lane in ascending order, and an exchange tree over the lanes.
 #include "slimexx/kernels/policy_loss.h"
 
 #include <cuda_runtime.h>
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) run_segments(PolicyLossArgs args, do
     }
   }
   if (args.options.kind == LossKind::kGspo) {
-    // Every masked token moves the sequence's mean log-ratio by 1 / (number of tokens).
+    // The mean log-ratio has derivative 1 / tokens with respect to each token in the loss mask.
     const float share = static_cast<float>(sum_block(sequence_derivative)) / tokens;
     for (int64_t r = begin + threadIdx.x; r < end; r += kThreads) {
       if (args.mask[r] != 0) args.dlog_probs[r] += share;
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) run_segments(PolicyLossArgs args, do
   partials[segment * kNumMetrics + m] = sum;
 }
 
-// Warp m adds up metric m.
+// Warp m adds metric m over the segments.
 __global__ void __launch_bounds__(kNumMetrics * 32)
     add_metrics(double* metrics, const double* partials, int64_t segments) {
   const int m = static_cast<int>(threadIdx.x / 32);

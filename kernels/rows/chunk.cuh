@@ -1,5 +1,5 @@
-// Eight neighbouring bf16 of a row, as one thread holds them: 16 bytes. The scalar path moves the
-// same elements one by one, so that alignment never changes which thread adds what.
+// A chunk is eight neighbouring bf16 of a row in one thread: 16 bytes. The scalar path loads the
+// same elements one by one, so that alignment never changes which elements a thread adds.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -16,8 +16,8 @@ struct Chunk {
   uint32_t pair[kChunk / 2];  // element 2i in the low half
 };
 
-// `valid` elements of the chunk exist, the others read as zero. Vectorised: all exist, p is
-// aligned.
+// `valid` elements of the chunk exist, the others read as zero. If vectorised, all must exist and p
+// must be aligned to 16 bytes.
 template <bool kVector>
 __device__ __forceinline__ Chunk load_chunk(const Bf16* p, int valid) {
   Chunk c;
@@ -65,7 +65,7 @@ __device__ __forceinline__ Chunk pack(const float (&f)[kChunk]) {
   return c;
 }
 
-// Eight floats; `valid` as above, vectorised in two pieces of 16 bytes.
+// Eight floats; `valid` as above. Vectorised: two loads of 16 bytes.
 template <bool kVector>
 __device__ __forceinline__ void load_floats(float (&f)[kChunk], const float* p, int valid) {
   if constexpr (kVector) {

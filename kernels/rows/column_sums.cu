@@ -1,5 +1,5 @@
-// Bias gradients. A block of eight warps adds one part of the rows for 256 columns: a warp takes
-// every eighth row, ascending; the warps are added in order.
+// Bias gradients. A block of eight warps sums one part of the rows for 256 columns: each warp adds
+// every eighth row in ascending order, then the warps' sums are added in order.
 #include "kernels/rows/launch.cuh"
 #include "kernels/rows/partial_sums.cuh"
 #include "slimexx/kernels/rows.h"

@@ -1,5 +1,6 @@
-// Element-wise operations over flat arrays. Each thread moves pieces of 16 bytes of the wider type;
-// the last, incomplete piece, and arrays that do not start at 16 bytes, go one by one.
+// Element-wise operations over flat arrays. Each thread moves pieces of several elements, whose
+// wider type takes 16 bytes. An incomplete last piece, and arrays that are not aligned to 16 bytes,
+// are moved element by element.
 #include "kernels/rows/launch.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -13,7 +14,7 @@ constexpr int kThreads = 256;
 template <class Y, class A>
 constexpr int kPiece = sizeof(Y) == 4 || sizeof(A) == 4 ? 4 : 8;  // elements
 template <class Y, class A>
-constexpr int kPieces = kPiece<Y, A> == 8 ? 2 : 4;  // of one thread
+constexpr int kPieces = kPiece<Y, A> == 8 ? 2 : 4;  // per thread
 template <class Y, class A>
 constexpr int64_t kBlockElements = int64_t{kThreads} * kPieces<Y, A>* kPiece<Y, A>;
 
@@ -49,7 +50,7 @@ __device__ __forceinline__ void store(T* p, const Piece<T, kCount>& piece, int v
   }
 }
 
-// The operations: y's element from those of the two inputs.
+// The operations: an element of y from one element of each input.
 struct Sum {
   __device__ float operator()(float a, float b) const { return __fadd_rn(a, b); }
 };

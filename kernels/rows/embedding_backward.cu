@@ -1,7 +1,7 @@
-// Gradient of an embedding: positions are sorted by token, equal tokens with ascending position,
-// and one owner adds a token's rows in that order onto its columns of the table: each element of
-// the table is one chain of additions. Runs of few rows are added by one block each; long ones by
-// warps that copy rows to shared memory ahead of their addition.
+// Gradient of an embedding. Positions are sorted by token, and equal tokens by position. One owner
+// adds the rows of a token to its columns of the table in this order, so that each element of the
+// table is one chain of additions. Short runs (few rows with one token) are added by a block for
+// each tile of columns; long runs by warps that prefetch rows to shared memory.
 #include "kernels/rows/row_tiles.cuh"
 #include "kernels/rows/token_sort.cuh"
 #include "slimexx/kernels/rows.h"
@@ -12,10 +12,10 @@ namespace {
 using namespace rows;
 
 constexpr int kLongRun = 32;
-constexpr int kLaneColumns = 4;                  // of a long run
-constexpr int kLongColumns = 32 * kLaneColumns;  // of one warp
-constexpr int kGroup = 32;                       // rows whose indices a warp holds
-constexpr int kGroups = 4;                       // on their way
+constexpr int kLaneColumns = 4;                  // columns per lane in a long run
+constexpr int kLongColumns = 32 * kLaneColumns;  // columns per warp
+constexpr int kGroup = 32;                       // rows per group: one index per lane
+constexpr int kGroups = 4;                       // groups in flight
 static_assert(kLongRun <= kGroup);
 
 struct TableArgs {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void add_chunk(float (&sum)[kChunk], const Chunk& c) 
   for (int i = 0; i < kChunk; ++i) sum[i] = __fadd_rn(sum[i], f[i]);
 }
 
-// Adds the rows that the lanes' `index` names, `rows` of them, in order.
+// Adds `rows` rows in order; lane j % 32 has the index of row j.
 template <bool kVector>
 __device__ __forceinline__ void add_rows(float (&sum)[kChunk], const TableArgs& a, int index,
                                          int rows, int column) {
@@ -57,7 +57,8 @@ __device__ __forceinline__ void add_rows(float (&sum)[kChunk], const TableArgs& 
   }
 }
 
-// One block for every position and tile of columns: those of a token's first position work.
+// One block for every sorted position and tile of columns. Only blocks at the first position of a
+// token do work.
 template <bool kVector>
 __global__ void __launch_bounds__(256) add_runs_kernel(const TableArgs a) {
   enter_kernel();
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(256) add_runs_kernel(const TableArgs a) {
   if (valid > 0) store_floats<kVector>(table, sum, valid);
 }
 
-// The sorted list as a warp walks one run: 32 positions at a time, read one group early.
+// A warp's walk over one run of the sorted list: 32 positions at a time, prefetched by one group.
 struct RunWalk {
   int token, position, lane;
   int next_token, next_index;
@@ -109,7 +110,7 @@ __device__ __forceinline__ void copy_quad(uint2* to, const Bf16* from) {
                : "memory");
 }
 
-// Starts the next group's copies; returns its rows.
+// Starts the copies of the next group; returns its number of rows.
 __device__ __forceinline__ int start_group(const TableArgs& a, RunWalk& walk, uint2 (*group)[32],
                                            int column) {
   const int rows = __popc(__ballot_sync(0xffffffffu, walk.next_token == walk.token));
@@ -150,8 +151,8 @@ __device__ __forceinline__ void add_group(float (&sum)[kLaneColumns], const uint
   }
 }
 
-// Block (w, t), one warp: the run of 32 rows or more that starts within positions 32w .. 32w + 31,
-// of which there is one at most, and columns 128t.. .
+// Block (w, t) is one warp. It adds the run of at least 32 rows that starts within positions 32w ..
+// 32w + 31 (there is at most one) for the 128 columns from 128t on.
 __global__ void __launch_bounds__(32) add_long_run_kernel(const TableArgs a) {
   enter_kernel();
   __shared__ uint2 ring[kGroups][kGroup][32];

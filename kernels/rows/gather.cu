@@ -1,5 +1,5 @@
-// Rows by index: copied, a shard's or all, or added to. A row is cut into tiles, one thread block
-// each.
+// Copies rows, gathers rows by index (also from a shard of a table), and adds rows to indexed rows.
+// A row is cut into tiles, one thread block per tile.
 #include "kernels/rows/row_tiles.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using namespace rows;
 
-constexpr int kChunks = 2;  // of one thread
+constexpr int kChunks = 2;  // per thread
 
 struct IndexedArgs {
   Bf16* out;
@@ -23,7 +23,7 @@ struct IndexedArgs {
 enum class Indexed {
   kCopy,     // row i of `in` is copied to row i
   kGather,   // row rows[i] of `in` is copied to row i
-  kShard,    // the same of row rows[i] - first_row, zeros where there is none
+  kShard,    // row rows[i] - first_row of `in`, or zeros if out of range, is copied to row i
   kScatter,  // row i of `in` is added to row rows[i] of `out`
 };
 

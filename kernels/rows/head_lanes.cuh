@@ -1,11 +1,12 @@
-// A head in the registers of a few lanes: kLanes of a warp hold 16 elements each, and 32 / kLanes
-// heads share the warp. Where the rotation pairs halves and rotary_dim is a multiple of 16,
-// lane l holds 8 elements of each half, 8l.. and rotary_dim/2 + 8l.., so that partners meet in one
-// lane; else, and beyond rotary_dim, lane l holds elements 16l..
+// Heads in registers: kLanes lanes of a warp hold one head, 16 elements (two chunks of 8) each, and
+// 32 / kLanes heads share the warp. If the rotation pairs elements of the two halves and rotary_dim
+// and head_dim are multiples of 16, lane l holds 8 elements from 8l on and 8 elements from
+// rotary_dim/2 + 8l on, so that both elements of a pair are in one lane. Otherwise, and beyond
+// rotary_dim, lane l holds 16 elements from 16l on.
 //
-// A sum over a head is fixed by the shape. A lane makes two sums of 8 elements each: four chains of
-// two (the second's product added to the first's), joined as (0 + 1) + (2 + 3). Where halves meet,
-// sum j is of elements 4j.. of both halves, else of chunk j.
+// The order of a sum over a head depends on the shape only. A lane forms two sums of 8 products
+// each: four chains of two products, joined as (0 + 1) + (2 + 3). If the lane's chunks come from
+// the two halves, sum j has elements 4j .. 4j + 3 of both chunks; otherwise it has chunk j.
 #pragma once
 #include "kernels/rows/partial_sums.cuh"
 #include "kernels/rows/row_sum.cuh"
@@ -13,21 +14,21 @@
 
 namespace slimexx::kernels::rows {
 
-// How a lane's elements are loaded, and where their partners are.
+// How a lane loads its elements, and which elements form a rotated pair.
 enum HeadMode {
-  kOneByOne,    // any shape and alignment; partners meet in shared memory
-  kPairs,       // by 16 bytes; partners are elements 2i and 2i + 1 of the lane
-  kHalves,      // by 16 bytes; elements i and i + 8 of the lane; the whole head rotates
-  kSomeHalves,  // the same, and lanes beyond rotary_dim do not rotate
+  kOneByOne,    // any shape and alignment; pairs are exchanged through shared memory
+  kPairs,       // 16-byte loads; the lane's elements 2i and 2i + 1 are a pair
+  kHalves,      // 16-byte loads; elements i and i + 8 are a pair; the whole head rotates
+  kSomeHalves,  // as kHalves, but lanes beyond rotary_dim do not rotate
 };
 
-inline constexpr int kPart = 2 * kChunk;  // elements of a lane
+inline constexpr int kPart = 2 * kChunk;  // elements per lane
 
 // A lane's place in its head.
 struct LanePlace {
-  int low, high;  // first elements of both chunks
-  bool rotates;   // vectorised: all elements do, or none
-  bool halved;    // the chunks are of two halves
+  int low, high;  // first element of each chunk
+  bool rotates;   // elements are below rotary_dim: all of them in the vectorised modes
+  bool halved;    // one chunk from each half
 };
 
 __device__ __forceinline__ LanePlace find_place(const RotaryTables& t, int lane, int head_dim) {
@@ -43,7 +44,7 @@ __device__ __forceinline__ int element_of(const LanePlace& p, int i) {
   return i < kChunk ? p.low + i : p.high + i - kChunk;
 }
 
-// A lane's elements as they lie in memory.
+// A lane's elements, as bf16.
 struct HeadPart {
   Chunk low, high;
 };
@@ -65,7 +66,7 @@ __device__ __forceinline__ void store_part(Bf16* head, const HeadPart& part, con
   store_chunk<kVector>(head + p.high, part.high, dim - p.high);
 }
 
-// Keeps the compiler from holding the part unpacked, in twice the registers, between tokens.
+// Stops the compiler from keeping the unpacked part, in twice the registers, from token to token.
 __device__ __forceinline__ void forget(HeadPart& p) {
   for (Chunk* c : {&p.low, &p.high}) {
     asm volatile("" : "+r"(c->pair[0]), "+r"(c->pair[1]), "+r"(c->pair[2]), "+r"(c->pair[3]));
@@ -105,7 +106,7 @@ __device__ __forceinline__ LaneSums sum_products(const float (&a)[kPart], const 
   return {join_chains(first), join_chains(second)};
 }
 
-// Over the lanes of a head, by xor kLanes / 2 .. 1.
+// Sums over the lanes of a head, by xor kLanes / 2 .. 1.
 template <int kLanes, int kCount>
 __device__ __forceinline__ void sum_over_head(float (&v)[kCount]) {
 #pragma unroll
@@ -117,14 +118,14 @@ __device__ __forceinline__ void sum_over_head(float (&v)[kCount]) {
   }
 }
 
-// Cosines and sines of a lane: of its eight pairs, or of its elements one by one.
+// A lane's cosines and sines: one per pair, or one per element in kOneByOne.
 template <HeadMode kMode>
 struct Rotation {
   static constexpr int kCount = kMode == kOneByOne ? kPart : kChunk;
   float c[kCount], s[kCount];
 };
 
-// Of the angles at `position`.
+// Loads the cosines and sines for `position`.
 template <HeadMode kMode>
 __device__ __forceinline__ Rotation<kMode> load_rotation(const RotaryTables& t, int position,
                                                          const LanePlace& p) {
@@ -149,8 +150,8 @@ __device__ __forceinline__ Rotation<kMode> load_rotation(const RotaryTables& t, 
   return r;
 }
 
-// (a, b) -> (a c - b s, b c + a s), where the first product of each is not rounded; kBack rotates
-// by the negative angle.
+// (a, b) -> (a c - b s, b c + a s); the first product of each is not rounded. kBack rotates by the
+// negative angle.
 template <bool kBack>
 __device__ __forceinline__ float rotate_first(float a, float b, float c, float s) {
   const float other = __fmul_rn(b, s);
@@ -162,15 +163,15 @@ __device__ __forceinline__ float rotate_second(float a, float b, float c, float 
   return __fmaf_rn(b, c, kBack ? -other : other);
 }
 
-// All lanes of the warp take part. `stage`: 16 floats for every thread of the block, used one by
-// one only.
+// All lanes of the warp must call. `stage`: shared memory, 16 floats per thread of the block; only
+// kOneByOne uses it.
 template <int kLanes, HeadMode kMode, bool kBack>
 __device__ __forceinline__ void rotate(float (&v)[kPart], const Rotation<kMode>& r,
                                        const RotaryTables& t, const LanePlace& p, float* stage) {
   if constexpr (kMode == kOneByOne) {
     const int dim = static_cast<int>(t.rotary_dim);
     float* head = stage + (threadIdx.x - threadIdx.x % kLanes) * kPart;
-    // Places of lanes without elements lie behind the head's, within its lanes' share.
+    // Lanes without elements write after the head's elements, within the head's part of `stage`.
 #pragma unroll
     for (int i = 0; i < kPart; ++i) head[element_of(p, i)] = v[i];
     __syncwarp();

@@ -1,5 +1,5 @@
-// How heads are spread over thread blocks: a block takes one tile of a token's heads, and one part
-// of the tokens. A lane then serves the same head of every token, whose norm weights it holds.
+// Divides heads and tokens among thread blocks: a block works on one tile of the heads for one part
+// of the tokens. A lane serves the same head of all these tokens, so it loads norm weights once.
 #pragma once
 #include "kernels/common/device.h"
 #include "kernels/rows/head_lanes.cuh"
@@ -9,11 +9,11 @@ namespace slimexx::kernels::rows {
 inline constexpr int kTileThreads = 160;
 
 struct HeadTiles {
-  int tiles, tile_heads, threads;  // of one token; heads of one tile; threads of one block
-  int parts;                       // of the tokens
+  int tiles, tile_heads, threads;  // tiles per token, heads per tile, threads per block
+  int parts;                       // parts that the tokens are divided into
 };
 
-// A multiprocessor holds `resident_warps`.
+// `resident_warps`: warps that fit on a multiprocessor; a head takes `lanes` of a warp.
 inline HeadTiles choose_head_tiles(int64_t tokens, int64_t heads, int lanes,
                                    int64_t resident_warps) {
   HeadTiles t{};
@@ -29,8 +29,8 @@ inline HeadTiles choose_head_tiles(int64_t tokens, int64_t heads, int lanes,
   return t;
 }
 
-// Rotates queries and keys of d [tokens, ...] back in place; the caller checks sizes and alignment
-// (qk_norm_rotary.cu).
+// Rotates queries and keys of d [tokens, ...] by the negative angles, in place. The caller checks
+// the sizes. Defined in qk_norm_rotary.cu.
 cudaError_t rotate_back(void* d, const RotaryTables& rotary, const QkvShape& shape,
                         cudaStream_t stream);
 
@@ -42,7 +42,8 @@ inline bool is_served(const QkvShape& s, const RotaryTables& t) {
          t.rotary_dim % 2 == 0;
 }
 
-// `aligned`: all rows of bf16 start at 16 bytes if head_dim is a multiple of 16.
+// `aligned`: the bf16 arrays start at multiples of 16 bytes, so heads do too if head_dim is a
+// multiple of 16.
 inline HeadMode choose_mode(const QkvShape& s, const RotaryTables& t, bool aligned) {
   if (!aligned || s.head_dim % kPart != 0 || t.rotary_dim % kPart != 0 ||
       !has_aligned_rows(t.cos) || !has_aligned_rows(t.sin)) {
@@ -52,14 +53,14 @@ inline HeadMode choose_mode(const QkvShape& s, const RotaryTables& t, bool align
   return t.rotary_dim == s.head_dim ? kHalves : kSomeHalves;
 }
 
-// Lanes of a head: a power of two.
+// Lanes per head: a power of two.
 inline int count_lanes(int64_t head_dim) {
   int lanes = 1;
   while (lanes * kPart < head_dim) lanes *= 2;
   return lanes;
 }
 
-// Calls run with the compile-time number of lanes that a head takes, and the mode.
+// Calls run<kLanes, kMode> for this head_dim and mode.
 template <int kLanes, class Run>
 cudaError_t with_mode(HeadMode mode, const Run& run) {
   switch (mode) {

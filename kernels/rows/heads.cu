@@ -1,6 +1,6 @@
-// Columns of heads: copied between heads of different widths, added over heads, rotated, and rows
-// to their pages; and the rows of latent attention, normed, rotated and put there. A thread moves
-// eight elements, or rotates one pair.
+// Copies columns between heads of different widths, sums them over heads, rotates them, and puts
+// rows into pages. For latent attention: applies RMSNorm and rotation to its rows and puts them
+// into pages. A thread moves eight elements or rotates one pair.
 #include <algorithm>
 
 #include "kernels/rows/norm_parts.cuh"
@@ -73,7 +73,7 @@ struct LatentArgs {
   float query_inverse_width;
 };
 
-// Warps behind the row's add zeros to its sum.
+// Threads beyond the row's width add zeros to its sum.
 __device__ __forceinline__ void norm_query_row(const LatentArgs& a, int64_t token,
                                                float (&shared)[1][kMaxWarps]) {
   const auto x = load_row<1, true>(a.query_x + token * a.query_x_stride, a.query_rank);
@@ -84,8 +84,9 @@ __device__ __forceinline__ void norm_query_row(const LatentArgs& a, int64_t toke
                             inverse_rms(sum[0], a.query_inverse_width, a.eps), a.query_rank);
 }
 
-// A thread block a token: warps for the norm's row, one more for the rotary key. Its elements are
-// missing ones to the sum. Then one for each token's query row, if those are normed too.
+// One thread block per token: its first warps apply RMSNorm to the latent row, its last warp
+// rotates the key and adds zeros to the norm's sum. If query rows are normed too, one more block
+// per token does that.
 __global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant__ LatentArgs a) {
   enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];

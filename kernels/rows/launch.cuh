@@ -1,5 +1,5 @@
-// Launching the kernels of this family: early, so each must begin with enter_kernel() or
-// enter_layer_kernel().
+// Launches the kernels of this family with programmatic dependent launch: each must begin with
+// enter_kernel() or enter_layer_kernel().
 #pragma once
 #include <cuda_runtime.h>
 

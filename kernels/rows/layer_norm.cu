@@ -1,5 +1,5 @@
-// LayerNorm with a bias. One thread block per row; the row stays in registers between the mean, the
-// variance about it and the scaling.
+// LayerNorm with a bias. One thread block per row; the row stays in registers for the mean, the
+// variance and the scaling.
 #include "kernels/rows/row_sum.cuh"
 #include "slimexx/kernels/rows.h"
 
@@ -16,7 +16,8 @@ struct LayerNormArgs {
   float inverse_width, eps;
 };
 
-// The row less its mean; elements past the width are 0, as in every sum.
+// The row minus its mean; elements beyond the width are 0, so that they add nothing to the
+// variance.
 template <int kChunks>
 __device__ __forceinline__ void center(float (&deviation)[kChunks][kChunk],
                                        const RowPart<kChunks>& x, float mean, int width) {

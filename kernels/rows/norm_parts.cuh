@@ -1,4 +1,4 @@
-// The steps of a norm on the part of a row that a thread holds.
+// Steps of RMSNorm on the part of a row that a thread holds.
 #pragma once
 #include "kernels/rows/row_sum.cuh"
 
@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_normalised(Bf16* y, const RowPart<kChunks>
   }
 }
 
-// x + branch, or x + branch_norm * (branch * r), rounded.
+// x becomes x + branch, or x + branch_norm * (branch * r) with kNorm, rounded to bf16.
 template <int kChunks, bool kNorm>
 __device__ __forceinline__ void add_branch(RowPart<kChunks>& x, const RowPart<kChunks>& branch,
                                            const RowPart<kChunks>& branch_norm, float r) {

@@ -6,7 +6,7 @@ namespace slimexx::kernels::rows {
 namespace {
 
 constexpr int kColumns = 32;
-constexpr int kGroups = 32;  // warps of a block, each with a range of the parts
+constexpr int kGroups = 32;  // warps per block; each adds a range of the parts
 
 // One lane per column: each warp adds its range of parts in ascending order, then the ranges are
 // added in ascending order.

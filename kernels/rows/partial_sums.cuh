@@ -1,5 +1,6 @@
-// Sums over rows in two stages: `parts` blocks leave one f32 partial sum per column, each over a
-// fixed range of rows; then the partial sums are added in ascending order.
+// Sums over rows in two kernels. First, each of `parts` blocks writes one f32 partial sum per
+// column, over a fixed range of rows. Then add_partial_sums adds the partial sums in an order that
+// `parts` fixes.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -13,7 +14,7 @@ __host__ __device__ inline int64_t part_begin(int64_t part, int64_t parts, int64
 }
 
 // out[c] += sum over p of partial[p * columns + c]; the order is fixed by `parts`. Columns from
-// `split` on go to out_after[c - split]; either pointer may be null: those columns are dropped.
+// `split` on are added to out_after[c - split]. If a pointer is null, its columns are dropped.
 struct PartialSums {
   float* out = nullptr;
   const float* partial = nullptr;

@@ -1,6 +1,6 @@
-// Queries, keys and values of one token: head norms, rotation, and the way to the pages. A lane
-// serves one head of every token of its block's part; the next token's elements are on their way
-// while it works on one.
+// Applies RMSNorm and rotation to query and key heads, and stores keys and values in the KV pages
+// if there are any. A lane serves one head for all tokens of its block's part. The next token's
+// elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 
 namespace slimexx::kernels {
@@ -8,10 +8,11 @@ namespace {
 
 using namespace rows;
 
-// The work on a head; rotated forward or back.
+// The work on a head. kRotateBack rotates by the negative angle.
 enum Work { kNormAndRotate, kRotate, kRotateBack };
 
-// Blocks of 5 warps that a multiprocessor holds, and its warps: at 72 registers, without norms 64.
+// Resident blocks (of 5 warps) and resident warps per multiprocessor, at 72 registers per thread
+// with norms and 64 without.
 template <Work kWork>
 constexpr int kResidentBlocks = kWork == kNormAndRotate ? 5 : 6;
 template <Work kWork>
@@ -24,17 +25,17 @@ struct ForwardArgs {
   RotaryTables rotary;
   int64_t tokens;
   int query_heads, kv_heads, head_dim;
-  int in_row, out_row;  // elements
-  int heads;            // to be written: without the values where they stay
+  int in_row, out_row;  // elements per token
+  int heads;            // heads to write; excludes value heads that are not copied
   int tile_heads;
   float inverse_dim, eps;
 };
 
-// One head of every token: the values that are the same for all tokens.
+// The head that a lane serves: values that are the same for all tokens.
 struct Head {
   int index;
   bool exists, is_value, has_norm, is_paged;
-  Bf16* target;  // of token 0, or of slot 0
+  Bf16* target;  // this head in token 0 of `out`, or in slot 0 of the pages
   int target_pitch;
 };
 
@@ -58,7 +59,7 @@ __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
   return h;
 }
 
-// The elements to store. All lanes of the warp take part, also those without a head.
+// Returns the elements to store. All lanes of the warp must call, also those without a head.
 template <int kLanes, HeadMode kMode, Work kWork>
 __device__ __forceinline__ HeadPart rotate_head(const ForwardArgs& a, const Head& head,
                                                 const HeadPart& raw, const HeadPart& norm,
@@ -116,7 +117,8 @@ __global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
     if (!only_values) {
       if constexpr (kWork == kNormAndRotate) forget(norm);
       part = rotate_head<kLanes, kMode, kWork>(a, head, part, norm, place, position, stage);
-      // Read again where heads of both kinds share a warp, rather than held by every lane.
+      // A value head that shares a warp with rotated heads is loaded again: keeping it would take
+      // registers in every lane.
       if (head.is_value && head.exists) part = load_part<kMode>(raw, place, a.head_dim);
     }
     if (head.exists && row >= 0) {

@@ -1,8 +1,8 @@
-// Gradient of head norms and rotation, in place (of rotation alone: rotate_back). With g the
-// gradient rotated back, x the raw head, r = 1 / rms(x) and m = mean(g w x r): dx = r (g w - x r
-// m), dw += g x r. A lane serves one head of every token of its block's part and keeps its
-// elements' share of the weight's gradient; the next token's elements are on their way while it
-// works on one.
+// Gradient of head norms and rotation, in place; without norms, rotate_back does it. With g the
+// gradient rotated back, x the raw head, r = 1 / rms(x) and m = mean(g w x r):
+//   dx = r (g w - x r m),  dw += g x r.
+// A lane serves one head for all tokens of its block's part and sums dw for its elements in
+// registers. The next token's elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 
 namespace slimexx::kernels {
@@ -20,13 +20,12 @@ struct BackwardArgs {
   RotaryTables rotary;
   int64_t tokens;
   int query_heads, kv_heads, head_dim;
-  int row;  // elements
+  int row;  // elements per token
   int tile_heads;
   float inverse_dim, eps;
 };
 
-// g becomes the gradient by the raw head; the head's share is added to dw. All lanes of the warp
-// take part.
+// Turns g into the gradient of the raw head and adds to dw. All lanes of the warp must call.
 template <int kLanes, HeadMode kMode>
 __device__ __forceinline__ void norm_backward(const BackwardArgs& a, float (&g)[kPart],
                                               const HeadPart& raw, const HeadPart& norm,
@@ -53,7 +52,8 @@ __device__ __forceinline__ void norm_backward(const BackwardArgs& a, float (&g)[
   }
 }
 
-// The heads' shares of either weight, added in ascending order.
+// Stores the block's partial dw for the query and the key norm, each summed over heads in ascending
+// order.
 template <int kLanes>
 __device__ __forceinline__ void store_partial(const BackwardArgs& a, const LanePlace& place,
                                               const float (&dw)[kPart], float* shared) {

@@ -1,5 +1,5 @@
-// RMSNorm, alone and after the addition of a branch. One thread block per row; the row stays in
-// registers between the sum and the scaling.
+// RMSNorm, alone or after the addition of a branch. One thread block per row; the row stays in
+// registers for the sum and the scaling.
 #include "kernels/rows/norm_parts.cuh"
 #include "slimexx/kernels/rows.h"
 

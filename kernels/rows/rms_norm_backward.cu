@@ -1,6 +1,6 @@
 // Gradient of RMSNorm. With r = 1 / rms(x), g = dy w and m = mean(g x r):
 //   dx (+)= r (g - x r m),  dw += sum over rows of dy x r.
-// A thread block walks one part of the rows; each thread keeps its columns' share of dw.
+// A thread block walks one part of the rows; each thread sums dw for its columns in registers.
 #include "kernels/common/device.h"
 #include "kernels/rows/partial_sums.cuh"
 #include "kernels/rows/row_ring.cuh"
@@ -12,9 +12,9 @@ namespace {
 
 using namespace rows;
 
-constexpr int64_t kResidentWarps = 16;       // of a multiprocessor, at 128 registers
-constexpr int64_t kSharedBytes = 216 << 10;  // of a multiprocessor, for rings
-constexpr int kHeldChunks = 2;               // of a thread's part of a row, in registers
+constexpr int64_t kResidentWarps = 16;       // per multiprocessor, at 128 registers
+constexpr int64_t kSharedBytes = 216 << 10;  // per multiprocessor, for rings
+constexpr int kHeldChunks = 2;               // chunks per thread kept in registers during the sum
 enum Source { kX, kDy, kDx };
 
 struct BackwardArgs {
@@ -34,8 +34,9 @@ struct Row {
   RowPart<kChunks> x, dy, dx;
 };
 
-// Each warp's two sums: lanes below 16 end with the first, the others with the second. Then the
-// warps', by xor 8 .. 1. `shared` as for sum_over_block.
+// Sums two values over the block; every thread receives both sums. In each warp lanes 0..15 reduce
+// the first value and lanes 16..31 the second, by xor 16 .. 1; then the warps' sums are added by
+// xor 8 .. 1. Callers alternate between two `shared` arrays, as for sum_over_block.
 constexpr int kHalf = 16;
 __device__ __forceinline__ void sum_pair_over_block(float (&v)[2], float (&shared)[2 * kHalf]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
@@ -57,7 +58,7 @@ __device__ __forceinline__ void sum_pair_over_block(float (&v)[2], float (&share
   v[1] = __shfl_sync(0xffffffffu, sum, kHalf);
 }
 
-// sum x^2 and sum dy w x of this thread's elements, by the chains of row_sum.cuh.
+// Sums of x^2 and of dy w x over this thread's elements, in the chains of row_sum.cuh.
 template <int kChunks>
 __device__ __forceinline__ void sum_products(float (&sum)[2], const Row<kChunks>& row,
                                              const RowPart<kChunks>& w) {
@@ -103,7 +104,7 @@ __device__ __forceinline__ void finish_row(const BackwardArgs& a, Bf16* out,
   }
 }
 
-// dx may be dy: a row is written after it was read, and rows ahead are still as they were.
+// dx may be dy: a row is overwritten after it was read, and later rows are not yet overwritten.
 template <int kChunks, bool kVector, bool kAccumulate>
 __global__ void __launch_bounds__(kMaxThreads, kChunks <= 4 ? 2 : 1)
     rms_norm_backward_kernel(const __grid_constant__ BackwardArgs a) {
@@ -132,8 +133,9 @@ __global__ void __launch_bounds__(kMaxThreads, kChunks <= 4 ? 2 : 1)
     float sum[2];
     sum_products<kChunks>(sum, now, w);
     sum_pair_over_block(sum, shared[turn]);
-    // The barrier within stands behind every thread's reads of the row, but of a row that is too
-    // wide for the registers: that is read again, and the one before it is free.
+    // sum_pair_over_block has a barrier after all threads' reads of this row, so the row can be
+    // released. A row that is too wide for registers is read again here: then the barrier follows
+    // all reads of the previous row, which is released instead.
     if constexpr (kChunks > kHeldChunks) now = load_now();
     if (kVector && (kChunks <= kHeldChunks || row > first)) ring.release_row();
     finish_row<kChunks, kVector, kAccumulate>(a, a.dx + row * a.dx_stride, now, w, sum, dw);

@@ -1,4 +1,4 @@
-// A pair of a head's elements, rotated.
+// Rotates one pair of a head's elements.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -8,15 +8,15 @@
 
 namespace slimexx::kernels::rows {
 
-// `at` elements into the head's part.
+// Address of element `at` of a head.
 __device__ __forceinline__ __nv_bfloat16* element_at(const HeadRows& x, int64_t token, int64_t head,
                                                      int64_t at) {
   return static_cast<__nv_bfloat16*>(x.data) + token * x.token_stride + head * x.head_stride + at;
 }
 
-// A pair of the first rotary_dim elements, rotated with the arithmetic of head_lanes.cuh: the first
-// product of each sum is not rounded. Pairs behind those are neighbours, and are copied. x may be
-// y.
+// Rotates pair `pair` of the first rotary_dim elements by the arithmetic of head_lanes.cuh, in
+// which the first product of each sum is not rounded. Later pairs, of neighbouring elements, are
+// copied. x may be y.
 template <bool kBack>
 __device__ __forceinline__ void rotate_pair(__nv_bfloat16* y, const __nv_bfloat16* x,
                                             const RotaryTables& t, int64_t token, int pair) {

@@ -1,6 +1,6 @@
-// Rows that stream through shared memory: a block walks rows [first, end) of up to four arrays, and
-// the copy engine brings each row `stages` rows before it is needed. Registers then hold one row
-// only, and memory stays busy while the block adds and scales.
+// Streams rows through a ring in shared memory: a block walks rows [first, end) of up to four
+// arrays, and bulk copies load each row `stages` rows ahead. Registers then hold one row only, and
+// loads continue while the block computes.
 #pragma once
 #include "kernels/common/tma.cuh"
 #include "kernels/rows/launch.cuh"
@@ -22,7 +22,7 @@ struct RingPlan {
   const int32_t* index;
   int sources, stages;
   uint32_t stage_bytes;
-  uint32_t offset[4];  // of each source in a stage
+  uint32_t offset[4];  // of each source within a stage
 };
 
 inline void add_source(RingPlan& plan, const void* base, int64_t pitch, int64_t bytes,
@@ -32,17 +32,18 @@ inline void add_source(RingPlan& plan, const void* base, int64_t pitch, int64_t 
   plan.stage_bytes += static_cast<uint32_t>(bytes);
 }
 
-// As many stages as fit into `budget` bytes, two at least. Returns the bytes they take.
+// Chooses as many stages as fit into `budget` bytes: at least two, at most kMaxStages. Returns
+// their bytes.
 inline int choose_stages(RingPlan& plan, int64_t budget) {
   const int64_t fitting = budget / plan.stage_bytes;
   plan.stages = static_cast<int>(fitting < 2 ? 2 : fitting > kMaxStages ? kMaxStages : fitting);
   return plan.stages * static_cast<int>(plan.stage_bytes);
 }
 
-// Every thread of the block holds one; thread 0 starts the copies.
+// Every thread of the block has its own object; thread 0 starts the copies.
 class RowRing {
  public:
-  // `full` [kMaxStages] and `buffer` are the block's; `buffer` is aligned to 16 bytes.
+  // `full` [kMaxStages] and `buffer` are in shared memory; `buffer` is aligned to 16 bytes.
   __device__ __forceinline__ RowRing(const RingPlan& plan, uint64_t* full, char* buffer,
                                      int64_t first, int64_t end)
       : plan_(plan), full_(full), buffer_(buffer), next_(first), end_(end) {
@@ -55,7 +56,7 @@ class RowRing {
     __syncthreads();
   }
 
-  // Waits for the next row; after that row<T>(s) is its part of source s, until release_row.
+  // Waits for the next row. Until release_row, row<T>(s) then points at this row of source s.
   __device__ __forceinline__ void await_row() {
     wait(full_ + cursor_.stage, cursor_.parity);
     current_ = buffer_ + cursor_.stage * plan_.stage_bytes;
@@ -65,8 +66,8 @@ class RowRing {
   __device__ __forceinline__ const T* row(int source) const {
     return reinterpret_cast<const T*>(current_ + plan_.offset[source]);
   }
-  // Releases the oldest row's stage. A barrier must stand between every thread's last read and
-  // this.
+  // Releases the stage of the oldest row. A block barrier must separate every thread's last read of
+  // the row from this call.
   __device__ __forceinline__ void release_row() {
     if (threadIdx.x == 0) fetch(oldest_);
     if (++oldest_ == plan_.stages) oldest_ = 0;

@@ -1,9 +1,10 @@
-// Sums over one row held in the registers of one thread block: the fixed tree of N4. It depends on
-// the row's width only.
+// Sums over one row that a thread block holds in registers, in the fixed order of numeric contract
+// N4. The order depends on the row's width only.
 //
 // Chunk c of 8 elements belongs to thread c % threads. A thread adds its elements in four chains
-// (element mod 4, ascending), which join as (0 + 1) + (2 + 3); then lanes by xor 16, 8, 4, 2, 1;
-// then warps as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Missing elements count as zero.
+// (element mod 4, ascending) and joins them as (0 + 1) + (2 + 3). The lanes of a warp are added by
+// xor 16, 8, 4, 2, 1, then the warps as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)). Missing elements
+// count as zero.
 #pragma once
 #include "kernels/rows/launch.cuh"
 #include "slimexx/kernels/limits.h"
@@ -58,8 +59,8 @@ __device__ __forceinline__ void sum_over_lanes(float (&v)[kCount]) {
   }
 }
 
-// Every thread receives the sums. `shared` must not be in use by an earlier call that some thread
-// may still be reading: callers in a loop alternate between two.
+// Every thread receives the sums. Other threads may still read the `shared` of the previous call,
+// so callers in a loop alternate between two arrays.
 template <int kCount>
 __device__ __forceinline__ void sum_over_block(float (&v)[kCount],
                                                float (&shared)[kCount][kMaxWarps]) {
@@ -99,7 +100,7 @@ __device__ __forceinline__ float sum_of_squares(const RowPart<kChunks>& row) {
   return join_chains(chain);
 }
 
-// The hardware's reciprocal root, off by at most 2^-22.9.
+// The hardware's approximate reciprocal square root: relative error at most 2^-22.9.
 __device__ __forceinline__ float inverse_rms(float sum_of_squares, float inverse_width, float eps) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;"
@@ -108,7 +109,7 @@ __device__ __forceinline__ float inverse_rms(float sum_of_squares, float inverse
   return r;
 }
 
-// Calls launch with the compile-time form of the layout.
+// Launches the instance of Kernel for the layout.
 template <template <int, bool> class Kernel, class... Arguments>
 cudaError_t launch_by_layout(RowLayout layout, bool vector, int shared_bytes, dim3 grid,
                              cudaStream_t stream, Arguments... arguments) {

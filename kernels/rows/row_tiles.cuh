@@ -1,12 +1,12 @@
-// Work without sums over a row: a row is cut into equal tiles of chunks, one thread block each, so
-// that few rows still fill the device.
+// For kernels that do not sum over a row: a row is cut into equal tiles of chunks, one thread block
+// per tile, so that few rows still fill the device.
 #pragma once
 #include "kernels/rows/launch.cuh"
 
 namespace slimexx::kernels::rows {
 
 struct RowTiles {
-  int tiles, tile_chunks, threads;  // of one row; chunks of one tile; threads of one block
+  int tiles, tile_chunks, threads;  // tiles per row, chunks per tile, threads per block
 };
 
 // At most `per_thread` chunks for each of at most 256 threads.

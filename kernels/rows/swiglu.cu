@@ -10,7 +10,7 @@ using namespace rows;
 
 struct SwigluArgs {
   Bf16* out;  // h, or dgate_up
-  Bf16* h;    // of the gradient: null, or written beside it
+  Bf16* h;    // backward: recomputed h; null: not written
   const Bf16 *gate_up, *dh;
   RowTiles tiles;
   int width;
@@ -98,7 +98,8 @@ struct Backward {
   }
 };
 
-// Chunks of one thread: many to keep memory busy, few where the rows would not fill the device.
+// Chunks per thread: more of them keep more loads in flight; fewer spread small inputs over the
+// device.
 template <template <int> class Kernel, int kMost>
 cudaError_t run(SwigluArgs args, int64_t rows, int64_t width, cudaStream_t stream) {
   if (width < 0 || width > INT_MAX / 2) return cudaErrorInvalidValue;

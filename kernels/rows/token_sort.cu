@@ -1,6 +1,6 @@
-// Short lists: a token's place is the number of tokens that stand before it, which all blocks count
-// together, each for 256 tokens against 256 others (sums of integers: any order will do). Long
-// lists, where that would be too many comparisons, go to a radix sort.
+// Short lists: a token's place is the number of tokens that sort before it. Each block compares 256
+// tokens with 256 others and adds its counts by integer atomics, whose order does not matter. Long
+// lists would need too many comparisons and use a radix sort.
 #include "kernels/rows/token_sort.cuh"
 
 #include <cub/device/device_radix_sort.cuh>
@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(int32_t* to, int count, 
   if (i < count) to[i] = with_index ? i : 0;
 }
 
-// Block (b, c) adds to the places of tokens 256b.. how many of tokens 256c.. stand before them.
+// Block (b, c) adds to the place of each of the 256 tokens from 256b on the number of the 256
+// tokens from 256c on that sort before it.
 __global__ void __launch_bounds__(kThreads)
     count_places_kernel(int32_t* place, const int32_t* tokens, int count) {
   enter_kernel();
@@ -40,11 +41,11 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x);
   const int own = static_cast<int>(blockIdx.x) * kThreads + lane;
   const int first = static_cast<int>(blockIdx.y) * kThreads;
-  // Places behind the list's end hold what no token is above.
+  // INT_MAX pads the end of the list: it sorts before no token.
   reinterpret_cast<int32_t*>(others)[lane] = first + lane < count ? tokens[first + lane] : INT_MAX;
   const int token = own < count ? tokens[own] : 0;
   __syncthreads();
-  // Equal tokens stand before this one if they come earlier.
+  // An equal token sorts before this one if its position is lower.
   const int earlier = min(max(own - first, 0), kThreads);
   const bool mixed = blockIdx.x == blockIdx.y;
   const int bound = token + (earlier > 0 && !mixed ? 1 : 0);

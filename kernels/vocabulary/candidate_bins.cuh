@@ -1,5 +1,5 @@
-// The candidates of a truncated row, counted and weighed in bins of equal width in z, and the exact
-// order of a bin's tokens. A cluster of blocks shares the row's tiles; every block comes to the
+// Counts and weighs the candidates of a truncated row in bins of equal width in z, and orders the
+// tokens of one bin exactly. A cluster of blocks shares the row's tiles; all its blocks get the
 // same results.
 #pragma once
 #include "kernels/vocabulary/row_sources.cuh"
@@ -8,7 +8,7 @@ namespace slimexx::kernels::vocabulary {
 
 constexpr int kMaxSorted = 1024;
 
-// The last token kept by a goal and the mass up to it.
+// The last token kept for a goal (top_k's count or top_p's mass), and the mass of all kept tokens.
 struct LastKept {
   uint32_t key, id;
   uint64_t mass;
@@ -18,14 +18,14 @@ struct TruncationMemory {
   Histogram histogram;
   uint16_t tiles[kMaxTiles];
   alignas(16) uint64_t few[kMaxSorted];  // tokens of one bin: key * 2^32 + inverted id
-  uint64_t all_few[kMaxSorted];          // the same of the whole cluster
-  alignas(16) uint32_t few_count[4];     // the first counts
+  uint64_t all_few[kMaxSorted];          // the same for the whole cluster
+  alignas(16) uint32_t few_count[4];     // only [0] is used; read_peer reads 16 bytes
   int tile_count, candidate_count;
   uint64_t warp_masses[kSamplingWarps];
   LastKept last;
 };
 
-// Every function is called by all threads of the cluster.
+// The public functions are collective: all threads of the cluster must call them.
 template <int kCluster>
 class CandidateBins {
  public:
@@ -50,8 +50,8 @@ class CandidateBins {
     is_listed_ = memory_.candidate_count <= kMaxCandidates;
   }
 
-  // Keeps the fewest of the best tokens whose count or mass reaches `goal`, all if none does.
-  // Returns their mass.
+  // Keeps the best tokens, as few as reach the count or mass `goal`; keeps all if the total is
+  // below it. Returns the mass of the kept tokens.
   __device__ uint64_t keep(KeptSet& kept, bool by_mass, uint64_t goal) {
     const Found bin = memory_.histogram.find(scan_, by_mass, goal);
     if (bin.bin < 0) return scan_.total.mass;
@@ -67,7 +67,7 @@ class CandidateBins {
     return last.mass;
   }
 
-  // Bin id / 128 of the histogram becomes the sum of mass(key, id).
+  // Sets bin id / 128 of the histogram to the sum of mass(key, id).
   template <class Mass>
   __device__ __forceinline__ void add_by_id(Mass mass) const {
     if (is_listed_) {
@@ -81,15 +81,15 @@ class CandidateBins {
   __device__ uint64_t mass_of_key(uint32_t key) const {
     return mass_of(weight_of(value_of(key), maximum_));
   }
-  // Ascending from the largest z on; never a lower bin for a lower z. The last takes all the rest.
+  // Bin 0 has the largest z; a lower z never has a lower bin. The last bin takes all the rest.
   __device__ int bin_of(uint32_t key) const {
     const float bin = __fmul_rn(__fadd_rn(maximum_, -value_of(key)), bins_per_unit_);
-    return min(kBins - 1, __float2int_rz(bin));  // saturates
+    return min(kBins - 1, __float2int_rz(bin));  // the conversion saturates
   }
 
   __device__ CandidateList list() const { return {candidates_, memory_.candidate_count}; }
 
-  // The lanes that are here together take their places by one addition.
+  // The active lanes of a warp reserve their places by one atomic.
   __device__ __forceinline__ int reserve_place() {
     const uint32_t lanes = __activemask(), lane = threadIdx.x % 32;
     const int leader = __ffs(static_cast<int>(lanes)) - 1;
@@ -114,14 +114,14 @@ class CandidateBins {
     __syncthreads();
     for_each_candidate([&](uint32_t key, uint32_t id) {
       if (bin_of(key) != bin.bin) return;
-      // Descending keys, then ascending ids, are descending numbers.
+      // Descending numbers are in the order of descending keys, then ascending ids.
       memory_.few[atomicAdd(&memory_.few_count[0], 1u)] = uint64_t{key} << 32 | uint32_t{~id};
     });
     __syncthreads();
     uint64_t* const few = kCluster > 1 ? memory_.all_few : memory_.few;
     gather_few();
     sort_descending(few, static_cast<int>(bin.in_bin.count));
-    // Thread t has places 2t and 2t + 1.
+    // Thread t owns places 2t and 2t + 1.
     uint64_t masses[2], total;
     const uint32_t first = 2 * threadIdx.x;
     for (uint32_t i = 0; i < 2; ++i) {
@@ -145,7 +145,7 @@ class CandidateBins {
     return last;
   }
 
-  // Bitonic; `numbers` has room for the next power of two.
+  // Bitonic sort; `numbers` has room for `count` rounded up to a power of two.
   __device__ void sort_descending(uint64_t* numbers, int count) {
     const int thread = static_cast<int>(threadIdx.x);
     int size = 2;
@@ -166,7 +166,7 @@ class CandidateBins {
     __syncthreads();
   }
 
-  // The tokens that the cluster's blocks have found, one block's after the other's.
+  // Copies the tokens that all blocks of the cluster found to all_few, in the order of the blocks.
   __device__ void gather_few() {
     if constexpr (kCluster > 1) {
       sync_cluster();
@@ -184,7 +184,8 @@ class CandidateBins {
     }
   }
 
-  // The same by histograms of the keys in the bin, 11 bits at a time, then of the ids of equals.
+  // As order_few, for more tokens than can be sorted. Histograms refine the keys in the bin, 11
+  // bits at a time, then the ids of the tokens with the last kept key.
   __device__ __noinline__ LastKept order_many(Found bin, bool by_mass, uint64_t goal) {
     const uint32_t highest = key_of(maximum_);
     goal -= by_mass ? bin.before.mass : bin.before.count;
@@ -209,8 +210,9 @@ class CandidateBins {
     return last;
   }
 
-  // Items with rank(key, id, &r), r <= range, ascending: `bin` of the result is the rank at which
-  // `goal` is reached; what lies below goes from goal to `before`.
+  // Orders the tokens for which rank(key, id, &r) is true by r <= range. The `bin` of the result is
+  // the rank at which the running count or mass reaches `goal`. Lower ranks are added to `before`
+  // and subtracted from `goal`.
   template <class Rank>
   __device__ Found refine(uint32_t range, bool by_mass, uint64_t& goal, Tally& before, Rank rank) {
     int shift = max(0, 32 - __clz(static_cast<int>(range)) - kBinBits);
@@ -220,7 +222,7 @@ class CandidateBins {
       tiled_.for_each([&](uint32_t key, uint32_t id) {
         uint32_t r;
         if (!rank(key, id, r)) return;
-        const uint32_t bin = (r - base) >> shift;  // wraps to a large number below base
+        const uint32_t bin = (r - base) >> shift;  // r < base wraps to a large number
         if (bin < bins) memory_.histogram.add(static_cast<int>(bin), mass_of_key(key));
       });
       const BinScan scan = memory_.histogram.template join_and_scan<kCluster>();

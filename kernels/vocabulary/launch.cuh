@@ -1,5 +1,5 @@
-// Tiles of rows in memory, and merging the partial results of tiles (tile_sum.cuh): for the kernels
-// of this family, and the merge for a product that leaves such partial results behind.
+// Launchers of the passes that compute partial results for tiles of logits in memory, and of their
+// merge (tile_sum.cuh). The LM head's product also writes such partial results and uses the merge.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,7 +10,7 @@
 
 namespace slimexx::kernels::vocabulary {
 
-// Kernels of this family are launched early, so each must begin with enter_kernel().
+// Kernels of this family use programmatic dependent launch, so each must begin with enter_kernel().
 struct GridShape {
   int64_t blocks;
   int threads;
@@ -18,7 +18,7 @@ struct GridShape {
   unsigned cluster = 1;
 };
 
-// cudaErrorInvalidConfiguration where the grid would be too large.
+// cudaErrorInvalidConfiguration: the grid is too large.
 template <class... Parameters>
 cudaError_t launch(void (*kernel)(Parameters...), const GridShape& shape, cudaStream_t stream,
                    Parameters... arguments) {
@@ -29,22 +29,22 @@ cudaError_t launch(void (*kernel)(Parameters...), const GridShape& shape, cudaSt
       stream, arguments...);
 }
 
-// The results of merging a row's tiles; all [rows], each null where not wanted.
+// The results of merging a row's tiles: arrays [rows], null if not needed.
 struct MergedRows {
   float* lse = nullptr;
   float* entropies = nullptr;            // needs TilePartials::weighted
   float* log_probs = nullptr;            // target_logits[r] - lse
   const float* target_logits = nullptr;  // z of the target, after the temperature
-  // The log-normalisers of the rows that these columns are a leaf of: `entropies` are what the leaf
-  // adds to those of the rows (leaf_entropy). Null: the columns are the whole rows.
+  // If the columns are one leaf of the rows: the log-normalisers of the whole rows. `entropies` are
+  // then the leaf's contributions (leaf_entropy). Null: the columns are the whole rows.
   const float* whole_lse = nullptr;
 };
 
-// One warp a row. Nothing is allocated; returns cudaGetLastError().
+// One warp per row. Nothing is allocated; returns cudaGetLastError().
 cudaError_t launch_merge(const MergedRows& out, const TilePartials& partials, int64_t rows,
                          cudaStream_t stream);
 
-// A temperature a row (element stride `stride`), or `value` for all where by_row is null.
+// One temperature per row (element stride `stride`), or `value` for all rows if by_row is null.
 struct RowTemperatures {
   const float* by_row = nullptr;
   int64_t stride = 1;
@@ -54,17 +54,18 @@ struct RowTemperatures {
   }
 };
 
-// Partial results of all tiles of logits / temperature; with `write` the quotients replace the
-// logits of rows whose temperature is not 1. cudaErrorInvalidValue: stride or alignment.
+// Partial results of all tiles of logits / temperature. With `write` the quotients overwrite the
+// logits of rows whose temperature is not 1. cudaErrorInvalidValue: the row stride is not a
+// multiple of 4 floats, or the logits are not aligned to 16 bytes.
 cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows,
                              const RowTemperatures& temperatures, bool write, cudaStream_t stream);
 
-// The same for many tiles: every warp streams through its share by bulk copies.
+// The same for many tiles: every warp streams its share of them through shared memory.
 cudaError_t launch_streamed_tile_pass(const TilePartials& partials, const LogitRows& rows,
                                       const RowTemperatures& temperatures, bool write,
                                       cudaStream_t stream);
 
-// The partial results' arrays one after the other in a workspace of partials_bytes().
+// Places the arrays of partial results in a workspace of partials_bytes().
 TilePartials place_partials(void* workspace, int64_t rows, int64_t columns, bool weighted);
 size_t partials_bytes(int64_t rows, int64_t columns, bool weighted);
 

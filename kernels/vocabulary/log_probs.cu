@@ -1,4 +1,4 @@
-// Log-normalisers, log-probabilities of targets, entropies, and their gradient.
+// Log-normalisers, log-probs of targets, entropies, and the gradient of log-probs and entropies.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

@@ -1,5 +1,5 @@
-// The gradient by a logit, wherever the logit comes from: memory, or the registers of a product.
-//   d = p * (-dlp - dh * (log p + H)), 0 where p is; plus dlp at the target; by 1 / temperature.
+// The gradient with respect to a logit, which the caller has in memory or in a product's registers:
+//   d = p * (-dlp - dh * (log p + H)), 0 if p is 0; plus dlp at the target; times 1 / temperature.
 #pragma once
 #include "kernels/vocabulary/tile_sum.cuh"
 
@@ -10,7 +10,7 @@ struct GradientRow {
   float lse = 1.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
   int target = -1;
 
-  // By z, without what the target adds and before the division by the temperature.
+  // With respect to z: without the target's dlp, before the division by the temperature.
   __device__ __forceinline__ float gradient(float z) const {
     const float log_p = __fadd_rn(z, -lse);
     const float p = exp_approx(log_p);
@@ -19,7 +19,7 @@ struct GradientRow {
   }
 };
 
-// All [rows]; entropies null together with dentropies.
+// All arrays [rows]. `entropies` may be null if `dentropies` is.
 struct GradientRows {
   const float* lse;
   const float* entropies;

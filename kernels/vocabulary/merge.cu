@@ -1,4 +1,4 @@
-// Rows from the partial results of their tiles: 4.75 KB of them for a row of 151936 columns.
+// Merges the partial results of each row's tiles (4.75 KB for a row of 151936 columns).
 #include <cuda_runtime.h>
 
 #include "kernels/vocabulary/launch.cuh"

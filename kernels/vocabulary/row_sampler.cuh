@@ -1,6 +1,6 @@
 // One block chooses the token of one row from the partial results of the row's tiles:
 //   untruncated  the uniform number picks a tile by the tiles' masses, then a token in that tile
-//   greedy       the first tile whose maximum is the row's, the first token of it
+//   greedy       the first token that equals the row's maximum, in the first tile that has it
 // Truncated rows: truncation.cuh.
 #pragma once
 #include "kernels/vocabulary/select.cuh"
@@ -9,19 +9,19 @@ namespace slimexx::kernels::vocabulary {
 
 struct RowMemory {
   SamplingParameters parameters;
-  float lse, maximum;  // of all columns; of the allowed columns
+  float lse, maximum;  // lse of all columns, maximum of the allowed ones
   int first, token;
   uint64_t before, mass;
   uint64_t warps[2][kSamplingWarps];
-  float maxima[kMaxTiles], sums[kMaxTiles];  // of the tiles; of the last its allowed part
+  float maxima[kMaxTiles], sums[kMaxTiles];  // per tile; see sum_edge for the last one
 };
 
 struct SampledRow {
   const float* logits;
   LogitDivider divider;
-  int columns, tiles;  // allowed ones
-  bool has_edge;       // the allowed columns end within the last of these tiles, others follow
-  float maximum;       // of the allowed columns
+  int columns, tiles;  // allowed columns, and the tiles that hold them
+  bool has_edge;       // the last of these tiles also has columns that are not allowed
+  float maximum;       // largest z of the allowed columns
 
   __device__ SampledRow(const LogitRows& rows, int64_t row, int allowed, float temperature)
       : logits(rows.logits + row * rows.stride),
@@ -40,8 +40,8 @@ struct SampledRow {
   }
 };
 
-// Replaces the partial result of the tile that the allowed columns end in by that of its allowed
-// part; one warp calls.
+// Recomputes the partial result of the last allowed tile from its allowed columns alone. Called by
+// one warp.
 __device__ __forceinline__ void sum_edge(RowMemory& memory, const SampledRow& row) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int first = (row.tiles - 1) * kTileColumns;
@@ -61,8 +61,8 @@ __device__ __forceinline__ void sum_edge(RowMemory& memory, const SampledRow& ro
   __syncwarp();
 }
 
-// Reads the partial results; leaves the row's log-normaliser and the largest allowed z in `memory`.
-// False: the row is no distribution.
+// Reads the partial results and writes the row's log-normaliser and largest allowed z to `memory`.
+// False: the row is not a distribution.
 __device__ __forceinline__ bool read_tiles(RowMemory& memory, SampledRow& row, int64_t index,
                                            const TilePartials& partials) {
   const int tiles = static_cast<int>(partials.tiles);
@@ -94,7 +94,8 @@ __device__ __forceinline__ bool read_tiles(RowMemory& memory, SampledRow& row, i
   return row.maximum > -kInfinity && fabsf(memory.lse) < kInfinity;
 }
 
-// The first index below `count` that holds; the block calls. There is one.
+// The first index below `count` for which the predicate holds; one must exist. Called by the whole
+// block.
 template <class Predicate>
 __device__ __forceinline__ int first_where(RowMemory& memory, int count, Predicate predicate) {
   if (threadIdx.x == 0) memory.first = count;
@@ -118,7 +119,7 @@ __device__ __forceinline__ int pick_largest(RowMemory& memory, const SampledRow&
                              [&](int c) { return row.z_of(first + c) == row.maximum; });
 }
 
-// Masses of this thread's tiles, 2t and 2t + 1.
+// Masses of the tiles 2t and 2t + 1, which thread t owns.
 __device__ __forceinline__ void weigh_tiles(const RowMemory& memory, const SampledRow& row,
                                             uint64_t (&masses)[2]) {
   static_assert(kMaxTiles <= 2 * kSamplingThreads);
@@ -130,7 +131,7 @@ __device__ __forceinline__ void weigh_tiles(const RowMemory& memory, const Sampl
   }
 }
 
-// Conditional choice: first the tile, then in it, each by its own exact masses.
+// Picks a tile by the tiles' masses, then a token in it by the tokens' masses.
 __device__ __forceinline__ int pick_from_all(RowMemory& memory, const SampledRow& row,
                                              KeptSet& kept) {
   uint64_t masses[2], total;
@@ -145,8 +146,8 @@ __device__ __forceinline__ int pick_from_all(RowMemory& memory, const SampledRow
     memory.mass = masses[second];
   }
   __syncthreads();
-  // Where in the tile, as a share of its mass. The tokens' masses relative to the tile's maximum
-  // sum to less than 2^53, so that double holds them.
+  // The place in the tile, as a share of its mass. The tokens' masses, relative to the tile's
+  // maximum, sum to less than 2^53, so a double holds this sum exactly.
   const double share = static_cast<double>(goal - memory.before) / static_cast<double>(memory.mass);
   const int token = memory.first * kTileColumns + static_cast<int>(threadIdx.x);
   uint64_t mass = 0;

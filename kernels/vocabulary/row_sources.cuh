@@ -1,29 +1,29 @@
 // The two sources of a row's tokens for the block that samples it: the row's tiles, read from
-// memory again, or a list of candidates in shared memory. Both call f(key, id) once a token, in no
-// particular order.
+// global memory again, or a list of candidates in shared memory. Both call f(key, id) once per
+// token, in no particular order.
 #pragma once
 #include "kernels/vocabulary/select.cuh"
 
 namespace slimexx::kernels::vocabulary {
 
 constexpr int kMaxCandidates = 7168;
-constexpr int kIdBinBits = 7;  // half a tile; kBins of them hold every id
+constexpr int kIdBinBits = 7;  // 128 ids (half a tile) per bin, so kBins bins hold every id
 static_assert(int64_t{kBins} << kIdBinBits == kMaxSampledColumns);
 
 // Tokens of the listed tiles whose key is at least lowest_key.
 struct TiledRow {
   const float* logits;
   LogitDivider divider;
-  int columns;  // allowed ones
+  int columns;  // allowed columns
   uint32_t lowest_key;
   const uint16_t* tiles;  // shared memory
   int tile_count;
 
-  // visit(first column, four logits) by whole warps, half a tile at a time; columns beyond the
-  // allowed ones are among them.
+  // Whole warps call visit(first column, four logits), half a tile at a time. Some of the columns
+  // may lie beyond the allowed ones.
   template <class Visit>
   __device__ __forceinline__ void for_each_half(Visit visit) const {
-    constexpr int kAtOnce = 2;  // tiles a warp has in flight: 2 KB
+    constexpr int kAtOnce = 2;  // tiles in flight per warp: 2 KB
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int warp = static_cast<int>(threadIdx.x / 32);
     for (int i = warp * kAtOnce; i < tile_count; i += kSamplingWarps * kAtOnce) {
@@ -50,7 +50,7 @@ struct TiledRow {
     });
   }
 
-  // Bin id / 128 of the histogram becomes the sum of mass(key, id).
+  // Sets bin id / 128 of the histogram to the sum of mass(key, id).
   template <class Mass>
   __device__ __forceinline__ void add_by_id(Histogram& histogram, Mass mass) const {
     for_each_half([&](int column, const float4& v) {

@@ -1,6 +1,6 @@
-// One token a row. A first pass over the logits leaves the partial results of the tiles (as for the
-// log-normaliser: 4.75 KB a row of 151936); then one block a row chooses (row_sampler.cuh,
-// truncation.cuh).
+// Samples one token per row. A first pass over the logits writes the partial results of the tiles,
+// as for the log-normaliser (4.75 KB for a row of 151936 columns). Then one block per row, or one
+// cluster if there are few rows, chooses the token (row_sampler.cuh, truncation.cuh).
 #include <cuda_runtime.h>
 
 #include "kernels/vocabulary/truncation.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kSharedBytes = sizeof(TruncationMemory) + kMaxCandidates * sizeof(uint64_t);
 constexpr int kRowCluster = 8;
-constexpr int64_t kRowsByCluster = 32;  // that many rows or fewer leave multiprocessors idle
+constexpr int64_t kRowsByCluster = 32;  // up to 32 rows: one block per row would leave SMs idle
 
 struct Output {
   int32_t* tokens;

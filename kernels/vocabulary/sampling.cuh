@@ -1,9 +1,9 @@
 // Shared by the parts of sample_tokens: masses, the order of tokens, random numbers.
 //
-// Masses are integers: weight = exp(z - M), M the largest z among the allowed tokens, times 2^44,
-// rounded down. A row of 2^18 columns sums to at most 2^62. Integer sums are the same in any order,
-// so blocks may add with atomics and still give the same bits every run; a token below 2^-44 of
-// the best one has no mass.
+// Masses are integers: the weight exp(z - M) times 2^44, rounded down; M is the largest z of the
+// allowed tokens. A row of 2^18 columns sums to at most 2^62. Integer sums do not depend on their
+// order, so blocks may add with atomics and still give the same bits in every run. A token whose
+// weight is below 2^-44 has mass 0.
 #pragma once
 #include "kernels/vocabulary/launch.cuh"
 #include "slimexx/kernels/limits.h"
@@ -16,14 +16,14 @@ constexpr float kMassUnit = 0x1p44f;
 constexpr int kSamplingThreads = 512;
 constexpr int kSamplingWarps = kSamplingThreads / 32;
 
-// The tokens that truncation kept of a row, in the workspace for inspection (place_kept_sets).
-// Token id is kept if key_of(z) > key, or key_of(z) == key and id <= last_id; and exp(z - maximum)
-// >= min_weight.
+// The tokens of a row that truncation kept; written to the workspace for inspection
+// (place_kept_sets). A token is kept if (key_of(z) > key, or key_of(z) == key and id <= last_id)
+// and exp(z - maximum) >= min_weight.
 struct KeptSet {
   uint32_t key = 0, last_id = 0xffffffffu;
   float maximum = 0.0f, min_weight = 0.0f;
   uint64_t total = 0;  // mass of all allowed tokens, from the tiles' sums
-  uint64_t mass = 0;   // of the kept tokens; the uniform number is scaled by it
+  uint64_t mass = 0;   // mass of the kept tokens, by which the uniform number is scaled
 };
 static_assert(sizeof(KeptSet) == 32);
 
@@ -32,7 +32,7 @@ inline KeptSet* place_kept_sets(void* workspace, int64_t rows, int64_t columns) 
   return reinterpret_cast<KeptSet*>(static_cast<char*>(workspace) + partials);
 }
 
-// Ascending keys are ascending logits; -0 counts as 0. Undone but for that by value_of.
+// Keys have the order of the logits; -0 has the key of 0. value_of is the inverse.
 __device__ __forceinline__ uint32_t key_of(float z) {
   const uint32_t bits = __float_as_uint(z + 0.0f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -48,8 +48,8 @@ __device__ __forceinline__ uint64_t mass_of(float weight) {
   return __float2ull_rd(__fmul_rn(weight, kMassUnit));
 }
 
-// Philox4x32-10; the first two words give 53 bits, the uniform number times 2^53 (base/philox.h,
-// ops/cpu/sampling.cpp).
+// Philox4x32-10, as in base/philox.h and ops/cpu/sampling.cpp. The first two words give 53 bits:
+// the uniform number times 2^53.
 __device__ __forceinline__ uint64_t uniform_bits(const SamplingParameters& p) {
   uint32_t c0 = p.counter[0], c1 = p.counter[1], c2 = p.counter[2], c3 = p.counter[3];
   uint32_t k0 = static_cast<uint32_t>(p.seed), k1 = static_cast<uint32_t>(p.seed >> 32);
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint64_t uniform_bits(const SamplingParameters& p) {
   return uint64_t{c0 >> 5} << 26 | c1 >> 6;
 }
 
-// floor(u * mass); below `mass`.
+// floor(u * mass), which is below `mass`.
 __device__ __forceinline__ uint64_t scale_uniform(uint64_t bits53, uint64_t mass) {
   return __umul64hi(bits53 << 11, mass);
 }

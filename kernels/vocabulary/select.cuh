@@ -1,6 +1,6 @@
-// Counts and masses of items in bins, kept by a cluster of blocks, each of which meets a share of
-// the items; and the bin in which the running count or mass reaches a goal. Sums are integers, so
-// it does not matter which thread meets which item when, and every block comes to the same result.
+// Histograms of counts and masses, and the search for the bin in which the running count or mass
+// reaches a goal. Each block of a cluster adds its share of the items. All sums are integers, so
+// the order of additions does not matter, and every block gets the same result.
 #pragma once
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/vocabulary/sampling.cuh"
@@ -13,18 +13,18 @@ constexpr int kBinsPerThread = kBins / kSamplingThreads;
 static_assert(kBinsPerThread == 4);
 
 struct Tally {
-  uint64_t count, mass;  // no initialisers: it lives in shared memory
+  uint64_t count, mass;  // no initialisers, which shared memory does not allow
   __device__ Tally operator+(const Tally& o) const { return {count + o.count, mass + o.mass}; }
 };
 
 struct Found {
-  int bin;  // -1: the goal is beyond the total
+  int bin;  // -1: the goal is above the total
   Tally before, in_bin;
 };
 
 // A thread's share of a filled histogram: bins 4t .. 4t + 3.
 struct BinScan {
-  Tally before, own, total;  // of the bins below the thread's, of its own, of all
+  Tally before, own, total;  // sums over lower bins, over the thread's own bins, over all bins
 };
 
 __device__ __forceinline__ uint4 read_peer(const uint32_t* own, uint32_t rank) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint4 read_peer(const uint32_t* own, uint32_t rank) {
   return v;
 }
 
-// Sum over the given lanes of numbers below 2^48.
+// Sum of `mass` over the given lanes; each mass is below 2^48.
 __device__ __forceinline__ uint64_t add_lanes(uint32_t lanes, uint64_t mass) {
   constexpr uint32_t kHalf = 0xffffffu;
   const uint64_t low = __reduce_add_sync(lanes, static_cast<uint32_t>(mass) & kHalf);
@@ -49,8 +49,8 @@ __device__ __forceinline__ uint64_t add_lanes(uint32_t lanes, uint64_t mass) {
   return low + (high << 24);
 }
 
-// Running sum over the threads of a block, this thread's number excluded. `warps` is free again
-// after the next barrier.
+// Exclusive prefix sum over the threads of a block; `total` becomes the sum of all. `warps` may be
+// written again after the next barrier.
 __device__ __forceinline__ uint64_t scan_block(uint64_t own, uint64_t* warps, uint64_t& total) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   uint64_t inclusive = own;
@@ -91,8 +91,8 @@ struct Histogram {
     high[bin] = static_cast<uint32_t>(tally.mass >> 32);
   }
   __device__ Tally at(int bin) const { return {count[bin], uint64_t{high[bin]} << 32 | low[bin]}; }
-  // Shared memory has no 64-bit addition: the carry is found from the old low half. Lanes that are
-  // all bound for one bin (rows of equal logits) go there together.
+  // Shared memory has no native 64-bit atomic add, so the carry is derived from the old low half.
+  // If all active lanes have the same bin (rows of equal logits), one lane adds for all.
   __device__ __forceinline__ void add(int bin, uint64_t mass) {
     const uint32_t lanes = __activemask();
     const int leader = __ffs(static_cast<int>(lanes)) - 1;
@@ -111,8 +111,8 @@ struct Histogram {
     if (upper != 0) atomicAdd(&high[bin], upper);
   }
 
-  // The whole cluster calls, after its blocks have filled their histograms: each then holds the
-  // sum.
+  // All threads of the cluster call this function after its blocks have filled their histograms.
+  // Afterwards every block's histogram holds the sum of all.
   template <int kCluster>
   __device__ __forceinline__ BinScan join_and_scan() {
     __syncthreads();
@@ -128,7 +128,7 @@ struct Histogram {
         bins[2] = bins[2] + Tally{counts.z, uint64_t{highs.z} << 32 | lows.z};
         bins[3] = bins[3] + Tally{counts.w, uint64_t{highs.w} << 32 | lows.w};
       }
-      sync_cluster();  // all blocks have read
+      sync_cluster();  // all blocks have read this histogram
       for (int i = 0; i < kBinsPerThread; ++i) set(first + i, bins[i]);
     } else {
       for (int i = 0; i < kBinsPerThread; ++i) bins[i] = at(first + i);
@@ -140,7 +140,7 @@ struct Histogram {
     return scan;
   }
 
-  // The first bin up to which (inclusive) the mass, or the count, is at least `goal` >= 1.
+  // The first bin whose running mass (or count), its own included, is at least `goal` >= 1.
   __device__ __forceinline__ Found find(const BinScan& scan, bool by_mass, uint64_t goal) {
     const auto measure = [by_mass](const Tally& t) { return by_mass ? t.mass : t.count; };
     if (goal > measure(scan.total)) return {-1, {}, {}};

@@ -1,6 +1,6 @@
-// Copies sampled tokens to the next step and to the host: fills in tokens that the host did not
-// know when it staged them, writes tokens with their log-probs to the host's memory, and makes the
-// rows of a pass of drafts.
+// Copies sampled tokens to the next step and to the host: fills in the tokens that the host did not
+// know when it staged the step, writes tokens and their log-probs to host memory, and makes the
+// rows of the next draft pass.
 #include "slimexx/kernels/step_tokens.h"
 
 #include "kernels/vocabulary/launch.cuh"

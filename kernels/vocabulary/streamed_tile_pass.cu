@@ -1,8 +1,8 @@
 // The pass of tile_pass.cu for many tiles. Every warp streams its own share, eight tiles at a time,
-// through a ring in shared memory: bulk copies in, one tile each, so that whole lines of memory are
-// asked for and 190 KB a multiprocessor are in flight; quotients go back the same way. In shared
-// memory the eight tiles lie kPitch apart, which puts the pairs that four of them read at once into
-// different banks.
+// through its own ring in shared memory. A bulk copy loads each tile, so loads are whole cache
+// lines and 190 KB per multiprocessor are in flight; quotients are stored by bulk copies too. In
+// shared memory the eight tiles are kPitch apart, so that the float2 reads of a half-warp (four
+// tiles, four lanes each) have no bank conflicts.
 #include "kernels/common/device.h"
 #include "kernels/common/tma.cuh"
 #include "kernels/vocabulary/launch.cuh"
@@ -17,7 +17,7 @@ constexpr int kPitch = kTileColumns + 8;  // floats
 constexpr int kStageFloats = kTilesPerStep * kPitch;
 constexpr size_t kSharedBytes = size_t{kWarps} * kStages * kStageFloats * sizeof(float);
 
-// Where tile `index` of all rows' tiles lies; width 0 beyond the last.
+// The place of tile `index`, counted over all rows; width 0 after the last tile.
 struct Tile {
   int64_t row;
   float* logits;
@@ -30,7 +30,7 @@ struct Tile {
     logits = rows.logits + row * rows.stride + first;
     width = exists ? static_cast<int>(min(int64_t{kTileColumns}, rows.columns - first)) : 0;
   }
-  // Whole groups of four columns: the row stride has room for them.
+  // Rounded up to four columns, for which the row stride has room.
   __device__ uint32_t load_size() const { return static_cast<uint32_t>(width + 3) / 4 * 16; }
 };
 
@@ -54,7 +54,7 @@ struct Ring {
   }
 };
 
-// Divides a lane's values in registers and puts them back where they were read.
+// Divides a lane's values in registers and writes them back to their place in shared memory.
 __device__ __forceinline__ void divide_in_place(float (&z)[kLaneValues], float* shared, int q,
                                                 float temperature) {
   LogitDivider(temperature).divide_all(z);
@@ -64,7 +64,8 @@ __device__ __forceinline__ void divide_in_place(float (&z)[kLaneValues], float* 
   }
 }
 
-// Lanes 0..7 each store one tile of a step, the last columns of an odd row one by one.
+// Lanes 0..7 each store one tile of a step. If the width is not a multiple of four, the last
+// columns are stored one by one.
 __device__ __forceinline__ void store_tile(const Tile& tile, const float* shared) {
   const int whole = tile.width / 4 * 4;
   if (whole > 0) store_bytes(tile.logits, shared, static_cast<uint32_t>(whole) * 4);
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int64_t steps = (tiles + kTilesPerStep - 1) / kTilesPerStep;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   const int64_t first = int64_t{blockIdx.x} * kWarps + warp;
-  // With quotients to store, a stage is filled again one step later, when they have been read.
+  // If quotients are stored, a stage is refilled one step later, after its store has read them.
   constexpr int kAhead = kWrite ? kStages - 1 : kStages;
   for (int s = 0; s < kAhead; ++s) {
     ring.load(rows, partials.tiles, first + s * stride, s);

@@ -1,8 +1,9 @@
-// One pass over logits in memory: the temperature, and the partial results of every tile.
+// One pass over logits in memory: divides by the temperature and computes every tile's partial
+// result.
 //
-// For few tiles (more go to streamed_tile_pass.cu): four lanes read a tile in pairs of columns, 32
-// bytes (one sector) at a time, and keep all of it in registers between the maximum and the sum:
-// one round trip to memory.
+// This kernel is for few tiles; streamed_tile_pass.cu is for many. Four lanes read a tile in pairs
+// of columns, 32 bytes (one sector) at a time. They keep the whole tile in registers from the
+// maximum to the sum, so memory is read once.
 #include <cuda_runtime.h>
 
 #include "kernels/common/device.h"
@@ -12,8 +13,9 @@ namespace slimexx::kernels::vocabulary {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kStreamedTiles =
-    int64_t{kMultiprocessors} * 8 * 8 * 2;  // two rounds of its warps
+// From this number of tiles on, launch_streamed_tile_pass is used: each of its warps (8 per block)
+// then has two steps of 8 tiles.
+constexpr int64_t kStreamedTiles = int64_t{kMultiprocessors} * 8 * 8 * 2;
 
 template <bool kDivide, bool kWrite, bool kWeighted>
 __global__ void __launch_bounds__(kThreads)
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
           }
         }
       }
-      // An absent column divided by a negative or NaN temperature is -inf no more.
+      // Division by a negative or NaN temperature has changed the -inf of absent columns.
       if (width < kTileColumns) {
 #pragma unroll
         for (int k = 0; k < kLaneValues; ++k) {
@@ -104,7 +106,7 @@ cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows
   if (tiles >= kStreamedTiles) {
     return launch_streamed_tile_pass(partials, rows, temperatures, write, stream);
   }
-  // A few rows are spread over all multiprocessors, one warp a block.
+  // Blocks of one warp spread few rows over all multiprocessors.
   const int block = threads < int64_t{kMultiprocessors} * kThreads ? 32 : kThreads;
   return launch(kernel, {(threads + block - 1) / block, block}, stream, partials, rows,
                 temperatures);

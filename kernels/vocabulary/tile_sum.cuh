@@ -1,21 +1,22 @@
-// The one order in which a row of logits is summed over the vocabulary (numeric contract N4, N9).
+// The fixed order in which a row of logits is summed over the vocabulary (numeric contract N4, N9).
 // Every kernel that computes a log-normaliser or an entropy calls these functions, so that the bits
 // are the same whether the logits come from memory or from a product's accumulators.
-// Multiplications and additions are written as intrinsics: no compiler flag contracts them.
+// Multiplications and additions are intrinsics, so that no compiler flag contracts them.
 //
 // Tile: kTileColumns columns from a multiple of kTileColumns; columns beyond the row count as -inf.
-// Four neighbouring lanes share it (as they share a row of a wgmma accumulator m64n256): lane q
-// owns columns 8j + 2q and 8j + 2q + 1, j = 0..31, in its value k = 2j or 2j + 1. With d = z - m:
+// Four neighbouring lanes share a tile, as they share a row of a wgmma accumulator m64n256: value k
+// = 2j or 2j + 1 of lane q is column 8j + 2q or 8j + 2q + 1, j = 0..31. With d = z - m:
 //   m  largest z of the tile (any order)
-//   s  sum of exp(d):     each lane a chain over ascending k from 0, then (s0 + s1) + (s2 + s3)
-//   t  sum of exp(d) * d: the same tree, each link one fused multiply-add
-// Row: M = largest m; the tiles' s * exp(m - M) and (t + (m - M) * s) * exp(m - M) are summed by
-// one warp, lane l a chain over tiles l, l + 32, ..., then an exchange tree over lane distances
-// 16, 8, 4, 2, 1: S and T. Every summand of T is at most 0, so nothing cancels in
+//   s  sum of exp(d):     each lane sums over ascending k from 0, then (s0 + s1) + (s2 + s3)
+//   t  sum of exp(d) * d: the same order, each addition one fused multiply-add
+// Row: M is the largest m. One warp sums the tiles' s * exp(m - M) to S and their
+// (t + (m - M) * s) * exp(m - M) to T: lane l sums tiles l, l + 32, ..., then the lanes add by a
+// butterfly exchange over distances 16, 8, 4, 2, 1. Then
 //   lse = M + log S,   entropy = log S - T / S.
+// No summand of T is above 0, so nothing cancels.
 //
-// -inf logits weigh nothing. A NaN or +inf anywhere makes lse and entropy NaN; a row of nothing
-// but -inf has lse -inf and entropy NaN.
+// A logit of -inf has weight 0. A NaN or +inf anywhere makes lse and entropy NaN. If all logits are
+// -inf, lse is -inf and entropy is NaN.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -30,15 +31,15 @@ constexpr int kTileColumns = static_cast<int>(kLogSumTile);
 constexpr int kLanesPerTile = 4;
 constexpr int kLaneValues = kTileColumns / kLanesPerTile;
 constexpr float kInfinity = __builtin_inff();
-// Stands for d = -inf where d is a factor: exp(d) is 0 there, and 0 * -inf would be NaN.
+// Replaces d = -inf when d is a factor: exp(d) is 0, and 0 * -inf would be NaN.
 constexpr float kLowestDifference = -1e30f;
 
 struct TileSum {
-  float maximum, sum, weighted;  // m, s, t; weighted 0 where not wanted
+  float maximum, sum, weighted;  // m, s, t (see above); weighted is 0 if not computed
 };
 
-// Partial results in global memory: arrays [rows, tiles] f32 (row stride `tiles`), one value a
-// tile. `weighted` is null where no entropy is wanted.
+// Partial results in global memory: arrays [rows, tiles] f32 (row stride `tiles`), one value per
+// tile. `weighted` is null if no entropy is needed.
 struct TilePartials {
   float* maximum = nullptr;
   float* sum = nullptr;
@@ -55,13 +56,14 @@ inline __host__ __device__ constexpr int tile_column(int q, int k) {
   return 8 * (k / 2) + 2 * q + k % 2;
 }
 
-// logit / temperature, rounded once; a reciprocal for all of a row's logits where that is exact.
+// logit / temperature, rounded once. LogitDivider gives the same bits, faster.
 __device__ __forceinline__ float divide_logit(float logit, float temperature) {
   return __fdiv_rn(logit, temperature);
 }
 
-// The same quotients from one reciprocal: an estimate and two corrections by its exact remainder.
-// Nothing over- or underflows between 2^-60 and 2^60 at temperatures from 2^-30 to 2^30.
+// The quotients of divide_logit from one reciprocal: an estimate, corrected twice by its exact
+// remainder. Nothing overflows or underflows for |logit| from 2^-60 to 2^60 and temperatures from
+// 2^-30 to 2^30; all other operands take divide_logit.
 struct LogitDivider {
   float temperature, reciprocal;
   bool is_usual;
@@ -82,7 +84,7 @@ struct LogitDivider {
     return is_usual && size >= 0x1p-60f && size <= 0x1p60f ? divide_usual(logit)
                                                            : divide_logit(logit, temperature);
   }
-  // All of a lane's values.
+  // Divides all values of a lane.
   template <int kCount>
   __device__ __forceinline__ void divide_all(float (&z)[kCount]) const {
     float smallest = fabsf(z[0]), largest = smallest;
@@ -91,7 +93,7 @@ struct LogitDivider {
       smallest = fminf(smallest, fabsf(z[k]));
       largest = fmaxf(largest, fabsf(z[k]));
     }
-    // A NaN passes unseen and stays one.
+    // fminf and fmaxf skip a NaN; both divisions keep it.
     if (is_usual && smallest >= 0x1p-60f && largest <= 0x1p60f) {
 #pragma unroll
       for (int k = 0; k < kCount; ++k) z[k] = divide_usual(z[k]);
@@ -116,17 +118,17 @@ __device__ __forceinline__ float fixed_log(float x) {
   p = __fmaf_rn(gg, p, 2.0f / 5.0f);
   p = __fmaf_rn(gg, p, 2.0f / 3.0f);
   p = __fmul_rn(gg, p);
-  // log v = 2g + g p, and 2g = f - g f exactly in the reals: f carries no rounding of the division.
+  // log v = 2g + g p. Mathematically 2g = f - g f, and f has no rounding error from the division.
   const float tail = __fmaf_rn(g, __fadd_rn(p, -f), __fmul_rn(e, 1.42860677e-6f));
   return __fmaf_rn(e, 0.693145751953125f, __fadd_rn(f, tail));
 }
 
-// The shift before the exponential: the maximum, or 0 where all logits are -inf.
+// The shift before the exponential: the maximum, or 0 if all logits are -inf.
 __device__ __forceinline__ float shift_of(float maximum) {
   return maximum == -kInfinity ? 0.0f : maximum;
 }
 
-// One link of a lane's chains.
+// Adds one value to a lane's sums of exp(d) and exp(d) * d.
 template <bool kWeighted>
 __device__ __forceinline__ void add_value(float z, float shift, float& sum, float& weighted) {
   const float d = __fadd_rn(z, -shift);
@@ -135,7 +137,7 @@ __device__ __forceinline__ void add_value(float z, float shift, float& sum, floa
   if constexpr (kWeighted) weighted = __fmaf_rn(e, fmaxf(d, kLowestDifference), weighted);
 }
 
-// Over the four lanes of a tile; the result in each of them.
+// Reductions over the four lanes of a tile; all four get the result.
 __device__ __forceinline__ float join_maximum(float m) {
   m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
   return fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
@@ -145,10 +147,10 @@ __device__ __forceinline__ float join_sum(float s) {
   return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
 }
 
-// The tile shared by lanes 4i .. 4i+3 of the calling warp (all 32 lanes call; eight tiles in all).
-// value(k) gives the lane's value k = 0..63 after the temperature, -inf where the column is absent;
-// it is called with constants, so it may index registers. For a wgmma accumulator m64n256 with
-// registers acc[4j + 2i + c], row half i: value(k) = acc[4 * (k / 2) + 2 * i + k % 2].
+// The partial result of a tile that lanes 4i .. 4i + 3 share. All 32 lanes of a warp call, for
+// eight tiles. value(k) gives the lane's value k = 0..63 after the temperature, -inf for an absent
+// column. It is called with constants, so it may index registers. For a wgmma accumulator m64n256
+// with registers acc[4j + 2i + c], row half i: value(k) = acc[4 * (k / 2) + 2 * i + k % 2].
 template <bool kWeighted, class Value>
 __device__ __forceinline__ TileSum sum_tile(Value value) {
   float m = -kInfinity;
@@ -162,12 +164,12 @@ __device__ __forceinline__ TileSum sum_tile(Value value) {
   return {m, join_sum(s), kWeighted ? join_sum(t) : 0.0f};
 }
 
-// Merges a row's tiles (arrays of `tiles` values; weighted may be null if not kWeighted); called by
-// a whole warp, the result in every lane.
+// Merges a row's tiles (arrays of `tiles` values; `weighted` may be null if not kWeighted). Called
+// by a whole warp; all lanes get the result.
 template <bool kWeighted>
 __device__ __forceinline__ TileSum merge_tiles(const float* maximum, const float* sum,
                                                const float* weighted, int tiles) {
-  constexpr int kAtOnce = 8;  // loads in flight; what lies beyond the row adds nothing
+  constexpr int kAtOnce = 8;  // loads in flight; absent tiles add 0
   const int lane = static_cast<int>(threadIdx.x % 32);
   float m = -kInfinity;
   for (int first = lane; first < tiles; first += 32 * kAtOnce) {
@@ -217,11 +219,12 @@ __device__ __forceinline__ float row_entropy(const TileSum& row) {
   return __fadd_rn(fixed_log(row.sum), -__fdiv_rn(row.weighted, row.sum));
 }
 
-// What a leaf of a row adds to the row's entropy, from its own entropy and log-normaliser: with p
-// the leaf's share of the row, p (entropy - log p). The bits of `entropy` where the leaf is the
-// whole row.
+// The contribution of one leaf to the entropy of its row: p (entropy - log p), with the leaf's own
+// entropy and its share p = exp(lse - whole_lse) of the row. If the leaf is the whole row, the
+// result has the bits of `entropy`.
 __device__ __forceinline__ float leaf_entropy(float entropy, float lse, float whole_lse) {
-  if (lse == -kInfinity && whole_lse != -kInfinity) return 0.0f * whole_lse;  // NaN stays
+  if (lse == -kInfinity && whole_lse != -kInfinity)
+    return 0.0f * whole_lse;  // 0, or NaN if whole_lse is
   const float log_share = __fadd_rn(lse, -whole_lse);
   return __fmul_rn(expf(log_share), __fadd_rn(entropy, -log_share));
 }

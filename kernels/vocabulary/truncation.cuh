@@ -1,13 +1,13 @@
-// The token of a row truncated by top_k, top_p and min_p, by one block, or by a cluster of blocks
-// that share the row's tiles and come to the same result where there are few rows.
+// Samples the token of a row truncated by top_k, top_p and min_p. One block serves a row; if there
+// are few rows, a cluster of blocks shares the row's tiles, and all its blocks get the same result.
 //
-//   1. A key that no kept token is below (lowest_key) skips most tiles. The tokens from it on are
-//      counted and weighed in bins of equal width in z, and listed in shared memory if they fit.
+//   1. lowest_key gives a lower bound for the keys of kept tokens, which rules out most tiles.
+//      Candidates are the tokens with keys from this bound on. They are counted and weighed in bins
+//      of equal width in z, and listed in shared memory if they fit.
 //   2. The bin in which top_k's count or top_p's mass is reached is ordered exactly: sorted in
-//   shared
-//      memory or, if its tokens are many, by histograms of their keys and ids.
+//      shared memory or, if it has too many tokens, refined by histograms of their keys and ids.
 //   3. The kept tokens are weighed by id; the uniform number picks 128 ids, then one of them.
-// Passes over the row or its list: 1, one for each bin ordered, 1.
+// Steps 1 and 3 read the tiles or the list once each, step 2 once for each bin that it sorts.
 #pragma once
 #include "kernels/vocabulary/candidate_bins.cuh"
 #include "kernels/vocabulary/row_sampler.cuh"
@@ -43,17 +43,18 @@ class Truncation {
   }
 
  private:
-  // With top_k: at least k tiles reach the k-th largest of their maxima. With top_p alone: the n
-  // tokens not heavier than the last kept one, itself included, hold more than 1 - top_p of the
-  // mass. The factors leave room for the rounding of exp, log and the tiles' sums; where 1 - top_p
-  // drowns in that, nothing is skipped.
+  // A lower bound for the keys of kept tokens. With top_k: the k-th largest tile maximum, because
+  // at least k tokens reach it. With top_p alone: the last kept token and all lighter ones hold
+  // more than 1 - top_p of the mass, so the last kept one has at least 1 / columns of that. The
+  // factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is as
+  // small as these errors, the bound is 0: no tile is skipped.
   __device__ uint32_t lowest_key(const KeptSet& kept) {
     const SamplingParameters& p = parameters_;
     if (row_.has_top_k(p)) {
       return p.top_k > row_.tiles ? 0 : bound_of_largest(static_cast<uint64_t>(p.top_k));
     }
     float weight = 0.9f * kept.min_weight;
-    if (p.top_p < 1.0f) {  // min_p comes after top_p: it bounds nothing here
+    if (p.top_p < 1.0f) {  // top_p counts tokens that min_p removes later, so min_p gives no bound
       const double rest = 1.0 - static_cast<double>(p.top_p);
       if (rest < 1e-5) return 0;
       const double total = static_cast<double>(kept.total) / static_cast<double>(kMassUnit);
@@ -63,8 +64,8 @@ class Truncation {
     return key_of(__fadd_rn(maximum_, fixed_log(weight)) - 1e-6f * fabsf(maximum_));
   }
 
-  // At most the k-th largest maximum of the tiles, by one histogram over z down to `maximum - 40`.
-  // Every block of a cluster does all of it.
+  // A lower bound for the key of the k-th largest tile maximum, from one histogram of the keys down
+  // to that of `maximum - 40`. Every block of a cluster computes all of it.
   __device__ uint32_t bound_of_largest(uint64_t k) {
     const uint32_t highest = key_of(maximum_);
     const uint32_t range = highest - key_of(__fadd_rn(maximum_, -40.0f));
@@ -81,7 +82,7 @@ class Truncation {
     return below < highest ? highest - below : 0;
   }
 
-  // This block's share of the tiles that hold candidates.
+  // Lists this block's share of the tiles that hold candidates.
   __device__ TiledRow list_tiles(uint32_t lowest) {
     const int rank = kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
     if (threadIdx.x == 0) memory_.tile_count = memory_.candidate_count = 0;
@@ -94,7 +95,7 @@ class Truncation {
     return {row_.logits, row_.divider, row_.columns, lowest, memory_.tiles, memory_.tile_count};
   }
 
-  // The uniform number walks the kept tokens by id: first 128 ids at a time, then one by one.
+  // Picks by the running mass of the kept tokens in the order of ids: first 128 ids, then one.
   __device__ int pick_kept(const CandidateBins<kCluster>& bins, KeptSet& kept) {
     const auto kept_mass = [&](uint32_t key, uint32_t id) -> uint64_t {
       if (key < kept.key || (key == kept.key && id > kept.last_id)) return 0;
