@@ -4,8 +4,8 @@
 // sequences, a cluster takes a sequence, one segment per thread block, and its first block merges.
 // Otherwise an item is one segment, and the kernel merge_segments combines them (split-KV).
 //
-// Neighbouring items are read at about the same time. First come the kv heads of one sequence,
-// which share rows of memory; sequences with common pages share them in L2.
+// Neighbouring items are read at about the same time. They are the kv heads of one sequence, whose
+// keys are adjacent in memory, then the next sequences, which share common pages in L2.
 //
 // How to read: few_rows_work.cuh assigns and stores, few_rows_load.cuh is the producer, and
 // few_rows_walk.cuh the consumer. Roles: warps 0 to 3 compute (one warpgroup), warp 4 loads keys,
@@ -174,7 +174,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The previous kernel wrote the queries, the newest keys and values and, unless
   // context_is_written, perhaps the context. With few sequences (kSegments, kClusters) the next
   // kernel is allowed to start only at the end: it is a product that reads its weights at once,
-  // which would delay the loads of keys here.
+  // which would delay the loads of keys here. With context_is_written the loading warps wait later,
+  // before the first block that may not be written yet.
   if (threadIdx.x < 128 || !problem.context_is_written) {
     await_previous_grids();
     if constexpr (kSplit == FewRowsSplit::kSequences) allow_next_grid();

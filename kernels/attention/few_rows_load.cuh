@@ -73,7 +73,7 @@ struct BlockRing {
   // 0 times an infinity or a NaN would be NaN. The caller must fence and synchronise before the
   // product.
   __device__ __forceinline__ void clear_from(int first_row) const {
-    constexpr int kChunks = kHeadDim / 8;  // of 16 bytes in a row
+    constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
     for (int i = first_row * kChunks + threadIdx.x; i < kBlock * kChunks; i += 128) {
       const int row = i / kChunks, chunk = i % kChunks;
       const uint32_t address = buffer() + row / kPieceRows * kPieceBytes + chunk / 8 * kHalfBytes +

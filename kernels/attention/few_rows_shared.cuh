@@ -22,7 +22,7 @@ struct FewRowsShared {
   using Ring = BlockRing<kHeadDim>;
   static constexpr uint32_t kTileBytes = kRows * 128;  // all query rows, 64 columns
   static constexpr uint32_t kQueriesAt = 2 * Ring::kBytes;
-  static constexpr uint32_t kWeightsAt = kQueriesAt + kHeadDim / 64 * kTileBytes;  // two blocks
+  static constexpr uint32_t kWeightsAt = kQueriesAt + kHeadDim / 64 * kTileBytes;  // for 2 blocks
   // Floats from chain to chain and from row to row, padded against bank conflicts. The chains are
   // the partial sums of a row's weights (few_rows_walk.cuh).
   static constexpr uint32_t kChainPitch = kBlock / 8 + 4;

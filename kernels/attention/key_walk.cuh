@@ -92,7 +92,7 @@ struct KeyWalk {
   // 0 times an infinity or a NaN would be NaN.
   __device__ __forceinline__ void clear_missing_values(int keys_in_block) const {
     const uint32_t buffer = rings.values(value_cursor.stage);
-    const int chunks = (kBlock - keys_in_block) * 8;  // of 16 bytes, per half
+    const int chunks = (kBlock - keys_in_block) * 8;  // 16-byte chunks per half
     for (int half = 0; half < Rings::kHalves; ++half) {
       const uint32_t first = buffer + half * Rings::kHalfBytes + keys_in_block * 128;
       for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
@@ -134,7 +134,7 @@ struct KeyWalk {
     pin_registers(s);
     release(rings.values_empty(value_cursor.stage));
     value_cursor.advance();
-    // Start a new segment from +0, as kernels do that compute segments separately. A decay of 0
+    // Start a new segment from +0, like the kernels that compute segments separately. A decay of 0
     // would not be enough: a negative output times 0 is -0, and an infinite one times 0 is NaN.
     if (new_segment) {
       segments.merge(rows.output, finished, c);

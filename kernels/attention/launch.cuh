@@ -13,7 +13,7 @@ struct Launch {
 };
 
 cudaError_t launch_whole_rows(const Launch& parameters, int head_dim, cudaStream_t stream);
-// Any number of query rows per sequence; also launches the merge.
+// Any number of query rows per sequence; also launches the merge if needed.
 cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream);
 // At most kFewAttentionRows rows per sequence and kv head; also launches the merge if needed.
 cudaError_t launch_few_rows(const Launch& parameters, int head_dim, cudaStream_t stream);

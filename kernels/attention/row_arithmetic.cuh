@@ -6,7 +6,7 @@
 //   m' = max(m, max s);  a = 2^((m - m') c);  p = 2^(s c - m' c);  l = l a + sum p;  O = O a + P V
 // Merge of a segment (m, l, o) into the earlier ones (M, L, O), left to right:
 //   M' = max(M, m);  O = O 2^((M - M') c) + o 2^((m - M') c);  L likewise.
-// Thread of lane l holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns. It
+// Lane l of a warp holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns. It
 // sums its even and its odd columns separately; the quad's sums are added once per segment.
 #pragma once
 #include <cstdint>
@@ -24,7 +24,7 @@ static_assert(kAttentionSegmentKeys % kAttentionBlockKeys == 0);
 
 struct SoftmaxState {
   float maximum[2];  // raw scores
-  float sum[2];      // this thread's columns until sum_over_quad
+  float sum[2];      // over this thread's columns until sum_over_quad
 };
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }

@@ -13,7 +13,7 @@ namespace slimexx::kernels::attention_gradient {
 // Rows of one head (query_gradients) or of one part of a group (key_gradients): kBlockRows of them,
 // or kTile with wide heads.
 struct Item {
-  int first_token = 0, length = 0;  // of the sequence
+  int first_token = 0, length = 0;  // first token and length of the sequence
   int padded = 0;                   // padded_start of the sequence
   int block = -1;                   // number of the rows' block in the sequence; -1: no more items
   int head = 0;                     // the query head, or the first query head of the part
@@ -21,8 +21,8 @@ struct Item {
   int part = 0;
 };
 
-// Finds the walk and piece of work item `index`. A walk has `pieces` items in a row. False past the
-// last walk.
+// Finds the walk and piece of work item `index`. Each walk has `pieces` consecutive items. False
+// past the last walk.
 __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int pieces, Item& item,
                                           int& blocks, int& piece) {
   const int walk = index / pieces;

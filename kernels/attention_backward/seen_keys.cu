@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kMarkThreads)
     const int tile = i / kTile, row = i % kTile;
     problem.seen_keys[first + i] = make_uint2(bits[row][2 * tile], bits[row][2 * tile + 1]);
   }
-  for (int i = warp; i < 2 * tiles; i += kMarkWarps) {  // 32 keys each
+  for (int i = warp; i < 2 * tiles; i += kMarkWarps) {  // a warp transposes 32 keys
     const uint32_t early = bits[lane][i], late = bits[lane + 32][i];
     uint2 seeing{};
 #pragma unroll

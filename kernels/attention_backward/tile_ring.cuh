@@ -64,7 +64,7 @@ struct TileLoader {
   // Zeroes the rows past the sequence's end, which belong to the next sequence. Their weights are
   // 0, but 0 times an infinity or a NaN would be NaN.
   __device__ __forceinline__ void clear_rows(int present) const {
-    const int chunks = (kTile - present) * 8;  // of 16 bytes, per box
+    const int chunks = (kTile - present) * 8;  // 16-byte chunks per box
     for (int box = 0; box < 2 * Ring::kHalves; ++box) {
       const uint32_t from = ring.first(cursor.stage) + box * kBoxBytes + present * 128;
       for (int chunk = threadIdx.x % 32; chunk < chunks; chunk += 32) {

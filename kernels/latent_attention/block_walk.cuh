@@ -29,7 +29,7 @@ __device__ __forceinline__ void release(uint32_t barrier) {
 // times an infinity or a NaN would be NaN. Called by the warpgroup that weighs the block; the other
 // warpgroup reads the block only after its weights.
 __device__ __forceinline__ void clear_missing(uint32_t stage, int present, int group) {
-  const int chunks = (kBlock - present) * 8;  // of 16 bytes, in a box
+  const int chunks = (kBlock - present) * 8;  // 16-byte chunks per box
   for (int box = 0; box < kBoxes; ++box) {
     const uint32_t first = stage + box * kBoxBytes + present * 128;
     for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
@@ -68,8 +68,8 @@ struct BlockWalk : Form {
     n += last - first;
   }
 
-  // Normally the next scores are queued while products are in flight. With kKeysComeLate each block
-  // is released as soon as its products have finished, so that its stage is reloaded sooner.
+  // Without kKeysComeLate the next scores are queued while products are in flight. With it each
+  // block is released as soon as its products have finished, so that its stage is reloaded sooner.
   __device__ __forceinline__ void walk_even(int first, int last, int keys, int first_masked) {
     this->issue_scores(n, keys - first * kBlock);
     for (int block = first; block < last; block += 2) {

@@ -5,8 +5,8 @@
 
 namespace slimexx::kernels::latent_attention {
 
-// Run by one warp. Loads this thread block's key blocks, and its 64 columns of all blocks as
-// values.
+// Run by one warp. Loads the thread block's own key blocks for the scores, and its 64 columns of
+// all key blocks as values.
 template <int kRows>
 struct ClusterLoader {
   const attention::Problem& problem;

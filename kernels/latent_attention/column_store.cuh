@@ -8,8 +8,8 @@ namespace slimexx::kernels::latent_attention {
 // one row. Lanes with bit 2 set get the odd rows.
 __device__ __forceinline__ bool stores_odd_rows() { return threadIdx.x % 8 >= 4; }
 
-// Finds the offsets in the output, in elements, of the rows that the thread stores. Call it before
-// the last product, so that its divisions do not delay the stores.
+// Finds the offsets in the output, in elements, of the rows that the thread stores. It is separate
+// from store_columns so that a caller can do these divisions before the last product.
 template <int kRows>
 __device__ __forceinline__ void find_output_rows(const Problem& problem, const Item& item,
                                                  int64_t (&begins)[kRows / 8]) {

@@ -33,8 +33,7 @@ __device__ __forceinline__ int find_sequence(const Rows& rows, int row) {
     const int step = divide_up(high - low, 32);
     const int probe = low + static_cast<int>(threadIdx.x % 32) * step;
     const bool starts = probe < high && rows.cu_seqlens[probe] <= row;
-    const uint32_t lanes =
-        __ballot_sync(0xffffffffu, starts);  // lane 0 is set: cu_seqlens[low] <= row
+    const uint32_t lanes = __ballot_sync(0xffffffffu, starts);  // bit 0 is always set
     low += (31 - __clz(static_cast<int>(lanes | 1))) * step;
     high = min(low + step, high);
   }

@@ -24,7 +24,7 @@ constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBinBits = 11, kBins = 1 << kBinBits, kCopies = 4;
 constexpr int kBinsPerThread = kBins / kThreads;
 static_assert(kBinsPerThread == 2);
-// Thread blocks per SM (more if rows are many), and loads in flight per thread.
+// Thread blocks per SM (two without clusters), and loads in flight per thread.
 constexpr int blocks_at_once(int cluster) { return cluster == 1 ? 2 : 1; }
 constexpr int loads_ahead(int cluster) { return 8 / blocks_at_once(cluster); }
 // Fewest keys per thread block for which a larger cluster pays off.
