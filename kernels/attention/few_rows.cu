@@ -21,7 +21,7 @@
 // Cost of a block of 128 keys, head dim 128: 64 KB of keys and values take 2.03 us at 4.27 TB/s
 // over 132 SMs, or 3240 clocks at 1.6 GHz. Products read 64 KB of shared memory: 512 clocks at 128
 // B/clk. Maxima, 1024 exponentials and two barriers take about 450 clocks, not overlapped with the
-// products. The 16 TMA loads take about 400 clocks, split between two warps. So memory bandwidth is
+// products. The 8 TMA loads of each loading warp take about 400 clocks. So memory bandwidth is
 // the limit, with time to spare for the work between sequences, and the last thread blocks of a
 // launch can load at three times their share of the bandwidth.
 #include "kernels/attention/few_rows_work.cuh"
@@ -212,8 +212,8 @@ cudaError_t launch(const Launch& launch, int sm_count, cudaStream_t stream) {
   auto* kernel = attend_few_rows<kHeadDim, kRows, kSplit>;
   const int64_t items = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                         (kSplit == FewRowsSplit::kSequences ? 1 : launch.max_segments);
-  // The grid is a multiple of the kv heads: a thread block keeps its kv head in all rounds, and the
-  // heads of a sequence finish together.
+  // If there are no more kv heads than SMs, the grid is a multiple of the kv heads: a thread block
+  // keeps its kv head in all rounds, and the heads of a sequence finish together.
   const int heads = launch.problem.kv_heads;
   int places = sm_count / heads;
   if (kSplit == FewRowsSplit::kSequences && places > 32) places = places / 32 * 32;

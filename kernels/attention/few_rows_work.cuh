@@ -88,7 +88,7 @@ __device__ __forceinline__ KeyRange keys_of(const WorkItem& item, int first_segm
           min(last_segment * kSegmentBlocks, divide_up(keys, kBlock))};
 }
 
-// A thread's outputs and the maxima and sums of their rows, for one segment or several merged ones.
+// A thread's outputs with the maxima and sums of its rows, for one segment or several merged ones.
 template <int kHeadDim, int kRows>
 struct ItemResult {
   using Walk = FewRowsWalk<kHeadDim, kRows>;

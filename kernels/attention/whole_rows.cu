@@ -17,9 +17,9 @@
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden when the warpgroups are
 // out of step; 64 KB of keys and values through L2 = 32 B/clk. An H200 is limited by power (690 W,
-// 1.6 to 1.7 GHz), so fewer instructions help there even in idle issue slots. A segment of 1024
-// keys ends with a merge into the running output in shared memory: 64 KB read and written take 1024
-// clocks at 128 B/clk, against 16384 of products, and one warpgroup merges while the other
+// 1.6 to 1.7 GHz), so saving instructions helps there even if issue slots are idle. A segment of
+// 1024 keys ends with a merge into the running output in shared memory: 64 KB read and written take
+// 1024 clocks at 128 B/clk, against 16384 of products, and one warpgroup merges while the other
 // computes. Bits: see row_arithmetic.cuh.
 //
 // Shared memory, head dim 128: queries 32 KB, two blocks of keys and two of values 128 KB, running

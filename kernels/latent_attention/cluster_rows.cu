@@ -109,7 +109,8 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
     }
     if (!goes_on) break;
     arrive_named(kValuesAreRead, kClusterThreads);
-    sync_named(kOwnBarrier, kClusterComputing);  // the next maxima say that this round is read
+    // All warps must have read this round before the next maxima are sent.
+    sync_named(kOwnBarrier, kClusterComputing);
   }
   arrive_at_cluster_relaxed();  // this block has received everything sent to it
   walk.join_sums();
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     prefetch_tensor_map(&key_rotary_map);
     shared.init();
   }
-  sync_cluster();  // the other blocks write to these barriers
+  sync_cluster();  // the barriers are initialised before other blocks arrive at them
   if (!problem.attention.context_is_written) await_previous_grids();
   WorkCursor cursor;
   Item item;

@@ -90,7 +90,7 @@ struct Share {
     item.first_block = within % blocks;
     const int count = min(blocks - item.first_block, end - next);
     next += count;
-    // All queries of the tile may come before the run's last keys, or may need no scores (at most
+    // The tile's queries may not see the run's last blocks, or may need no scores at all (at most
     // top_k keys).
     item.last_block = item.keys() <= problem.top_k
                           ? item.first_block
