@@ -38,8 +38,8 @@ __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int
 
 // The number of the pair of a query tile and a key tile in the item's sequence.
 __device__ __forceinline__ int64_t find_tile_pair(const Item& item, int queries, int keys) {
-  const int sequence =
-      item.padded / kBlockRows - item.first_token / kBlockRows;  // see padded_start
+  // The inverse of padded_start.
+  const int sequence = item.padded / kBlockRows - item.first_token / kBlockRows;
   return first_tile_pair(item.first_token, sequence) +
          static_cast<int64_t>(queries) * (queries + 1) / 2 + keys;
 }
