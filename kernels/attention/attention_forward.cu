@@ -1,4 +1,4 @@
-// Checks a problem and launches a kernel for each AttentionRun of its sequences.
+// Checks the problem and launches a kernel for each AttentionRun.
 #include <algorithm>
 
 #include "kernels/attention/few_rows_load.cuh"
@@ -10,13 +10,13 @@ namespace {
 
 using attention::Launch;
 
-constexpr size_t kCounterBytes = 256;  // the tile counter, alone in its cache line
+constexpr size_t kCounterBytes = 256;  // the tile counter, in a cache line of its own
 
 int64_t group_of(const AttentionForward& problem) { return problem.query_heads / problem.kv_heads; }
 
 int64_t count_segments(int64_t keys) { return divide_up(keys, kAttentionSegmentKeys); }
 
-// Rows of partial results of all segments and kv heads; of one segment there are none.
+// Rows of partial results over all segments and query heads; 0 if there is a single segment.
 int64_t count_partials(const AttentionForward& problem) {
   const AttentionRuns& runs = problem.runs;
   const int64_t segments = count_segments(
@@ -48,7 +48,7 @@ bool is_served(const AttentionForward& problem) {
                 : problem.context_lens == nullptr);
 }
 
-// Sequences [first, first + run.sequences).
+// The launch for sequences [first, first + run.sequences).
 Launch describe(const AttentionForward& problem, const AttentionRun& run, int64_t first) {
   Launch launch{};
   attention::Problem& p = launch.problem;
@@ -84,7 +84,7 @@ Launch describe(const AttentionForward& problem, const AttentionRun& run, int64_
   return launch;
 }
 
-// Keys and values in boxes, or in pieces where there are few rows.
+// Tensor maps of keys and values: pieces for few_rows.cu, boxes for the other kernels.
 bool encode_keys(Launch& launch, const AttentionForward& problem, bool few_rows) {
   const int64_t rows =
       problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
@@ -102,7 +102,6 @@ using LaunchRun = cudaError_t (*)(const Launch&, int head_dim, cudaStream_t);
 
 cudaError_t launch_run(const AttentionForward& problem, const AttentionRun& run, int64_t first,
                        LaunchRun kernel, cudaStream_t stream) {
-  // A run of sequences without queries has nothing to do.
   if (run.sequences == 0 || run.max_query_len == 0) return cudaSuccess;
   Launch launch = describe(problem, run, first);
   const bool few_rows = kernel == attention::launch_few_rows;

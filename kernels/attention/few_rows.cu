@@ -1,11 +1,11 @@
 // Few rows: a kv head has at most 16 query rows of a sequence, as in decode. Persistent thread
-// blocks take work items round robin; the loading warps run ahead across items. With plenty of
-// sequences an item is a whole sequence, whose segments are merged in registers. With few sequences
-// a cluster of thread blocks takes a sequence, a segment each, and its first block merges. Else an
-// item is one segment, and the kernel merge_segments joins them (split-KV).
+// blocks take work items round robin; the loading warps run ahead across items. With many
+// sequences, an item is a whole sequence, whose segments are merged in registers. With few
+// sequences, a cluster takes a sequence, one segment per thread block, and its first block merges.
+// Otherwise an item is one segment, and the kernel merge_segments combines them (split-KV).
 //
-// Neighbouring items, the kv heads of a sequence first, are read at about the same time: they share
-// rows of memory, and sequences with common pages share them in L2.
+// Neighbouring items are read at about the same time. They are the kv heads of one sequence, whose
+// keys are adjacent in memory, then the next sequences, which share common pages in L2.
 //
 // How to read: few_rows_work.cuh assigns and stores, few_rows_load.cuh is the producer, and
 // few_rows_walk.cuh the consumer. Roles: warps 0 to 3 compute (one warpgroup), warp 4 loads keys,
@@ -15,14 +15,15 @@
 // bytes of its copies); empty, 4 arrivals (lane 0 of each computing warp). Named barrier 1: the
 // computing warpgroup.
 //
-// Shared memory, head dim 128: three blocks of 128 keys and three of values, 192 KB; queries, two
-// blocks' weights, sums and maxima behind them.
+// Shared memory, head dim 128: three blocks of 128 keys and three of values, 192 KB; then queries,
+// the weights of two blocks, sums and maxima.
 //
-// Cost of a block of 128 keys, head dim 128: 64 KB of keys and values, at 4.27 TB/s over 132 SMs
-// 2.03 us, 3240 clocks at 1.6 GHz. Products read 64 KB of shared memory, 512 clocks at 128 B/clk;
-// maxima, 1024 exponentials and two barriers about 450 in turn with them; the 16 bulk copies about
-// 400 in each of two warps. So memory is the limit, with room for what stands between sequences,
-// and thread blocks that are left alone at the end of a launch can take in three times their share.
+// Cost of a block of 128 keys, head dim 128: 64 KB of keys and values take 2.03 us at 4.27 TB/s
+// over 132 SMs, or 3240 clocks at 1.6 GHz. Products read 64 KB of shared memory: 512 clocks at 128
+// B/clk. Maxima, 1024 exponentials and two barriers take about 450 clocks, not overlapped with the
+// products. The 8 TMA loads of each loading warp take about 400 clocks. So memory bandwidth is
+// the limit, with time to spare for the work between sequences, and the last thread blocks of a
+// launch can load at three times their share of the bandwidth.
 #include "kernels/attention/few_rows_work.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/device.h"
@@ -33,7 +34,8 @@ namespace {
 
 constexpr int kThreads = 192;  // one computing warpgroup, a warp that loads keys, one for values
 
-// An item's queries on their way from memory to the swizzled tiles; rows that do not exist are 0.
+// Copies an item's queries from global memory, through registers, to the swizzled tiles in shared
+// memory. Rows that do not exist are 0.
 template <int kHeadDim, int kRows>
 struct Queries {
   static constexpr int kChunks = kHeadDim / 8;
@@ -66,7 +68,7 @@ struct Queries {
   }
 };
 
-// The walk's rows are those of the item.
+// Sets the positions of the walk's rows from the item.
 template <int kHeadDim, int kRows>
 __device__ __forceinline__ void place_rows(FewRowsWalk<kHeadDim, kRows>& walk,
                                            const Problem& problem, const WorkItem& item) {
@@ -90,7 +92,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
   while (found) {
     queries.write(walk.query_tiles());
     walk.publish();
-    // The next item's queries are read while this one is walked.
+    // Read the next item's queries while this item is computed.
     WorkItem next;
     index += gridDim.x;
     found = find_item<kSplit>(problem, cursor, index, next);
@@ -113,7 +115,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
   }
 }
 
-// Each thread block of a cluster has one segment of a sequence; the first block merges them.
+// Each thread block of a cluster computes one segment of a sequence; the first block merges them.
 template <int kHeadDim, int kRows>
 __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
                                                      FewRowsWalk<kHeadDim, kRows>& walk,
@@ -130,7 +132,8 @@ __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
     walk.publish();
     walk.walk(keys_of(item, item.first_segment, item.last_segment));
     merged.take(walk);
-    if (item.first_segment > 0) merged.share(walk.shared);  // all blocks of keys have been read
+    // All key blocks have been read, so their buffers can hold the result.
+    if (item.first_segment > 0) merged.share(walk.shared);
   }
   allow_next_grid();
   sync_cluster();
@@ -142,7 +145,7 @@ __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
       merged.join(later, problem.c);
     }
   }
-  sync_cluster();  // shared memory lives until the first has read it
+  sync_cluster();  // no block may exit before the first block has read its shared memory
   if (item.first_segment > 0) return;
   item.last_segment = segments;
   store_result<kHeadDim, kRows>(problem, item, walk.position, merged);
@@ -168,9 +171,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  // The previous kernel wrote queries, the last keys and values, and perhaps what stands before
-  // them. The next one, a product, reads its weights at once: a few sequences' keys would come
-  // later by that.
+  // The previous kernel wrote the queries, the newest keys and values and, unless
+  // context_is_written, perhaps the context. With few sequences (kSegments, kClusters) the next
+  // kernel is allowed to start only at the end: it is a product that reads its weights at once,
+  // which would delay the loads of keys here. With context_is_written the loading warps wait later,
+  // before the first block that may not be written yet.
   if (threadIdx.x < 128 || !problem.context_is_written) {
     await_previous_grids();
     if constexpr (kSplit == FewRowsSplit::kSequences) allow_next_grid();
@@ -207,7 +212,8 @@ cudaError_t launch(const Launch& launch, int sm_count, cudaStream_t stream) {
   auto* kernel = attend_few_rows<kHeadDim, kRows, kSplit>;
   const int64_t items = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                         (kSplit == FewRowsSplit::kSequences ? 1 : launch.max_segments);
-  // A thread block stays with one kv head, and the heads of a sequence end together.
+  // If there are no more kv heads than SMs, the grid is a multiple of the kv heads: a thread block
+  // keeps its kv head in all rounds, and the heads of a sequence finish together.
   const int heads = launch.problem.kv_heads;
   int places = sm_count / heads;
   if (kSplit == FewRowsSplit::kSequences && places > 32) places = places / 32 * 32;
@@ -236,15 +242,15 @@ cudaError_t launch(const Launch& parameters, FewRowsSplit split, int sm_count,
 }
 
 FewRowsSplit choose_split(const Launch& launch, int sm_count) {
-  constexpr int kPlenty = 3;  // sequences a thread block, so that their lengths even out
+  constexpr int kPlenty = 3;  // sequences per thread block, so that lengths even out
   constexpr int kLongest = 8, kLargestCluster = 8;
   const int64_t pairs = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads;
   if (launch.max_segments <= kLongest && launch.problem.kv_heads <= sm_count &&
       pairs >= int64_t{kPlenty} * sm_count) {
     return FewRowsSplit::kSequences;
   }
-  // A cluster lies within one part of the chip: many large ones are not all at work at once (16
-  // of 8 took 1.3 times as long as single blocks with a merge).
+  // A cluster runs within one GPC, so many large clusters do not all fit at once (16 clusters of 8
+  // blocks took 1.3 times as long as separate blocks with a merge).
   const int room = launch.max_segments == 2 ? sm_count : sm_count / 2;
   const bool fits = launch.max_segments > 1 && launch.max_segments <= kLargestCluster &&
                     pairs * launch.max_segments <= room;

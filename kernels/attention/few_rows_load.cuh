@@ -1,7 +1,7 @@
-// Keys and values of few_rows.cu on their way through shared memory. A block of 128 keys is 8
-// pieces of 16, whatever the page size: piece p holds its rows' columns 0 to 63, then 64 to 127, in
-// rows of 128 bytes under the 128-byte swizzle. So one bulk copy brings a whole page of 16; one
-// warp brings keys and another values, for a copy costs the warp that issues it some 50 clocks.
+// Producer of few_rows.cu. A block of 128 keys is 8 pieces of 16 keys, for any page size. A piece
+// holds columns 0 to 63 of its rows, then columns 64 to 127, in rows of 128 bytes with the 128-byte
+// swizzle. So one TMA load brings a whole page of 16 tokens. Issuing a load costs a warp about 50
+// clocks, so one warp loads keys and another values.
 #pragma once
 #include <cstdint>
 
@@ -15,8 +15,9 @@ namespace slimexx::kernels::attention {
 
 inline constexpr int kPieceRows = 16;
 
-// [rows, heads, head_dim] with heads head_dim apart: boxes of kPieceRows rows of one head, half
-// after half; coordinates are 0, head, row, 0. False if the driver refuses.
+// Map of a [rows, heads, head_dim] tensor; `pitch` is the distance between rows in elements. A box
+// is kPieceRows rows of one head, one column half after the other; its coordinates are 0, head,
+// row, 0. False if the driver refuses.
 inline bool encode_head_pieces(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
                                int64_t head_dim, int64_t pitch) {
   const int64_t halves = head_dim / kBoxColumns;
@@ -34,7 +35,7 @@ __device__ __forceinline__ void load_piece(uint32_t destination, const CUtensorM
       : "memory");
 }
 
-// The ring of blocks of keys, or of values.
+// A ring of key blocks or of value blocks.
 template <int kHeadDim>
 struct BlockRing {
   static constexpr int kStages = 384 / kHeadDim;
@@ -54,7 +55,7 @@ struct BlockRing {
   __device__ __forceinline__ uint32_t empty() const {
     return barriers + (kStages + cursor.stage) * 8;
   }
-  // One thread; a buffer is empty again once four warps have released it.
+  // Called by one thread. A stage is empty again after all four computing warps have released it.
   __device__ __forceinline__ void init() const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       init_mbarrier(barriers + stage * 8, 1);
@@ -62,16 +63,17 @@ struct BlockRing {
     }
   }
 
-  // The computing warps.
+  // The next three are for the computing warps.
   __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
   __device__ __forceinline__ void release() {
     if (threadIdx.x % 32 == 0) arrive(empty());
     cursor.advance();
   }
-  // Rows past the sequence's keys hold whatever memory held; their weights are 0, and 0 times an
-  // infinity would not be. A fence and a barrier stand between this and the products.
+  // Zeroes the rows past the sequence's keys, which hold arbitrary bits. Their weights are 0, but
+  // 0 times an infinity or a NaN would be NaN. The caller must fence and synchronise before the
+  // product.
   __device__ __forceinline__ void clear_from(int first_row) const {
-    constexpr int kChunks = kHeadDim / 8;  // of 16 bytes in a row
+    constexpr int kChunks = kHeadDim / 8;  // 16-byte chunks per row
     for (int i = first_row * kChunks + threadIdx.x; i < kBlock * kChunks; i += 128) {
       const int row = i / kChunks, chunk = i % kChunks;
       const uint32_t address = buffer() + row / kPieceRows * kPieceBytes + chunk / 8 * kHalfBytes +
@@ -80,8 +82,9 @@ struct BlockRing {
     }
   }
 
-  // A loading warp. Row of this lane's piece of a block in the tensor, -1 if the lane has none.
-  // Pieces wholly past the sequence's keys are not read: their page may not exist.
+  // The next two are for the loading warps. find_row: tensor row where this lane's piece of a block
+  // starts, or -1 if the lane has no piece. A piece that lies entirely past the sequence's keys is
+  // not read: its page may not exist.
   __device__ __forceinline__ static int find_row(const Problem& problem, const KeyRange& range,
                                                  int block) {
     const int lane = threadIdx.x % 32;
@@ -94,7 +97,8 @@ struct BlockRing {
                                             (position >> problem.page_shift)];
     return (page << problem.page_shift) + (position & ((1 << problem.page_shift) - 1));
   }
-  // Page numbers are read one block ahead. Keys that the previous kernels may write are awaited.
+  // Loads all blocks of a range. The page table is read one block ahead. Before the first block
+  // that the previous kernels may still write, the warp waits for those kernels.
   __device__ __forceinline__ void load(const Problem& problem, const CUtensorMap& map,
                                        const KeyRange& range) {
     const int lane = threadIdx.x % 32;

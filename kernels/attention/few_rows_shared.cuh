@@ -1,5 +1,5 @@
-// Shared memory of few_rows.cu: its layout, the products over it, and how the four computing warps
-// exchange a block's scores.
+// Shared memory of few_rows.cu: its layout, and how the four computing warps exchange a block's
+// scores through it.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,8 @@
 
 namespace slimexx::kernels::attention {
 
-// Descriptor of 64 rows of 128 bytes that lie in groups of 8, `stride` bytes apart.
+// Descriptor of 64 rows of 128 bytes: groups of 8 rows, with a distance of `stride` bytes from
+// group to group.
 __device__ __forceinline__ uint64_t describe_rows(uint32_t address, uint32_t stride) {
   return describe_swizzled_tile(address) + (static_cast<uint64_t>((stride - 1024) >> 4) << 32);
 }
@@ -19,10 +20,11 @@ __device__ __forceinline__ uint64_t describe_rows(uint32_t address, uint32_t str
 template <int kHeadDim, int kRows>
 struct FewRowsShared {
   using Ring = BlockRing<kHeadDim>;
-  static constexpr uint32_t kTileBytes = kRows * 128;  // all rows, 64 columns
+  static constexpr uint32_t kTileBytes = kRows * 128;  // all query rows, 64 columns
   static constexpr uint32_t kQueriesAt = 2 * Ring::kBytes;
-  static constexpr uint32_t kWeightsAt = kQueriesAt + kHeadDim / 64 * kTileBytes;  // two blocks'
-  // Floats from chain to chain and from row to row: a warp's accesses meet different banks.
+  static constexpr uint32_t kWeightsAt = kQueriesAt + kHeadDim / 64 * kTileBytes;  // for 2 blocks
+  // Floats from chain to chain and from row to row, padded against bank conflicts. The chains are
+  // the partial sums of a row's weights (few_rows_walk.cuh).
   static constexpr uint32_t kChainPitch = kBlock / 8 + 4;
   static constexpr uint32_t kRowPitch = 8 * kChainPitch + 4;
   static constexpr uint32_t kChainsAt = kWeightsAt + 4 * kTileBytes;
@@ -33,11 +35,11 @@ struct FewRowsShared {
   static constexpr uint32_t kBytes = kBarriersAt + 2 * Ring::kBarrierBytes;
 };
 
-// The two functions below exchange a block's scores among the four warps; s[t][..] are the thread's
-// scores or weights, as an accumulator holds them.
+// The two functions below exchange a block's scores among the four warps. s[t] is the accumulator
+// fragment of product t: the thread's scores or weights.
 
-// The highest score of each of the thread's kRows / 4 query rows over the keys of the block.
-// `maxima`: shared memory, a float for each of 4 warps and kRows rows.
+// Sets `highest` to the highest score over the block's keys for each of the thread's kRows / 4
+// query rows. `maxima`: [4 warps][kRows] floats in shared memory.
 template <int kRows>
 __device__ __forceinline__ void find_highest(const float (&s)[2][kRows / 2], float* maxima,
                                              float (&highest)[kRows / 4]) {
@@ -71,12 +73,12 @@ __device__ __forceinline__ void find_highest(const float (&s)[2][kRows / 2], flo
   }
 }
 
-// P [rows][keys] in bf16, 64 keys a tile of kRows rows of 128 bytes, as the second operand of the
-// next product. `tiles`: shared address of the first.
+// Stores P [rows][keys] in bf16 as the B operand of the next product, in tiles of 64 keys (kRows
+// rows of 128 bytes). `tiles`: shared address of the first tile.
 template <int kRows>
 __device__ __forceinline__ void store_weights(const float (&s)[2][kRows / 2], uint32_t tiles) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int t = lane / 16, i = lane / 8 % 2;  // of the matrix whose row this lane addresses
+  const int t = lane / 16, i = lane / 8 % 2;  // the 8 x 8 matrix whose row this lane addresses
   const uint32_t address =
       tiles + warp / 2 * (kRows * 128) + swizzled_offset(lane % 8, warp % 2 * 4 + 2 * i + t);
 #pragma unroll

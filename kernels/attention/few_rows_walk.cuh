@@ -1,13 +1,14 @@
-// The mathematics of one warpgroup for a tile of 8 or 16 query rows. Operands stand the other way
-// round than in key_walk.cuh: S^T = K Q^T and O^T = V^T P^T, so that keys and head dimensions fill
-// the 64 rows of a product and the few queries are its columns. A score or an output is the same
-// chain of k16 steps either way, hence the same bits.
+// Consumer loop of one warpgroup for a tile of 8 or 16 query rows. Operands are swapped relative to
+// key_walk.cuh: S^T = K Q^T and O^T = V^T P^T, so that keys and head dimensions fill the 64 rows of
+// a wgmma and the few queries are its columns. A score or an output is the same chain of k16 steps
+// in both orders, hence has the same bits.
 //
-// A thread holds 4 keys of a block of each of its query rows: rows 8 g + 2 (l % 4) + c, c = 0, 1,
-// keys 32 w + 16 i + 8 t + l / 4: the 64 rows of product t are the t-th halves of 8 pieces of 16
-// keys. Maxima go through shared memory. A row's sum is 8 chains of 16 weights
-// (row_arithmetic.cuh), each over keys of all four warps: the weights go through shared memory and
-// thread 8 r + k adds up chain k of row r while the tensor cores take the values.
+// The 64 rows of score product t are the t-th halves (8 keys) of the block's 8 pieces of 16 keys.
+// Lane l of warp w holds query rows 8 g + 2 (l % 4) + c (c = 0, 1), and for each of them the 4 keys
+// 32 w + 16 i + 8 t + l / 4 (i, t = 0, 1). Maxima go through shared memory. A row's sum is 8 chains
+// of 16 weights, as in row_arithmetic.cuh. Each chain has keys of all four warps, so the weights go
+// through shared memory: thread 8 r + k adds up chain k of row r while the tensor cores multiply by
+// the values.
 #pragma once
 #include <cstdint>
 
@@ -26,11 +27,11 @@ struct FewRowsWalk {
   uint8_t* memory;
   uint32_t shared;  // address of memory
   float c;
-  int rows;            // query rows there are
-  int position[kOwn];  // of the thread's rows in their sequence; -1: no row
+  int rows;            // query rows that exist
+  int position[kOwn];  // positions of the thread's rows in their sequence; -1: no row
   float output[kParts][kRows / 2];
   float maximum[kOwn];
-  float sum;  // of this thread's chain and its neighbour
+  float sum;  // over this thread's chain and the neighbouring chain
   uint32_t weights_in_use = 0;
   Ring keys, values;
 
@@ -71,12 +72,13 @@ struct FewRowsWalk {
     wgmma_commit();
   }
 
-  // Scores become weights: rounded for the next product, as they are for the sums.
+  // Turns scores into weights and stores them in shared memory: rounded to bf16 for the next
+  // product, unrounded for the sums.
   __device__ __forceinline__ void weigh(float (&s)[2][kRows / 2], int block, float (&decay)[kOwn]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int first_key = block * kBlock + 32 * warp + lane / 4;
 #pragma unroll
-    for (int x = 0; x < kRows; ++x) {  // thread's key x / kOwn: t = x / kOwn / 2, i = x / kOwn % 2
+    for (int x = 0; x < kRows; ++x) {  // x / kOwn: which of the thread's 4 keys
       const int n = x % kOwn, i = x / kOwn % 2, t = x / kOwn / 2;
       float& score = s[t][4 * (n / 2) + 2 * i + n % 2];
       score = first_key + 16 * i + 8 * t <= position[n] ? score : minus_infinity();
@@ -133,7 +135,8 @@ struct FewRowsWalk {
     sum = extend_sum(sum, floats(Layout::kDecaysAt)[row], total, neighbour);
   }
 
-  // The sums of the thread's rows over all chains, as sum_over_quad adds them.
+  // Adds the chains of each row in the order of sum_over_quad; `sums` gets those of the thread's
+  // rows.
   __device__ __forceinline__ void gather_sums(float (&sums)[kOwn]) {
     float* shared_sums = floats(Layout::kSumsAt);
     if (static_cast<int>(threadIdx.x / 32) * 4 < rows) {
@@ -150,7 +153,7 @@ struct FewRowsWalk {
     }
   }
 
-  // Makes what the threads stored visible to products of the whole warpgroup.
+  // Makes the threads' stores to shared memory visible to wgmma, for the whole warpgroup.
   __device__ __forceinline__ static void publish() {
     fence_shared_for_async();
     sync_named(1, 128);
@@ -173,7 +176,8 @@ struct FewRowsWalk {
     values.release();
   }
 
-  // The blocks of one segment. On return outputs and maxima are the segment's; sums: gather_sums.
+  // Walks the blocks of one segment. On return `output` and `maximum` are those of the segment;
+  // gather_sums gives its sums.
   __device__ __forceinline__ void walk(const KeyRange& range) {
     float s[2][kRows / 2], decay[kOwn];
 #pragma unroll

@@ -1,4 +1,5 @@
-// Work items of few_rows.cu: what a thread block takes at a time, and what it leaves in memory.
+// Work items of few_rows.cu: how they are assigned to thread blocks, and how their results are
+// stored.
 #pragma once
 #include <cstdint>
 
@@ -9,12 +10,11 @@
 
 namespace slimexx::kernels::attention {
 
-// What a thread block takes at a time, for one kv head.
+// The work item of a thread block, for one kv head.
 enum class FewRowsSplit {
-  kSegments,   // one segment; merge_segments follows where there may be several
+  kSegments,   // one segment; the kernel merge_segments follows if there may be several
   kSequences,  // all segments of a sequence, merged in registers
-  kClusters,   // one segment; the sequence's others are in the same cluster, whose first block
-               // merges
+  kClusters,   // one segment; a cluster has all segments of a sequence, and its first block merges
 };
 
 // Segments [first, last) of a sequence for one kv head.
@@ -27,10 +27,11 @@ __device__ __forceinline__ int count_segments(const Sequence& sequence) {
   return divide_up(sequence.keys(), kAttentionSegmentKeys);
 }
 
-// kSequences: the grid is gridDim.x / kv_heads places, and every round assigns a sequence to each.
-// Of every 32 sequences place p gets the p-th longest in even rounds and the p-th shortest in odd
-// ones, so that all places end at about the same time and neighbours work at the same time.
-// Past the last sequence the item is empty. False once no sequence is left.
+// kSequences: the grid has gridDim.x / kv_heads places, and every round assigns a sequence to each
+// place. Within each group of 32 sequences, place p gets the p-th longest in even rounds and the
+// p-th shortest in odd ones. So all places finish at about the same time, and neighbouring
+// sequences are read at the same time. In the last round, places without a sequence get an empty
+// item. Returns false when no sequence is left.
 __device__ __forceinline__ bool assign_sequence(const Problem& problem, int index, WorkItem& item) {
   const int places = gridDim.x / problem.kv_heads, place = blockIdx.x / problem.kv_heads;
   const int round = index / gridDim.x;
@@ -56,8 +57,8 @@ __device__ __forceinline__ bool assign_sequence(const Problem& problem, int inde
   return true;
 }
 
-// The item of a thread block; false past the last one. kClusters: `index` counts clusters, and the
-// item is the segment of this block, which may be empty.
+// Finds the item with number `index`; false past the last one. kClusters: `index` is the cluster's
+// number, and the item is this block's segment, which may be empty.
 template <FewRowsSplit kSplit>
 __device__ __forceinline__ bool find_item(const Problem& problem, WorkCursor& cursor, int index,
                                           WorkItem& item) {
@@ -87,7 +88,7 @@ __device__ __forceinline__ KeyRange keys_of(const WorkItem& item, int first_segm
           min(last_segment * kSegmentBlocks, divide_up(keys, kBlock))};
 }
 
-// Outputs of a thread with the maxima and sums of their rows, over one segment or several merged.
+// A thread's outputs with the maxima and sums of its rows, for one segment or several merged ones.
 template <int kHeadDim, int kRows>
 struct ItemResult {
   using Walk = FewRowsWalk<kHeadDim, kRows>;
@@ -118,7 +119,8 @@ struct ItemResult {
     }
   }
 
-  // Into this block's shared memory at `address`, for the same thread of the cluster's first block.
+  // Writes the result to this block's shared memory at `address`. The thread of the same number in
+  // the cluster's first block reads it.
   __device__ __forceinline__ void share(uint32_t address) const {
     uint32_t slot = address + threadIdx.x * 16;
     const auto write = [&](float a, float b, float c, float d) {
@@ -137,7 +139,7 @@ struct ItemResult {
     for (int n = 0; n < Walk::kOwn; n += 2) write(maximum[n], maximum[n + 1], sum[n], sum[n + 1]);
   }
 
-  // The result that block `rank` of the cluster has shared.
+  // Reads the result that block `rank` of the cluster wrote by share().
   __device__ __forceinline__ void read(uint32_t address, int rank) {
     uint32_t slot;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
@@ -161,9 +163,9 @@ struct ItemResult {
   }
 };
 
-// Rows whose keys all lie in the item become outputs; rows with other keys become partial results;
-// rows without keys in the item write nothing. Lanes 4 apart swap values, so that each holds
-// neighbouring columns of one row.
+// Stores outputs of rows whose keys all lie in the item, and partial results of rows with further
+// keys; rows without keys in the item store nothing. Lanes 4 apart swap values, so that each lane
+// holds neighbouring columns of one row.
 template <int kHeadDim, int kRows>
 __device__ __forceinline__ void store_result(const Problem& problem, const WorkItem& item,
                                              const int (&positions)[kRows / 4],

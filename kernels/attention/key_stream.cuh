@@ -1,5 +1,5 @@
-// Keys and values on their way through shared memory: one warp loads blocks of kBlock rows, packed
-// or paged, into two rings; the image in shared memory is the same either way.
+// Producer for keys and values: one warp loads blocks of kBlock rows into two rings in shared
+// memory. The source is packed or paged; the layout in shared memory is the same for both.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace slimexx::kernels::attention {
 // Blocks [first_block, last_block) of a sequence's keys for one kv head.
 struct KeyRange {
   int sequence, head, first_token, keys, first_block, last_block;
-  int written_blocks = 0;  // those before this one may be read before the previous kernels end
+  int written_blocks = 0;  // blocks below this number may be read before the previous kernels end
 };
 
 template <int kHeadDim, int kStages>
@@ -43,7 +43,7 @@ struct KeyRings {
   __device__ __forceinline__ uint32_t values_empty(uint32_t stage) const {
     return barriers + (3 * kStages + stage) * 8;
   }
-  // One thread; `consumer_warps` arrive once each per buffer.
+  // Called by one thread. Each of `consumer_warps` warps arrives once to release a buffer.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       init_mbarrier(keys_full(stage), 1);
@@ -54,7 +54,7 @@ struct KeyRings {
   }
 };
 
-// The loading warp. Lane i copies box i / kHalves, column half i % kHalves, of every block.
+// Run by the loading warp. Lane i loads column half i % kHalves of box i / kHalves of every block.
 template <int kHeadDim, int kStages>
 struct KeyLoader {
   using Rings = KeyRings<kHeadDim, kStages>;
@@ -63,14 +63,14 @@ struct KeyLoader {
   const CUtensorMap& value_map;
   Rings rings;
   RingCursor<kStages> key_cursor, value_cursor;
-  int value_row = -1;  // of the block whose values come next
+  int value_row = -1;  // find_row() of the block whose values are loaded next
 
   __device__ __forceinline__ int box_offset() const {
     return static_cast<int>(threadIdx.x % 32) / Rings::kHalves * problem.box_rows;
   }
 
-  // Row of this lane's box of a block in the tensor, -1 if the lane has none. Boxes wholly past the
-  // sequence's keys are not read: their page may not exist.
+  // Tensor row where this lane's box of a block starts, or -1 if the lane has no box. A box that
+  // lies entirely past the sequence's keys is not read: its page may not exist.
   __device__ __forceinline__ int find_row(const KeyRange& range, int block) const {
     const int offset = box_offset();
     const int position = block * kBlock + offset;
@@ -108,7 +108,8 @@ struct KeyLoader {
     value_cursor.advance();
   }
 
-  // In the order of use: K0, K1, V0, K2, V1, ... Page numbers are read one block ahead.
+  // load_first, then load_rest: K0, K1, V0, K2, V1, ..., in the order of use. The page table is
+  // read one block ahead.
   __device__ __forceinline__ void load_first(const KeyRange& range) {
     value_row = find_row(range, range.first_block);
     load_keys(range, value_row);
@@ -116,7 +117,7 @@ struct KeyLoader {
   __device__ __forceinline__ void load_rest(const KeyRange& range) {
     load_rest(range, [] {});
   }
-  // `before_last` runs before the last block's values are waited for.
+  // `before_last` runs just before the warp waits for a free buffer for the last block's values.
   template <class BeforeLast>
   __device__ __forceinline__ void load_rest(const KeyRange& range, const BeforeLast& before_last) {
     int next_row = find_row(range, range.first_block + 1);

@@ -1,6 +1,6 @@
-// The mathematics of one warpgroup: 64 query rows walk the blocks of a key range. The next block's
-// scores are issued before the current block's weighted values, so that the tensor cores work while
-// the softmax does.
+// Consumer loop of one warpgroup: 64 query rows and the key blocks of a range. The next block's
+// scores are issued before the current block's product with the values, so that the tensor cores
+// work during the softmax.
 #pragma once
 #include <cstdint>
 
@@ -15,18 +15,18 @@ template <int kHeadDim>
 struct RowTile {
   float output[kHeadDim / 2];
   SoftmaxState state;
-  int position[2];  // of the thread's rows in their sequence; -1: no row
+  int position[2];  // positions of the thread's two rows in their sequence; -1: no row
 };
 
-// Policies of a walk: what happens between segments, and how the rings are followed.
+// Policies of a walk: Segments says what happens between segments, Cursor tracks the ring stage.
 template <int kHeadDim>
 struct OneSegment {
   static constexpr bool kMerges = false;
   __device__ __forceinline__ void merge(const float (&)[kHeadDim / 2], SoftmaxState&, float) {}
 };
 
-// A stage read from one lane is known to be the same in all: descriptors are then made by the
-// uniform datapath, a sixth of a step's instructions fewer. Costs a shuffle a step.
+// The shuffle tells the compiler that all lanes have the same stage. It then computes descriptors
+// on the uniform datapath, which saves a sixth of a step's instructions for one shuffle per step.
 template <int kStages>
 struct UniformCursor : RingCursor<kStages> {
   __device__ __forceinline__ void agree() {
@@ -44,9 +44,9 @@ struct KeyWalk {
   using Rings = KeyRings<kHeadDim, kStages>;
   Rings rings;
   uint64_t queries;           // descriptor of the warpgroup's 64 rows
-  uint32_t query_half_bytes;  // from columns 0..63 to columns 64..127
+  uint32_t query_half_bytes;  // offset from columns 0..63 to columns 64..127
   uint32_t queries_empty;     // barrier to arrive at after the last scores; 0: none
-  uint32_t barrier_id;        // a named barrier of this warpgroup
+  uint32_t barrier_id;        // named barrier of this warpgroup
   float c;
   Segments segments;
   Cursor key_cursor, value_cursor;
@@ -63,7 +63,7 @@ struct KeyWalk {
     const uint64_t keys = describe_swizzled_tile(rings.keys(key_cursor.stage));
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
-      const uint64_t column = (k % 4) * 2;  // 16 columns are 32 bytes, in units of 16
+      const uint64_t column = (k % 4) * 2;  // 16 columns are 32 bytes: 2 descriptor units
       wgmma_k16(s, queries + k / 4 * (query_half_bytes >> 4) + column,
                 keys + k / 4 * (Rings::kHalfBytes >> 4) + column, k > 0);
     }
@@ -88,11 +88,11 @@ struct KeyWalk {
     mask_scores(s, last_key);
   }
 
-  // Rows past the sequence's keys hold whatever memory held; their weights are 0, and 0 times an
-  // infinity would not be.
+  // Zeroes the rows past the sequence's keys, which hold arbitrary bits. Their weights are 0, but
+  // 0 times an infinity or a NaN would be NaN.
   __device__ __forceinline__ void clear_missing_values(int keys_in_block) const {
     const uint32_t buffer = rings.values(value_cursor.stage);
-    const int chunks = (kBlock - keys_in_block) * 8;  // of 16 bytes, per half
+    const int chunks = (kBlock - keys_in_block) * 8;  // 16-byte chunks per half
     for (int half = 0; half < Rings::kHalves; ++half) {
       const uint32_t first = buffer + half * Rings::kHalfBytes + keys_in_block * 128;
       for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
@@ -104,7 +104,7 @@ struct KeyWalk {
     sync_named(barrier_id, 128);
   }
 
-  // Scores of `block`, and the weighted values of the block before it.
+  // Computes the scores of `block` and adds the weighted values of the block before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
                                        uint32_t (&p)[kScores / 2], int block, bool last) {
@@ -134,8 +134,8 @@ struct KeyWalk {
     pin_registers(s);
     release(rings.values_empty(value_cursor.stage));
     value_cursor.advance();
-    // A new segment starts from +0, as where segments are computed apart: decay is 0 here, but a
-    // negative output times 0 is -0, and an infinite one no number.
+    // Start a new segment from +0, like the kernels that compute segments separately. A decay of 0
+    // would not be enough: a negative output times 0 is -0, and an infinite one times 0 is NaN.
     if (new_segment) {
       segments.merge(rows.output, finished, c);
 #pragma unroll
@@ -145,8 +145,8 @@ struct KeyWalk {
     round_weights(p, s);
   }
 
-  // `first_masked`: the first block that holds a key after some row's position. On return the state
-  // and output are the last segment's, its sum not yet added over the quad.
+  // `first_masked`: the first block with a key after some row's position. On return `rows` has the
+  // state and output of the last segment; its sum is not yet added over the quad.
   __device__ __forceinline__ void walk(RowTile<kHeadDim>& rows, const KeyRange& range,
                                        int first_masked) {
     float s[kScores];

@@ -1,4 +1,4 @@
-// The host's side of a launch: one for each AttentionRun that is not empty.
+// Host side: one launch for each AttentionRun that is not empty.
 #pragma once
 #include "kernels/attention/problem.cuh"
 #include "kernels/common/tensor_map.cuh"
@@ -7,17 +7,17 @@ namespace slimexx::kernels::attention {
 
 struct Launch {
   Problem problem;
-  CUtensorMap key_map, value_map;  // of boxes; few rows: of pieces (few_rows_load.cuh)
+  CUtensorMap key_map, value_map;  // few rows: pieces (few_rows_load.cuh); otherwise boxes
   int64_t tokens;
   int max_segments;
 };
 
 cudaError_t launch_whole_rows(const Launch& parameters, int head_dim, cudaStream_t stream);
-// Sequences of any number of rows, merged.
+// Any number of query rows per sequence; also launches the merge if needed.
 cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream);
-// Of at most kFewAttentionRows, merged.
+// At most kFewAttentionRows rows per sequence and kv head; also launches the merge if needed.
 cudaError_t launch_few_rows(const Launch& parameters, int head_dim, cudaStream_t stream);
-// Rows whose keys lie in several segments become outputs.
+// Combines the partial results of rows whose keys span several segments.
 cudaError_t launch_merge(const Launch& parameters, int head_dim, cudaStream_t stream);
 
 }  // namespace slimexx::kernels::attention

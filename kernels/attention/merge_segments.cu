@@ -1,5 +1,5 @@
-// Joins the segments of rows whose keys were split among thread blocks, left to right, with the
-// arithmetic of whole_rows.cu.
+// Combine step of split-KV: merges the partial results of a row's segments from left to right, with
+// the arithmetic of whole_rows.cu.
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/early_launch.cuh"
 
@@ -9,7 +9,7 @@ namespace {
 // One warp for each (sequence, kv head, row); lane i holds kHeadDim / 32 neighbouring columns.
 template <int kHeadDim>
 __global__ void __launch_bounds__(128) merge_segments(const __grid_constant__ Problem problem) {
-  await_previous_grids();  // launched while the segments are still being computed
+  await_previous_grids();  // this kernel starts while the segments are still being computed
   constexpr int kColumns = kHeadDim / 32;
   const int64_t index = blockIdx.x * int64_t{4} + threadIdx.x / 32;
   const int row = static_cast<int>(index % problem.max_rows);

@@ -1,4 +1,4 @@
-// The parameters of a launch, and the map from a work index to a piece of a sequence.
+// Parameters of a launch, and the map from a work index to a sequence and a piece of its work.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace slimexx::kernels::attention {
 
-// One run of sequences (AttentionRuns); token numbers are those of the whole batch.
+// One run of sequences (AttentionRuns). Token numbers count from the start of the whole batch.
 struct Problem {
   const uint16_t* q;
   uint16_t* out;
@@ -17,19 +17,19 @@ struct Problem {
   const int32_t* page_table;
   int64_t q_stride, out_stride, page_table_stride;
   int page_shift;           // log2 of page_tokens
-  int box_rows;             // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
+  int box_rows;             // rows of one TMA load: min(page_tokens, kBlock), or kBlock if packed
   bool context_is_written;  // see AttentionForward
   int sequences, query_heads, kv_heads, group;
   float scale;
   float c;                // scale * log2 e
-  int max_rows;           // query rows of a sequence for one kv head, at most
-  int64_t partial_rows;   // of all sequences that are split, for one kv head
+  int max_rows;           // upper bound on query rows of a sequence for one kv head
+  int64_t partial_rows;   // query rows of all split sequences, for one kv head
   float* partial_output;  // [segments][kv_heads][partial_rows][head_dim]
-  float2* partial_state;  // the same without head_dim: maximum, sum
-  uint32_t* next_tile;    // of whole_rows.cu; 0 at the start of a launch
+  float2* partial_state;  // [segments][kv_heads][partial_rows]: maximum, sum
+  uint32_t* next_tile;    // tile counter of whole_rows.cu; 0 at the start of a launch
 };
 
-// Blocks of `block_keys` keys that may be read before the previous kernels have ended.
+// Number of key blocks (of `block_keys` keys) that may be read before the previous kernels end.
 __device__ __forceinline__ int count_written_blocks(const Problem& problem, int context,
                                                     int block_keys) {
   return problem.context_is_written ? context / block_keys : 0;
@@ -48,20 +48,21 @@ __device__ __forceinline__ Sequence read_sequence(const Problem& problem, int in
   return sequence;
 }
 
-// Sequences that are split stand first in the batch: their rows are numbered by their tokens.
+// Row index into partial_output and partial_state. Split sequences come first in the batch, so
+// their token numbers also number the partial rows.
 __device__ __forceinline__ int64_t partial_row(const Problem& problem, int segment,
                                                const Sequence& sequence, int head, int row) {
   return (static_cast<int64_t>(segment) * problem.kv_heads + head) * problem.partial_rows +
          static_cast<int64_t>(sequence.first_token) * problem.group + row;
 }
 
-// Walks the work indices of a launch in ascending order; a whole warp works together. `count` gives
-// the number of pieces of a sequence.
+// Maps ascending work indices to sequences; all lanes of a warp call find() together. The warp
+// looks at 32 sequences at a time. `count` gives the number of pieces of a sequence.
 struct WorkCursor {
-  int first_sequence = 0;  // of the 32 in hand
-  int before = 0;          // pieces of the sequences before them
+  int first_sequence = 0;  // first of the current 32 sequences
+  int before = 0;          // pieces of all sequences before first_sequence
 
-  // Returns the sequence of `index` and its piece within it, or -1 past the end.
+  // Returns the sequence that `index` falls in and sets `piece` within it; -1 past the end.
   template <class Count>
   __device__ __forceinline__ int find(const Problem& problem, int index, int& piece,
                                       const Count& count) {

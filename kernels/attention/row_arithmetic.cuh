@@ -1,13 +1,13 @@
-// The arithmetic of one query row: everything that decides its bits. All schedules call these
-// functions and nothing else on scores, weights and sums. Products and sums are written as
-// intrinsics so that the compiler cannot contract them differently in two places.
+// The arithmetic of one query row: everything that decides its bits. All kernels use only these
+// functions on scores, weights and sums. Multiplications and additions are intrinsics, so that the
+// compiler cannot contract them differently in two places.
 //
 // Per segment, block after block (raw scores s, c = scale * log2 e):
 //   m' = max(m, max s);  a = 2^((m - m') c);  p = 2^(s c - m' c);  l = l a + sum p;  O = O a + P V
-// Segments (M, L, O) <- (m, l, o), left to right:
+// Merge of a segment (m, l, o) into the earlier ones (M, L, O), left to right:
 //   M' = max(M, m);  O = O 2^((M - M') c) + o 2^((m - M') c);  L likewise.
-// Each thread holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns; a row's sum
-// runs over the thread's even and odd columns apart, and over the quad once per segment.
+// Lane l of a warp holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns. It
+// sums its even and its odd columns separately; the quad's sums are added once per segment.
 #pragma once
 #include <cstdint>
 
@@ -24,7 +24,7 @@ static_assert(kAttentionSegmentKeys % kAttentionBlockKeys == 0);
 
 struct SoftmaxState {
   float maximum[2];  // raw scores
-  float sum[2];      // this thread's columns until sum_over_quad
+  float sum[2];      // over this thread's columns until sum_over_quad
 };
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
@@ -37,8 +37,8 @@ __device__ __forceinline__ void reset(SoftmaxState& state) {
   }
 }
 
-// Scores of keys after the row's position become -inf. `last_key[i]`: the row's position counted
-// from the block's first key, less 2 * (lane % 4).
+// Causal mask: scores of keys after the row's position become -inf. `last_key[i]`: the position of
+// the thread's row i, relative to the block's first key, minus 2 * (lane % 4).
 template <int kCount>
 __device__ __forceinline__ void mask_scores(float (&s)[kCount], const int (&last_key)[2]) {
 #pragma unroll
@@ -54,15 +54,15 @@ __device__ __forceinline__ void mask_scores(float (&s)[kCount], const int (&last
   }
 }
 
-// What a block multiplies the earlier blocks of its segment by, and -m' c.
+// decay: factor for the results of the segment's earlier blocks. offset: -m' c.
 struct BlockScale {
   float decay, offset;
 };
 
-// `highest`: of the block's scores in the row.
+// `highest`: the row's highest score in the block.
 __device__ __forceinline__ BlockScale raise_maximum(float& maximum, float highest, float c) {
   highest = fmaxf(highest, maximum);
-  // A row without keys so far: 2^-inf is 0, where -inf - -inf would be NaN.
+  // A row without keys so far: pivot 0 gives a decay of 2^-inf = 0; -inf - -inf would be NaN.
   const float pivot = highest == minus_infinity() ? 0.0f : highest;
   BlockScale scale;
   scale.decay = exp2_approx(__fmul_rn(__fsub_rn(maximum, pivot), c));
@@ -75,13 +75,13 @@ __device__ __forceinline__ float weigh_score(float score, float c, float offset)
   return exp2_approx(__fmaf_rn(score, c, offset));
 }
 
-// `even`, `odd`: the block's weights of two neighbouring columns out of eight, each added up from
-// the first key to the last.
+// `even`, `odd`: sums of the block's weights in the thread's even and odd columns, each in
+// ascending order of keys.
 __device__ __forceinline__ float extend_sum(float sum, float decay, float even, float odd) {
   return __fmaf_rn(sum, decay, __fadd_rn(even, odd));
 }
 
-// Scores become weights; `decay` is what the earlier blocks of the segment are multiplied by.
+// Turns scores into weights in place; `decay` is the factor for the segment's earlier blocks.
 template <int kCount>
 __device__ __forceinline__ void weigh_block(float (&s)[kCount], SoftmaxState& state,
                                             float (&decay)[2], float c) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void weigh_block(float (&s)[kCount], SoftmaxState& st
   }
 }
 
-// Weights as A operands, 4 registers each.
+// Rounds the weights to bf16 A fragments of wgmma: 4 registers per 16 keys.
 template <int kCount>
 __device__ __forceinline__ void round_weights(uint32_t (&p)[kCount / 2], const float (&s)[kCount]) {
 #pragma unroll
@@ -133,8 +133,8 @@ __device__ __forceinline__ void sum_over_quad(SoftmaxState& state) {
   }
 }
 
-// How a finished segment joins the row's earlier segments. A segment in which the row has no key
-// changes nothing, not even a zero's sign.
+// Factors for merging a finished segment into the row's earlier ones. A segment in which the row
+// has no key is skipped, so that it does not even change the sign of a zero.
 struct SegmentMerge {
   float earlier, later;
   bool skip;

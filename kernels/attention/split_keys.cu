@@ -1,16 +1,17 @@
 // Split keys (split-KV): a piece of work is one segment of keys for 64 (query, head) rows that
-// share a kv head; for short chunks (fewer rows, as in decode: few_rows.cu). Persistent thread
-// blocks take pieces round robin; the loading warp runs ahead across pieces. Rows with several
-// segments are merged by a second kernel, left to right, with the arithmetic of whole_rows.cu.
+// share a kv head. It serves short chunks; few_rows.cu serves fewer rows, as in decode. Persistent
+// thread blocks take pieces round robin; the loading warp runs ahead across pieces. A second kernel
+// merges the segments of a row from left to right, with the arithmetic of whole_rows.cu.
 //
 // Roles: warps 0 to 3 compute (key_walk.cuh), warp 4 loads keys and values (key_stream.cuh).
 // Barriers, for each stage of either ring: full, 1 arrival (the loading warp); empty, 4 (lane 0 of
 // each computing warp). Named barrier 1: the computing warpgroup.
 //
-// Cost, head dim 128: 64 KB of keys and values per block of 128 keys, at 4.28 TB/s over 132 SMs
-// about 3500 clocks; products padded to 64 rows 1024 clocks, softmax about 1000, so memory is the
-// limit even though one warpgroup does them almost in turn. Partial results of a segment: 512 bytes
-// per row against 512 KB of keys and values read for all rows of a kv head.
+// Cost per block of 128 keys, head dim 128: 64 KB of keys and values take about 3500 clocks at 4.28
+// TB/s over 132 SMs; products padded to 64 rows take 1024 clocks and the softmax about 1000. So
+// memory bandwidth is the limit, although one warpgroup does products and softmax almost without
+// overlap. Partial results of a segment are 512 bytes per row, against 512 KB of keys and values
+// read for all rows of a kv head.
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/device.h"
@@ -38,8 +39,9 @@ struct Piece {
   KeyRange range;
 };
 
-// Piece `index` of the launch: within a sequence the kv heads run fastest, so that neighbours in
-// memory are read at the same time. A tile whose queries all stand before the segment has no range.
+// Finds piece `index` of the launch; false past the last one. Within a sequence the kv head changes
+// fastest, so that neighbouring memory is read at the same time. The range is empty if all queries
+// of the tile come before the segment.
 __device__ __forceinline__ bool find_piece(const Problem& problem, WorkCursor& cursor, int index,
                                            Piece& piece) {
   int within = 0;
@@ -66,7 +68,8 @@ __device__ __forceinline__ bool is_empty(const Piece& piece) {
   return piece.range.first_block >= piece.range.last_block;
 }
 
-// The tile's queries, gathered row by row into the swizzled image; rows past the end are 0.
+// Copies the tile's queries row by row to the swizzled tile in shared memory; rows past the end are
+// 0.
 template <int kHeadDim>
 __device__ __forceinline__ void gather_queries(const Problem& problem, const Piece& piece,
                                                uint32_t destination) {
@@ -97,8 +100,8 @@ __device__ __forceinline__ void gather_queries(const Problem& problem, const Pie
   }
 }
 
-// Rows whose keys all lie in the first segment are finished here; rows without keys in this segment
-// write nothing.
+// Stores outputs of rows whose keys all lie in the first segment, and partial results of other
+// rows. Rows without keys in this segment store nothing.
 template <int kHeadDim>
 __device__ __forceinline__ void store_piece(const Problem& problem, const Piece& piece,
                                             const RowTile<kHeadDim>& rows) {
@@ -152,7 +155,7 @@ __device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t 
   Piece piece;
   for (int index = blockIdx.x; find_piece(problem, cursor, index, piece); index += gridDim.x) {
     if (is_empty(piece)) continue;
-    sync_named(1, 128);  // the previous piece's products have read the queries
+    sync_named(1, 128);  // all warps have finished the products that read the previous queries
     gather_queries<kHeadDim>(problem, piece, shared);
     fence_shared_for_async();
     sync_named(1, 128);
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
+  enter_kernel();  // the previous kernel wrote the queries and perhaps the lengths
   if (threadIdx.x < 128) {
     compute_pieces<kHeadDim>(problem, shared);
     return;

@@ -1,12 +1,12 @@
-// Whole rows: a thread block owns 128 consecutive queries of one head and walks all their
+// Whole rows: a tile is 128 consecutive queries of one head, and one thread block walks all their
 // keys; for training, prefill and long chunks.
 //
 // Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
 // ahead into the next tile. A tile's bits do not depend on the block that computes it.
 //
-// Roles: warpgroup 0 loads (one warp), warpgroups 1 and 2 compute 64 rows each, so that one's
-// softmax runs under the other's products. Ordering them by barriers (ping-pong) cost up to 5 %
-// with head dim 128 and 10 % with 64 (H200 at its power limit).
+// Roles: warpgroup 0 loads (one warp); warpgroups 1 and 2 compute 64 rows each, so that the softmax
+// of one overlaps the products of the other. Ping-pong ordering by barriers made it slower, by up
+// to 5 % with head dim 128 and 10 % with 64 (H200 at its power limit).
 //
 // How to read: TileOrder is the scheduler, load_tiles the producer with KeyLoader of
 // key_stream.cuh, compute_tiles the consumer with KeyWalk of key_walk.cuh. Barriers: keys and
@@ -15,15 +15,15 @@
 // and empty (8). Named barriers 1 and 2: the computing warpgroups, each its own.
 //
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
-// 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden where the warpgroups fall
-// out of step; 64 KB of keys and values through L2 = 32 B/clk. On an H200 the chip's power is the
-// limit (690 W, 1.6 to 1.7 GHz): instructions saved count there even where clocks are free. A
-// segment of 1024 keys ends with a merge of the running output in shared memory (64 KB read and
-// written, 1024 clocks at 128 B/clk against 16384 of products; one warpgroup merges while the other
-// computes). Bits: see row_arithmetic.cuh.
+// 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden when the warpgroups are
+// out of step; 64 KB of keys and values through L2 = 32 B/clk. An H200 is limited by power (690 W,
+// 1.6 to 1.7 GHz), so saving instructions helps there even if issue slots are idle. A segment of
+// 1024 keys ends with a merge into the running output in shared memory: 64 KB read and written take
+// 1024 clocks at 128 B/clk, against 16384 of products, and one warpgroup merges while the other
+// computes. Bits: see row_arithmetic.cuh.
 //
-// Shared memory, head dim 128: queries 32 KB, two blocks of keys and of values 128 KB, running
-// outputs of the merged segments 64 KB (also the staging of the result).
+// Shared memory, head dim 128: queries 32 KB, two blocks of keys and two of values 128 KB, running
+// outputs of the merged segments 64 KB (also used as staging for the result).
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/device.h"
@@ -35,13 +35,14 @@ namespace {
 constexpr int kTileQueries = 128;
 constexpr int kThreads = 384;
 
-// The segments before the current one, merged. Every thread keeps its own outputs in its own slots.
+// Running merge of the segments before the current one. Each thread keeps its outputs in its own
+// slots of shared memory.
 template <int kHeadDim>
 struct MergedSegments {
   static constexpr bool kMerges = true;
   static constexpr uint32_t kBytes = 64 * kHeadDim * 4;
-  uint32_t slots;       // shared address of this thread's first float4; the next lies 128 * 16 on
-  uint32_t barrier_id;  // a named barrier of this warpgroup
+  uint32_t slots;       // shared address of this thread's first float4; stride 128 * 16 bytes
+  uint32_t barrier_id;  // named barrier of this warpgroup
   bool empty = true;
   SoftmaxState state;
 
@@ -64,7 +65,7 @@ struct MergedSegments {
     if (empty) {
       empty = false;
       state = finished;
-      sync_named(barrier_id, 128);  // others may still read the tile before: store_rows
+      sync_named(barrier_id, 128);  // other threads may still read the previous tile (store_rows)
 #pragma unroll
       for (int i = 0; i < kHeadDim / 8; ++i) {
         write(i, o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
@@ -84,7 +85,7 @@ struct MergedSegments {
     }
   }
 
-  // The last segment joins; the row's output and state are final.
+  // Merges the last segment into the rows, which then have their final output and state.
   __device__ __forceinline__ void finish(RowTile<kHeadDim>& rows, float c) {
     if (empty) {
       sum_over_quad(rows.state);
@@ -112,7 +113,7 @@ struct Shared {
   static constexpr uint32_t kQueryBytes = 2 * kGroupQueryBytes;
   static constexpr uint32_t kMergedAt = kQueryBytes + Rings::kBytes;
   static constexpr uint32_t kBarriersAt = kMergedAt + 2 * MergedSegments<kHeadDim>::kBytes;
-  // Per warpgroup: its queries full, empty. Then the queue of tiles.
+  // Two barriers per warpgroup: queries full, queries empty. Then the queue of tiles.
   static constexpr uint32_t kQueryFullAt = kBarriersAt + Rings::kBarrierBytes;
   static constexpr uint32_t kTilesAt = kQueryFullAt + 32;
   static constexpr uint32_t kBytes = kTilesAt + SlotQueue::kBytes;
@@ -120,12 +121,12 @@ struct Shared {
 
 struct Tile {
   Sequence sequence;
-  int index = -1;  // of the sequence; -1: no more tiles
+  int index = -1;  // sequence number; -1: no more tiles
   int head, first_query;
 };
 
 struct TileQueue : SlotQueue {
-  // The loading warp.
+  // Called by the loading warp.
   __device__ __forceinline__ void put(const Tile& t) {
     wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
@@ -139,7 +140,7 @@ struct TileQueue : SlotQueue {
     }
     cursor.advance();
   }
-  // A whole computing warp.
+  // Called by all lanes of a computing warp.
   __device__ __forceinline__ bool take(Tile& t) {
     wait(full(), cursor.parity);
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -157,16 +158,17 @@ struct TileQueue : SlotQueue {
   }
 };
 
-// The order of the tiles. Within a sequence the kv heads run slowest, so that the blocks at work
-// share keys in L2, and the longest walks of each come first. The shortest walks of all sequences
-// come at the very end, so that all blocks finish at about the same time.
+// The order of the tiles, in two passes. The second pass has the tiles with the fewest keys of all
+// sequences, so that all thread blocks finish at about the same time. Within a sequence the kv head
+// changes slowest, so that the running blocks share keys in L2; for each kv head, tiles with more
+// keys come first.
 struct TileOrder {
-  static constexpr int kShortTiles = 2;  // of a sequence
+  static constexpr int kShortTiles = 2;  // tiles of a sequence and head left to the second pass
   WorkCursor cursor;
-  int before = 0;  // tiles of the first pass, once it is over
+  int before = 0;  // second pass: number of tiles in the first pass
   bool second = false;
 
-  // Of one query head.
+  // Tiles of one query head in the current pass.
   __device__ __forceinline__ int count_tiles(const Sequence& sequence) const {
     const int tiles = divide_up(sequence.queries, kTileQueries);
     const int late = min(tiles, kShortTiles);
@@ -179,7 +181,7 @@ struct TileOrder {
     });
   }
 
-  // Indices ascend from call to call; false past the end.
+  // `index` must not decrease from call to call. False past the last tile.
   __device__ __forceinline__ bool find(const Problem& problem, int index, Tile& tile) {
     int piece = 0;
     tile.index = find_sequence(problem, index, piece);
@@ -205,8 +207,8 @@ __device__ __forceinline__ KeyRange keys_of(const Tile& tile, int kv_head) {
           tile.sequence.keys(), 0,       divide_up(tile.sequence.context + end, kBlock)};
 }
 
-// Rounded rows go through shared memory (rows of kHeadDim * 2 + 16 bytes: no bank conflicts) and
-// leave 16 bytes per thread.
+// Stages the rounded rows in shared memory (row pitch kHeadDim * 2 + 16 bytes, free of bank
+// conflicts) and stores them with 16 bytes per thread.
 template <int kHeadDim>
 __device__ __forceinline__ void store_rows(const Problem& problem, const Tile& tile,
                                            const RowTile<kHeadDim>& rows, uint32_t staging,
@@ -296,7 +298,8 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   }
 }
 
-// The loading warp: tile numbers, first its own, then the launch's next; queries; keys and values.
+// The loading warp. Its first tile is blockIdx.x; later ones come from the launch's counter. For
+// each tile it loads queries, keys and values.
 template <int kHeadDim>
 __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtensorMap& query_map,
                                            const CUtensorMap& key_map, const CUtensorMap& value_map,
@@ -327,8 +330,8 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
       }
     }
     query_parity ^= 1;
-    // The next tile is taken as late as its number can be had in time: a block that holds one while
-    // it works on a long one keeps it from the blocks that run out of work.
+    // Take the next tile as late as the atomic's latency allows: a tile held by a block that is
+    // still busy with a long tile is kept from idle blocks.
     int next = 0;
     loader.load_rest(range, [&] {
       if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));
@@ -363,7 +366,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
 
-  // Read from one lane: known to be the same in all.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<40>();
@@ -394,7 +397,7 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
     error = cudaMemsetAsync(launch.problem.next_tile, 0, sizeof(uint32_t), stream);
   }
   if (error != cudaSuccess) return error;
-  // Every sequence may end with a part of a tile.
+  // Upper bound: every sequence may end with a partial tile.
   const int64_t tiles =
       (launch.tokens / kTileQueries + launch.problem.sequences) * launch.problem.query_heads;
   kernel<<<static_cast<unsigned>(tiles < sm_count ? tiles : sm_count), kThreads, kBytes, stream>>>(

@@ -1,4 +1,4 @@
-// Checks a problem, lays out its workspace, describes its tensors and launches the kernels.
+// Checks the problem, divides the workspace, encodes the tensor maps and launches the kernels.
 #include "slimexx/kernels/attention_backward.h"
 
 #include "kernels/attention_backward/problem.cuh"
@@ -16,10 +16,10 @@ using attention_gradient::kTile;
 using attention_gradient::Launch;
 using attention_gradient::Problem;
 
-constexpr int64_t kCounterBytes = 256;  // alone in their cache lines
+constexpr int64_t kCounterBytes = 256;  // counters in cache lines of their own
 static_assert(sizeof(attention_gradient::Counters) <= kCounterBytes);
 
-// A function of the heads alone: the order of a sum must not depend on the batch.
+// Depends only on the heads: the order of a sum must not depend on the batch.
 int64_t count_parts(const AttentionBackward& problem) {
   return divide_up(problem.query_heads / problem.kv_heads, kHeadsPerPart);
 }
@@ -28,7 +28,7 @@ int64_t pad_tokens(const AttentionBackward& problem) {
   return divide_up(problem.tokens + problem.sequences * kBlockRows, kBlockRows) * kBlockRows;
 }
 
-// A walk for every block of 128 rows; a multiple of 128 bytes keeps what follows aligned.
+// Bytes for one walk per block of 128 rows, rounded up to 128 to align the arrays after it.
 int64_t count_walk_bytes(const AttentionBackward& problem) {
   return divide_up(pad_tokens(problem) / kBlockRows * static_cast<int64_t>(sizeof(int4)), 128) *
          128;
@@ -44,20 +44,22 @@ bool has_heads(const AttentionBackward& problem) {
          problem.query_heads % problem.kv_heads == 0;
 }
 
-// By the width: who asks for the workspace may have no lists yet.
+// Tests the width, not the pointer: a caller that asks for the workspace size may not have the
+// lists yet.
 bool has_lists(const AttentionBackward& problem) { return problem.list_width > 0; }
 
 int64_t count_tile_pairs(const AttentionBackward& problem) {
   return attention_gradient::first_tile_pair(problem.tokens, problem.sequences);
 }
 
-// Of both forms of the lists.
+// Bytes of seen_keys and seeing_queries.
 int64_t count_seen_bytes(const AttentionBackward& problem) {
   if (!has_lists(problem)) return 0;
   return 2 * count_tile_pairs(problem) * kTile * static_cast<int64_t>(sizeof(uint2));
 }
 
-// Keys or values of more than 128 elements, or of different sizes: latent attention's, by head.
+// Served by the wide kernels: lists of keys, different sizes of keys and values, or sizes other
+// than 64 and 128, as in latent attention.
 bool is_wide(const AttentionBackward& problem) {
   return has_lists(problem) || problem.head_dim != problem.value_dim ||
          (problem.head_dim != 64 && problem.head_dim != 128);

@@ -1,5 +1,5 @@
-// Work items on their way from the loading warp, which takes them from a counter, to the computing
-// warps. An item's bits do not depend on the thread block that computes it.
+// Work items and the queue that passes them to the computing warps. The loading warp takes items
+// from a counter. An item's bits do not depend on the thread block that computes it.
 #pragma once
 #include <cstdint>
 
@@ -10,17 +10,18 @@
 
 namespace slimexx::kernels::attention_gradient {
 
-// kBlockRows rows of one head (query_gradients) or of one part of a group (key_gradients).
+// Rows of one head (query_gradients) or of one part of a group (key_gradients): kBlockRows of them,
+// or kTile with wide heads.
 struct Item {
-  int first_token = 0, length = 0;  // of the sequence
-  int padded = 0;                   // its padded_start
-  int block = -1;                   // rows from block * kBlockRows on; -1: no more items
+  int first_token = 0, length = 0;  // first token and length of the sequence
+  int padded = 0;                   // padded_start of the sequence
+  int block = -1;                   // number of the rows' block in the sequence; -1: no more items
   int head = 0;                     // the query head, or the first query head of the part
-  int heads = 0;                    // query heads walked
+  int heads = 0;                    // number of query heads to walk
   int part = 0;
 };
 
-// The walk and the piece of work item `index`, of `pieces` for each walk; pieces run fastest. False
+// Finds the walk and piece of work item `index`. Each walk has `pieces` consecutive items. False
 // past the last walk.
 __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int pieces, Item& item,
                                           int& blocks, int& piece) {
@@ -35,14 +36,15 @@ __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int
   return true;
 }
 
-// Of a tile of queries and one of keys up to it, in the item's sequence: the number of their pair.
+// The number of the pair of a query tile and a key tile in the item's sequence.
 __device__ __forceinline__ int64_t find_tile_pair(const Item& item, int queries, int keys) {
-  const int sequence = item.padded / kBlockRows - item.first_token / kBlockRows;  // padded_start
+  // The inverse of padded_start.
+  const int sequence = item.padded / kBlockRows - item.first_token / kBlockRows;
   return first_tile_pair(item.first_token, sequence) +
          static_cast<int64_t>(queries) * (queries + 1) / 2 + keys;
 }
 
-// Tiles of queries that have any whose gradients are wanted: [a, b) and [c, d).
+// Query tiles with at least one query whose gradients are requested: [a, b) and [c, d).
 struct TileSpans {
   int a, b, c, d;
   __device__ __forceinline__ bool has(int tile) const {
@@ -51,21 +53,21 @@ struct TileSpans {
   __device__ __forceinline__ int count_from(int tile) const {
     return max(0, b - max(a, tile)) + max(0, d - max(c, tile));
   }
-  // The first one from `tile` on, or d.
+  // The first such tile at or after `tile`; d or higher if there is none.
   __device__ __forceinline__ int next(int tile) const {
     return tile < b ? max(tile, a) : max(tile, c);
   }
 };
 
-// Of the item's sequence.
+// The spans of the item's sequence.
 __device__ __forceinline__ TileSpans find_spans(const Problem& problem, const Item& item) {
   const int4 spans = problem.query_spans[item.padded / kBlockRows - item.first_token / kBlockRows];
   const int end = (spans.y + kTile - 1) / kTile, begin = max(end, spans.z / kTile);
   return {spans.x / kTile, end, begin, max(begin, (spans.w + kTile - 1) / kTile)};
 }
 
-// What a walk of keys has of their spans: tiles from its first key on, and whether the tiles of its
-// own first and second 64 keys are among them.
+// Spans as a key walk sees them: the number of query tiles in the spans at or after its keys, and
+// whether the tiles of its own first and second 64 rows are among them.
 struct WalkSpans {
   int tiles = 0;
   bool first = true, second = true;
@@ -76,11 +78,11 @@ __device__ __forceinline__ int pack_spans(const TileSpans& spans, int tile) {
 }
 
 struct ItemQueue : SlotQueue {
-  // One thread; `consumer_warps` arrive once each per item.
+  // Called by one thread. Each of `consumer_warps` warps releases an item once.
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
     SlotQueue::init(consumer_warps * kArrivalsPerWarp);
   }
-  // The loading warp.
+  // Called by the loading warp.
   __device__ __forceinline__ void put(const Item& item) {
     kernels::wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
@@ -94,7 +96,7 @@ struct ItemQueue : SlotQueue {
     }
     cursor.advance();
   }
-  // With spans packed by pack_spans.
+  // The same, with spans packed by pack_spans.
   __device__ __forceinline__ void put(const Item& item, int spans) {
     kernels::wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {
@@ -108,7 +110,8 @@ struct ItemQueue : SlotQueue {
     }
     cursor.advance();
   }
-  // A computing warp. The item stays in shared memory until drop(): registers are short there.
+  // Called by a computing warp. The item stays in shared memory until drop(), so that read() can
+  // load it again: the computing warps have no registers to keep it.
   __device__ __forceinline__ Item wait() const {
     kernels::wait(full(), cursor.parity);
     return read();
@@ -135,7 +138,7 @@ struct ItemQueue : SlotQueue {
     release(empty());
     cursor.advance();
   }
-  // The parity of barriers that complete once for each item.
+  // The parity of barriers that complete once per item (the queue is two deep).
   __device__ __forceinline__ uint32_t item_parity() const { return cursor.stage; }
 };
 

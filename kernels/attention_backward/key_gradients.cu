@@ -1,16 +1,16 @@
-// dK and dV: a thread block owns 128 keys of one kv head and walks all queries after them, of one
-// part of the head's query heads, in ascending order of (head, query).
+// dK and dV: a thread block owns 128 keys of one kv head. It walks the queries at or after them,
+// for one part of the group's query heads, in ascending order of (head, query).
 //
-// Everything is transposed, S^T = K Q^T, so that P^T and dS^T stay in registers and are the first
-// operand of dV += P^T dO and dK += dS^T Q: a warpgroup owns 64 keys and shares nothing with the
-// other but the loaded tiles. The next tile's S^T is issued before this tile's dS^T is formed, the
-// next dP^T before the next exponentials, so that the tensor cores work under both.
+// Products are transposed, S^T = K Q^T, so that P^T and dS^T stay in registers as the A operands of
+// dV += P^T dO and dK += dS^T Q. A warpgroup owns 64 keys and shares only the loaded tiles with the
+// other. The next tile's S^T is issued before this tile's dS^T is formed, and the next dP^T before
+// the next exponentials, so that the tensor cores work during both.
 //
 // Cost, head dim 128, per tile of 64 queries and 128 keys: 4 products of 2.1 MFLOP = 2048
 // tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM. Shared
-// memory at 128 B/clk is as busy: 512 clocks for each product of scores, whose operands both lie
-// there, 256 for each of the others, 256 for what is loaded, 256 for the reads of statistics, 2048
-// together. Registers are full: 128 of results, 64 of scores, 16 of the operand, 8 of statistics.
+// memory at 128 B/clk is as busy, 2048 clocks: 512 for each of the two score products (both
+// operands in shared memory), 256 for each of the other two, 256 for loads, 256 for reads of
+// statistics. Registers are full: 128 results, 64 scores, 16 for the operand, 8 statistics.
 //
 // Roles: warpgroup 0 loads (one warp, load_items), warpgroups 1 and 2 compute (KeyWalk of
 // key_walk.cuh). Barriers: the ring of query tiles, for each stage full (1 arrival, the loading
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
   }
 }
 
-// The item's rows of this warpgroup.
+// Stores this warpgroup's rows of the item.
 template <int kHeadDim>
 __device__ __forceinline__ void store_sums(const Problem& problem, const Item& item,
                                            const KeyWalk<kHeadDim>& walk, uint32_t group) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  // The same in all lanes, and the compiler may know.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();

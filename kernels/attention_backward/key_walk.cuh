@@ -1,5 +1,5 @@
-// The consumer of key_gradients.cu: one warpgroup's dK and dV of 64 keys, over the queries of one
-// part; and the layout of shared memory.
+// The consumer of key_gradients.cu: one warpgroup's dK and dV of 64 keys over the queries of one
+// part. Also the layout of shared memory.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@ inline constexpr uint32_t kStatisticsBytes = kTile * 4;
 template <int kHeadDim>
 struct Shared {
   using Ring = TileRing<kHeadDim, kStages>;
-  // Keys, then values: per warpgroup 64 rows.
+  // Keys, then values; 64 rows of each per warpgroup.
   static constexpr uint32_t kValuesAt = 2 * Ring::kTileBytes;
   static constexpr uint32_t kRingAt = 2 * kValuesAt;
   // Per stage: negative_lse, delta.
@@ -32,20 +32,20 @@ struct Shared {
   static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
 };
 
-// One warpgroup: 64 keys against one part's queries.
+// State and loop of one warpgroup.
 template <int kHeadDim>
 struct KeyWalk {
   using Layout = Shared<kHeadDim>;
   using Ring = typename Layout::Ring;
   static constexpr int kOutputs = kHeadDim / 2;
-  static constexpr int kFetched = 4;  // pairs of statistics on their way to registers
+  static constexpr int kFetched = 4;  // pairs of statistics prefetched to registers
   const Problem& problem;
   uint32_t group;
   TileReader<Layout> tiles;
   float dk[kOutputs], dv[kOutputs];
   float s[32], dp[32];
   float2 fetched[kFetched];
-  uint32_t operand[16];  // P, then dS in its place: 16 registers more would not fit
+  uint32_t operand[16];  // P, then overwritten by dS: 16 more registers would not fit
 
   __device__ __forceinline__ void issue_scores(float (&d)[32], uint32_t rows_at,
                                                uint32_t tile) const {
@@ -69,14 +69,14 @@ struct KeyWalk {
     wgmma_commit();
   }
 
-  // The first columns' statistics of the current tile, while products are waited for.
+  // Prefetches statistics of the current tile's first columns while products are in flight.
   __device__ __forceinline__ void fetch(uint32_t which) {
     const uint32_t from = statistics(which);
 #pragma unroll
     for (int j = 0; j < kFetched; ++j) fetched[j] = read_pair(from + j * 32);
   }
 
-  // A pair of columns' statistic; the pair kFetched further on follows it.
+  // Returns the statistics of column pair j and prefetches those of pair j + kFetched.
   __device__ __forceinline__ float2 next_statistic(uint32_t which, int j) {
     const float2 pair = fetched[j % kFetched];
     if (j + kFetched < 8)
@@ -84,7 +84,7 @@ struct KeyWalk {
     return pair;
   }
 
-  // Addresses of the thread's columns in the tile's negative_lse (0) or delta (1).
+  // Shared address of the tile's negative_lse (0) or delta (1) at the thread's first columns.
   __device__ __forceinline__ uint32_t statistics(uint32_t which) const {
     return tiles.shared + Layout::kStatisticsAt + (tiles.stage * 2 + which) * kStatisticsBytes +
            threadIdx.x % 4 * 8;
@@ -134,8 +134,8 @@ struct KeyWalk {
     }
   }
 
-  // The current tile's scores are ready; in flight on entry: the previous tile's dK, this tile's
-  // dP.
+  // One tile. On entry the current tile's scores are ready; the previous tile's dK and this tile's
+  // dP are in flight.
   __device__ __forceinline__ void step(bool diagonal, bool skip_before_next) {
     weigh(diagonal);
     wgmma_wait<0>();
@@ -175,8 +175,9 @@ struct KeyWalk {
     tiles.release_current();
   }
 
-  // `count` tiles of each head have queries at or after this warpgroup's keys, the first of them on
-  // the diagonal if `own_first`; the second warpgroup skips one tile of each head if `has_skipped`.
+  // Walks `count` tiles per head: those with queries at or after this warpgroup's keys.
+  // `own_first`: the first of them is on the diagonal. `has_skipped`: the second warpgroup skips
+  // one tile per head, which only the first one needs.
   __device__ __forceinline__ void walk(int heads, int count, bool own_first = true,
                                        bool has_skipped = true) {
 #pragma unroll
@@ -191,7 +192,7 @@ struct KeyWalk {
     fetch(0);
     wgmma_wait<1>();
     pin_registers(s);
-    int left = count;  // of this head
+    int left = count;  // tiles left of this head
     for (;;) {
       const bool diagonal = left == count && own_first;
       if (--left == 0) {

@@ -1,5 +1,5 @@
-// Both kernels' grid: thread blocks stay until there are no more items. One warp of the first
-// warpgroup loads, two warpgroups compute.
+// Launch of the persistent gradient kernels: thread blocks run until there are no more items. One
+// warp of the first warpgroup loads; two warpgroups compute.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace slimexx::kernels::attention_gradient {
 inline constexpr int kThreads = 384;
 inline constexpr uint32_t kComputingWarps = 8;
 
-// `items`: at least as many as there are.
+// `items`: upper bound on the number of work items.
 template <class Kernel, class... Maps>
 cudaError_t launch_kernel(Kernel* kernel, int bytes, int64_t items, int sm_count,
                           cudaStream_t stream, const Problem& problem, const Maps&... maps) {

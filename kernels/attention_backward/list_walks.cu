@@ -1,14 +1,14 @@
-// Lists the blocks of all sequences, the longest walks first, so that thread blocks which take them
-// in that order end together.
+// Lists the blocks of all sequences, the longest walks first. Thread blocks take them in that order
+// and so finish at about the same time.
 #include "kernels/attention_backward/problem.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / 32;  // of one thread block; a warp lists one block of rows
+constexpr int kWarps = kThreads / 32;  // warps per thread block; a warp lists one block of rows
 
-// The sequence whose padded rows hold `row`, at most sequences - 1.
+// The sequence whose padded rows contain `row`; the last sequence for rows after all of them.
 __device__ __forceinline__ int find_sequence(const Problem& problem, int64_t row) {
   int low = 0, high = problem.sequences - 1;
   while (low < high) {
@@ -27,8 +27,8 @@ __device__ __forceinline__ int count_blocks(const Problem& problem, int sequence
          kBlockRows;
 }
 
-// A walk stands behind all walks of more blocks, and behind those of as many blocks in earlier
-// sequences.
+// Stores a walk at its place in the list: after all walks with more blocks, and after walks with
+// the same number of blocks in earlier sequences.
 __device__ __forceinline__ void list_walk(const Problem& problem, int sequence, int blocks) {
   int before = 0;
   for (int other = threadIdx.x % 32; other < problem.sequences; other += 32) {

@@ -1,15 +1,15 @@
-// The parameters of a launch of the gradient's kernels.
+// Parameters of a launch of the gradient kernels.
 //
-// Per query i and key j of one head, with c = scale * log2 e:
+// For query i and key j of one head, with c = scale * log2 e:
 //   P_ij = 2^(c q_i k_j - lse_i log2 e), dP_ij = dout_i v_j, D_i = dout_i out_i
 //   dS_ij = P_ij (dP_ij - D_i)
 //   dV_j = sum_i P_ij dout_i    dK_j = scale sum_i dS_ij q_i    dQ_i = scale sum_j dS_ij k_j
-// P and dS are rounded to bf16 before they enter a product, everything else is fp32.
+// P and dS are rounded to bf16 before they enter a product; everything else is fp32.
 //
-// Two kernels instead of one: query_gradients owns queries and walks keys, then key_gradients owns
-// keys and walks queries. S and dP are computed twice (7 products where 5 would do), and in return
-// every sum has one owner and one order: no block waits for another, no sum depends on the order of
-// arrival, and dQ needs no fp32 copy in memory.
+// There are two kernels: query_gradients owns queries and walks keys, then key_gradients owns keys
+// and walks queries. S and dP are computed twice (7 products instead of 5). In return every sum has
+// one owner and one order: no block waits for another, no sum depends on the order of arrival, and
+// dQ needs no fp32 copy in memory.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -18,9 +18,9 @@
 
 namespace slimexx::kernels::attention_gradient {
 
-inline constexpr int kTile = 64;         // queries or keys of one step, rows of one warpgroup
+inline constexpr int kTile = 64;         // queries or keys per step, rows per warpgroup
 inline constexpr int kBlockRows = 128;   // queries or keys that one thread block owns
-inline constexpr int kHeadsPerPart = 4;  // a longer group of query heads is summed by parts
+inline constexpr int kHeadsPerPart = 4;  // a larger group of query heads is summed in parts
 
 struct Counters {
   uint32_t next_key_item, next_query_item;  // 0 at the start of their kernels
@@ -36,29 +36,30 @@ struct Problem {
   const int32_t* cu_seqlens;
   int64_t tokens;
   int sequences, query_heads, kv_heads, group;
-  int head_dim, value_dim;  // of wide heads, where they are not constants
-  int parts, part_heads;    // of a group: parts * part_heads >= group
+  int head_dim, value_dim;  // for wide heads; the other kernels have template parameters
+  int parts, part_heads;    // a group has `parts` parts of up to part_heads query heads
   float scale;
   float c;  // scale * log2 e
-  // [query_heads][padded_tokens], written by query_gradients; a sequence starts at padded_start().
-  // Past its last token, up to the next multiple of 128: -inf and 0.
+  // [query_heads][padded_tokens], written by query_gradients or wide_statistics. A sequence starts
+  // at padded_start(). Past its last token, up to the next multiple of 128, the values are -inf and
+  // 0.
   float* negative_lse;  // -lse * log2 e
   float* delta;         // D
   int64_t padded_tokens;
   // [parts][tokens][kv_heads][head_dim]; null if parts is 1.
   float* partial_dk;
   float* partial_dv;
-  // Blocks of all sequences, the longest walks first: first token and length of the sequence, its
-  // padded_start, and the blocks of the walk, from 1 to as many as the sequence has. A walk of r
-  // blocks is that of queries r - 1 from the front, and of keys r - 1 from the back.
+  // One walk for each block of kBlockRows rows of all sequences, the longest walks first: first
+  // token and length of the sequence, its padded_start, and the walk's number of blocks. A walk of
+  // r blocks belongs to query block r - 1, or to the key block with r - 1 blocks after it.
   int4* walks;
   Counters* counters;
-  // Where queries have lists of their keys (seen_keys.cu), kTile rows of 64 bits for every pair of
-  // a tile of queries and a tile of keys up to it (find_tile_pair): the keys that the row's query
-  // sees, and the queries that see the row's key. Null: every query sees all keys up to its own.
+  // Sparse attention (seen_keys.cu): kTile rows of 64 bits for every pair of a query tile and a key
+  // tile up to the diagonal (find_tile_pair). A row of seen_keys has the keys that one query sees;
+  // a row of seeing_queries has the queries that see one key. Null: plain causal mask.
   uint2* seen_keys;
   uint2* seeing_queries;
-  const int4* query_spans;  // by sequence; null: all queries
+  const int4* query_spans;  // per sequence; null: gradients of all queries
 };
 
 struct Launch {
@@ -67,15 +68,17 @@ struct Launch {
   int head_dim;
 };
 
-// First row of a sequence in negative_lse and delta: multiples of 128, far enough apart.
+// First row of a sequence in negative_lse and delta: a multiple of 128 that leaves room for the
+// padded rows of the sequences before it.
 __host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t sequence) {
   return (first_token + sequence * kBlockRows) / kBlockRows * kBlockRows;
 }
 
-// The first of a sequence's pairs of tiles. Far enough apart for (t^2 + t) / 2 of them, t the tiles
-// of the sequence: with x tokens / kTile before it and d of its own, t < d + 1, and the next one's
-// is at least (d + 1) (d + 2) / 2 more. A bound by tokens and sequences alone, like padded_start:
-// what is planned for the fullest batches must hold for all.
+// Number of the first tile pair of a sequence. A sequence of t tiles needs (t^2 + t) / 2 pairs:
+// with x = first_token / kTile and d = length / kTile (fractions), t < d + 1, and the next
+// sequence's first pair is at least (d + 1) (d + 2) / 2 higher. It depends only on tokens and
+// sequences, like padded_start, so that memory planned for the largest batch suffices for all
+// batches.
 __host__ __device__ inline int64_t first_tile_pair(int64_t first_token, int64_t sequence) {
   return first_token * (first_token + 3 * kTile) / (2 * kTile * kTile) + 2 * sequence;
 }
@@ -87,11 +90,11 @@ struct WideOutputs {
   int64_t out_stride, dout_stride;
 };
 
-// Each query's keys: [tokens, width], positions in its sequence, ascending.
+// The keys that each query sees: [tokens, width], positions in its sequence, ascending.
 struct KeyLists {
   const int32_t* selected;
   int width;
-  int tiles;  // of kTile keys, of the longest sequence
+  int tiles;  // tiles of kTile keys in the longest sequence
 };
 
 cudaError_t launch_list_walks(const Launch& launch, cudaStream_t stream);

@@ -1,13 +1,13 @@
 // dQ: a thread block owns 128 queries of one head and walks the keys up to them, in ascending
 // order.
 //
-// A warpgroup owns 64 queries: their rows of Q and dO stay in registers as the first operand of
-// S = Q K^T and dP = dO V^T, and dS is the first operand of dQ += dS K. The next tile's S is issued
+// A warpgroup owns 64 queries: their rows of Q and dO stay in registers as the A operands of
+// S = Q K^T and dP = dO V^T, and dS is the A operand of dQ += dS K. The next tile's S is issued
 // before this tile's dQ, the next dP after it.
 //
 // Cost, head dim 128, per tile of 64 keys and 128 queries: 3 products of 2.1 MFLOP = 1536
-// tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM; shared
-// memory 32 KB for each product, 32 KB loaded = 1024 clocks at 128 B/clk.
+// tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM. Shared
+// memory: 32 KB read for each product and 32 KB loaded = 1024 clocks at 128 B/clk.
 //
 // Roles: warpgroup 0 loads (one warp, load_items), warpgroups 1 and 2 compute (QueryWalk of
 // query_walk.cuh). Barriers: the ring of key tiles, for each stage full (1 arrival, the loading
@@ -29,7 +29,7 @@ using query_walk::kStages;
 using query_walk::QueryWalk;
 using query_walk::Shared;
 
-// Rounded rows go through shared memory and leave 16 bytes per thread.
+// Stages the rounded rows in shared memory and stores them with 16 bytes per thread.
 template <int kHeadDim>
 __device__ __forceinline__ void store_rows(const Problem& problem, const Item& item, int group,
                                            const float (&dq)[kHeadDim / 2], uint32_t staging,
@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
   const int thread = threadIdx.x % 128, lane = thread % 32;
   const int row = thread / 32 * 16 + lane / 4;
   const int first_row = item.block * kBlockRows + group * kTile;
-  sync_named(barrier_id, 128);  // the last item's rows are read
+  sync_named(barrier_id, 128);  // the previous item's rows have been read from staging
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
   }
 }
 
-// Tiles of keys that a block of queries meets.
+// Number of key tiles that the block's queries see.
 __device__ __forceinline__ int tiles_of(const Item& item) {
   return min(2 * item.block + 2, divide_up(item.length, kTile));
 }
@@ -97,7 +97,7 @@ __device__ __forceinline__ void compute_items(const Problem& problem, uint32_t s
   }
 }
 
-// The number of another item, to all lanes.
+// Takes the next item from the counter; all lanes get its number.
 __device__ __forceinline__ int take_next(const Problem& problem) {
   int next = 0;
   if (threadIdx.x == 0)
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
-  // The same in all lanes, and the compiler may know.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();

@@ -1,4 +1,4 @@
-// dQ of some queries of a sequence: blocks without any are not walked.
+// dQ if gradients of only some queries are requested: blocks without such queries are skipped.
 #include "kernels/attention_backward/query_gradients.cuh"
 
 namespace slimexx::kernels::attention_gradient {

@@ -1,5 +1,5 @@
-// The consumer of query_gradients.cu: one warpgroup's dQ of 64 queries, over the keys up to them;
-// and the layout of shared memory.
+// The consumer of query_gradients.cuh: one warpgroup's dQ of 64 queries over the keys up to them.
+// Also the layout of shared memory.
 #pragma once
 #include <cstdint>
 
@@ -18,17 +18,17 @@ inline constexpr int kStages = 4;
 template <int kHeadDim>
 struct Shared {
   using Ring = TileRing<kHeadDim, kStages>;
-  // Per warpgroup: queries, output gradients, and the result on its way out.
+  // Per warpgroup: queries, output gradients, and staging for the result.
   static constexpr uint32_t kGroupBytes = 3 * Ring::kTileBytes;
   static constexpr uint32_t kRingAt = 2 * kGroupBytes;
   static constexpr uint32_t kRingBarriersAt = kRingAt + Ring::kBytes;
-  // Per warpgroup: rows full, rows empty.
+  // Two barriers per warpgroup: rows full, rows empty.
   static constexpr uint32_t kRowsFullAt = kRingBarriersAt + Ring::kBarrierBytes;
   static constexpr uint32_t kItemsAt = (kRowsFullAt + 32 + 15) / 16 * 16;
   static constexpr uint32_t kBytes = kItemsAt + ItemQueue::kBytes;
 };
 
-// One warpgroup: 64 queries against the keys up to them.
+// State and loop of one warpgroup.
 template <int kHeadDim>
 struct QueryWalk {
   const Problem& problem;
@@ -39,12 +39,12 @@ struct QueryWalk {
   float s[32], dp[32];
   uint32_t ds[16];
 
-  // The first of the thread's two rows; the other is 8 on.
+  // The first of the thread's two rows; the second is 8 rows later.
   static __device__ __forceinline__ int row_of_thread() {
     return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
   }
 
-  // The thread's share of 64 rows as operands.
+  // Loads 64 rows from shared memory as A fragments.
   __device__ __forceinline__ void read_operand(uint32_t (&rows)[kHeadDim / 4],
                                                uint32_t buffer) const {
     const int lane = threadIdx.x % 32;
@@ -72,7 +72,8 @@ struct QueryWalk {
     }
   }
 
-  // D = dout . out, of outputs that come through the ring before the keys; both kernels need it.
+  // Computes D = dout . out and stores it and negative_lse for key_gradients. The outputs come
+  // through the ring before the keys.
   __device__ __forceinline__ void multiply_outputs(const Item& item, int first_row, int group) {
     tiles.await_next();
     uint32_t out[kHeadDim / 4];
@@ -145,8 +146,8 @@ struct QueryWalk {
     }
   }
 
-  // The current tile's scores are weights; in flight on entry: the previous tile's dQ, this tile's
-  // dP.
+  // One tile. On entry `s` holds the current tile's weights; the previous tile's dQ and this tile's
+  // dP are in flight.
   __device__ __forceinline__ void step(bool next_diagonal) {
     wgmma_wait<0>();
     pin_registers(dp);
@@ -162,7 +163,7 @@ struct QueryWalk {
     weigh(next_diagonal);
   }
 
-  // `count` > 0 tiles, the last of them on the diagonal.
+  // Walks `count` > 0 tiles; the last one is on the diagonal.
   __device__ __forceinline__ void walk(int count) {
 #pragma unroll
     for (float& value : dq) value = 0.0f;

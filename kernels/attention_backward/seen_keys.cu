@@ -1,6 +1,6 @@
-// The lists of keys that queries see become bits, which the walks of wide heads read tile by tile:
-// by query for dQ, by key for dK and dV. A thread block takes 64 queries and up to kTiles tiles of
-// keys; only tiles up to the diagonal are written, and read.
+// Turns the queries' lists of keys into bit masks, which the walks of wide heads read tile by tile:
+// one row per query for dQ, one row per key for dK and dV. A thread block takes 64 queries and up
+// to kTiles key tiles; only tiles up to the diagonal are written and read.
 #include "kernels/attention_backward/items.cuh"
 #include "kernels/common/sizes.h"
 
@@ -10,7 +10,7 @@ namespace {
 constexpr int kMarkThreads = 256, kMarkWarps = kMarkThreads / 32;
 constexpr int kTiles = 32;
 
-// The first place in an ascending list whose key is `key` or higher.
+// Index of the first key >= `key` in an ascending list of `count` keys.
 __device__ __forceinline__ int find_key(const int32_t* list, int count, int key) {
   int low = 0, high = count;
   while (low < high) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ int find_key(const int32_t* list, int count, int key)
 __global__ void __launch_bounds__(kMarkThreads)
     mark_seen_keys(const __grid_constant__ Problem problem,
                    const __grid_constant__ KeyLists lists) {
-  // A row a query; the pitch lets lanes that read a column meet different banks.
+  // One row per query; the odd pitch avoids bank conflicts when lanes read a column.
   __shared__ uint32_t bits[kTile][2 * kTiles + 1];
   Item item;
   int blocks = 0, half = 0;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kMarkThreads)
     const int tile = i / kTile, row = i % kTile;
     problem.seen_keys[first + i] = make_uint2(bits[row][2 * tile], bits[row][2 * tile + 1]);
   }
-  for (int i = warp; i < 2 * tiles; i += kMarkWarps) {  // 32 keys each
+  for (int i = warp; i < 2 * tiles; i += kMarkWarps) {  // a warp transposes 32 keys
     const uint32_t early = bits[lane][i], late = bits[lane + 32][i];
     uint2 seeing{};
 #pragma unroll

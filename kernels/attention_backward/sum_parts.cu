@@ -1,4 +1,5 @@
-// dK and dV of long groups of query heads: the parts' sums, added in ascending order.
+// dK and dV for groups of more than kHeadsPerPart query heads: adds the sums of the parts in
+// ascending order.
 #include "kernels/attention_backward/problem.cuh"
 #include "kernels/common/bf16.cuh"
 

@@ -1,5 +1,5 @@
-// A computing warpgroup's place in the ring of tiles: the next tile, whose scores are issued next,
-// the current one, and the previous one, which products may still read.
+// A computing warpgroup's position in the ring of tile pairs: the next pair, whose scores are
+// issued next; the current pair; and the previous pair, which products in flight may still read.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace slimexx::kernels::attention_gradient {
 
-// `Layout` says where the ring lies in shared memory.
+// `Layout` gives the ring's place in shared memory.
 template <class Layout>
 struct TileReader {
   using Ring = typename Layout::Ring;
@@ -19,7 +19,7 @@ struct TileReader {
   __device__ __forceinline__ Ring ring() const {
     return {shared + Layout::kRingAt, shared + Layout::kRingBarriersAt};
   }
-  // The tiles of a pair: of the next stage, and of the current one.
+  // Addresses of the two tiles of the next pair and of the current pair.
   __device__ __forceinline__ uint32_t next_first() const { return ring().first(ahead.stage); }
   __device__ __forceinline__ uint32_t next_second() const { return ring().second(ahead.stage); }
   __device__ __forceinline__ uint32_t first() const { return ring().first(stage); }
@@ -28,7 +28,7 @@ struct TileReader {
   __device__ __forceinline__ void await_next() const {
     wait(ring().full(ahead.stage), ahead.parity);
   }
-  // The next pair is the first of a walk.
+  // Makes the next pair the current one, as the first of a walk.
   __device__ __forceinline__ void begin() {
     previous_stage = kNone;
     stage = ahead.stage;
@@ -43,7 +43,7 @@ struct TileReader {
   __device__ __forceinline__ void release_previous() const {
     if (previous_stage != kNone) release(ring().empty(previous_stage));
   }
-  // Releases the next pair unread, or read ahead of its turn.
+  // Releases the next pair, which is either unused or already read.
   __device__ __forceinline__ void drop_next() {
     release(ring().empty(ahead.stage));
     ahead.advance();

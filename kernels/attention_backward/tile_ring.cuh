@@ -1,6 +1,6 @@
-// A ring of pairs of tiles (queries with output gradients, or keys with values) on their way
-// through shared memory: kTile rows of one head each, boxes of 64 columns under the 128-byte
-// swizzle. One warp loads; every computing warp releases a stage once.
+// A ring of tile pairs in shared memory: queries and output gradients, or keys and values. A tile
+// is kTile rows of one head, in boxes of 64 columns with the 128-byte swizzle. One warp loads;
+// every computing warp releases a stage once.
 #pragma once
 #include <cstdint>
 
@@ -33,7 +33,8 @@ struct TileRing {
   __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
     return barriers + (kStages + stage) * 8;
   }
-  // The barrier for copies of a tile that the loading warp clears before the stage is full.
+  // Barrier for the loads of a partial pair: the loading warp waits for it, clears the rows past
+  // the sequence's end, and then completes the stage's full barrier.
   __device__ __forceinline__ uint32_t landed() const { return barriers + 2 * kStages * 8; }
 
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
@@ -45,14 +46,14 @@ struct TileRing {
   }
 };
 
-// Where the tiles of a pair come from: one head of two tensors, from two rows on.
+// Source of a pair: one head of two tensors, and the first row in each.
 struct TilePair {
   const CUtensorMap& first_map;
   const CUtensorMap& second_map;
   int head, first_row, second_row;
 };
 
-// The loading warp.
+// Run by the loading warp.
 template <int kHeadDim, int kStages>
 struct TileLoader {
   using Ring = TileRing<kHeadDim, kStages>;
@@ -60,10 +61,10 @@ struct TileLoader {
   RingCursor<kStages> cursor;
   uint32_t landed_parity = 0;
 
-  // Rows past a sequence's end belong to its neighbour. Their weights are 0, and 0 times an
-  // infinity would not be.
+  // Zeroes the rows past the sequence's end, which belong to the next sequence. Their weights are
+  // 0, but 0 times an infinity or a NaN would be NaN.
   __device__ __forceinline__ void clear_rows(int present) const {
-    const int chunks = (kTile - present) * 8;  // of 16 bytes, per box
+    const int chunks = (kTile - present) * 8;  // 16-byte chunks per box
     for (int box = 0; box < 2 * Ring::kHalves; ++box) {
       const uint32_t from = ring.first(cursor.stage) + box * kBoxBytes + present * 128;
       for (int chunk = threadIdx.x % 32; chunk < chunks; chunk += 32) {
@@ -75,8 +76,8 @@ struct TileLoader {
     __syncwarp();
   }
 
-  // The next pair, of which `present` rows belong to the sequence. `extra(stage, barrier)`, by one
-  // lane, may load `extra_bytes` more.
+  // Loads the next pair; `present`: rows from its first on that belong to the sequence. One lane
+  // calls `extra(stage, barrier)`, which must load `extra_bytes` more.
   template <class Extra>
   __device__ __forceinline__ void load(const TilePair& pair, int present, uint32_t extra_bytes,
                                        const Extra& extra) {

@@ -1,7 +1,7 @@
-// How a warp releases a buffer. One lane arrives for all once they have read: __syncwarp orders
-// the other lanes' reads before its arrival, and the barrier orders them before the next copy. The
-// sanitizer's racecheck follows each thread through the barriers it arrives at itself, not that
-// chain, and reports the copy; so a build for it (SLX_KERNEL_RACECHECK) has every lane arrive.
+// How a warp releases a buffer. One lane arrives for the warp: __syncwarp orders the other lanes'
+// reads before the arrival, and the mbarrier orders them before the next load. The sanitizer's
+// racecheck only follows threads through barriers at which they arrive themselves, and would report
+// the load as a race. So builds for it (SLX_KERNEL_RACECHECK) let every lane arrive.
 #pragma once
 #include <cstdint>
 

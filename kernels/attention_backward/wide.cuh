@@ -1,14 +1,14 @@
-// Gradients where keys or values have more than 128 elements, as latent attention's have by head:
-// up to 256 of either, a kv head for every query head. Narrower heads are padded with zeros in
-// shared memory, and what is computed from those is not stored.
+// Gradients of wide heads, as in latent attention: up to 256 elements per key and per value, with
+// one kv head for every query head. Smaller heads are padded with zeros in shared memory, and
+// results for the padding are not stored.
 //
 // The outputs of 64 rows fill the registers of a warpgroup, so two warpgroups work on one tile:
-// warpgroup 0 forms the scores S and the weights P, warpgroup 1 forms dP and dS, and P goes from
-// the one to the other through shared memory, rounded to bf16 as the products take it.
+// warpgroup 0 forms the scores S and the weights P, warpgroup 1 forms dP and dS. P goes from
+// warpgroup 0 to 1 through shared memory, rounded to bf16 as for the products.
 //
 // Barriers: the ring of tiles, two stages deep, full (1 arrival, the loading warp) and empty (8);
 // the item's own rows, full (1) and empty (8); the queue of items. Named barriers: kReady + i, the
-// weights in exchange buffer i are written; kFree + i, they are read.
+// weights in exchange buffer i have been written; kFree + i, they have been read.
 #pragma once
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
@@ -29,10 +29,10 @@ inline constexpr int kReady = 1, kFree = 3;
 
 struct Shared {
   using Ring = TileRing<kDim, kStages>;
-  static constexpr uint32_t kRingAt = 2 * Ring::kTileBytes;  // behind the item's rows, two tensors
+  static constexpr uint32_t kRingAt = 2 * Ring::kTileBytes;  // after the item's rows of two tensors
   static constexpr uint32_t kExchangeAt = kRingAt + Ring::kBytes;
   static constexpr uint32_t kExchangeBytes = 128 * 16 * 4;
-  static constexpr uint32_t kStatisticsAt = kExchangeAt + 2 * kExchangeBytes;  // a stage: two
+  static constexpr uint32_t kStatisticsAt = kExchangeAt + 2 * kExchangeBytes;  // two per stage
   static constexpr uint32_t kRingBarriersAt = kStatisticsAt + kStages * 2 * kStatisticsBytes;
   static constexpr uint32_t kRowsFullAt = kRingBarriersAt + Ring::kBarrierBytes;
   static constexpr uint32_t kRowsEmptyAt = kRowsFullAt + 8;
@@ -41,7 +41,8 @@ struct Shared {
 };
 static_assert(Shared::kBytes <= 232448);
 
-// The weights of a tile on their way from warpgroup 0 to 1, thread by thread, two tiles deep.
+// Passes the weights of a tile from each thread of warpgroup 0 to the same thread of warpgroup 1;
+// double buffered.
 struct Exchange {
   uint32_t shared;
   uint32_t turn = 0;
@@ -49,7 +50,7 @@ struct Exchange {
   __device__ __forceinline__ uint32_t slot() const {
     return shared + Shared::kExchangeAt + turn * Shared::kExchangeBytes + threadIdx.x % 128 * 16;
   }
-  // Warpgroup 1, once: both buffers are free.
+  // Called once by warpgroup 1: marks both buffers as free.
   __device__ __forceinline__ void open() const {
     arrive_named(kFree, 256);
     arrive_named(kFree + 1, 256);
@@ -91,7 +92,7 @@ __device__ __forceinline__ void issue_scores(float (&d)[32], uint32_t rows_at, u
   wgmma_commit();
 }
 
-// Sum += weights x tile: the tile's 64 rows by kDim columns.
+// Sum += weights x tile; the tile has 64 rows and kDim columns.
 __device__ __forceinline__ void issue_sum(float (&sum)[kDim / 2], const uint32_t (&weights)[16],
                                           uint32_t tile) {
   const Operand columns(tile, kBoxBytes);
@@ -103,12 +104,12 @@ __device__ __forceinline__ void issue_sum(float (&sum)[kDim / 2], const uint32_t
   wgmma_commit();
 }
 
-// The first of a thread's two rows of a tile; the other is 8 on.
+// The first of a thread's two rows of a tile; the second is 8 rows later.
 __device__ __forceinline__ int row_of_thread() {
   return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
 }
 
-// Rounded rows of an item, `width` elements of a head, from the registers.
+// Stores an item's rows, scaled and rounded, directly from registers. `width`: elements per head.
 __device__ __forceinline__ void store_rows(const Item& item, const float (&x)[kDim / 2],
                                            uint16_t* out, int64_t stride, int width, float scale) {
 #pragma unroll
@@ -126,20 +127,20 @@ __device__ __forceinline__ void store_rows(const Item& item, const float (&x)[kD
   }
 }
 
-// Which columns of a tile the thread's two rows see, where queries have lists of their keys: rows
-// of Problem::seen_keys or seeing_queries. Otherwise nothing.
+// With lists of keys: the mask of a tile for the thread's two rows, from Problem::seen_keys or
+// seeing_queries. Without lists: empty.
 template <bool kListed>
 struct SeenColumns {
-  const uint2* next = nullptr;  // of the thread's first row
-  int step = 0, growth = 0;     // from tile to tile: pairs, and their increase
+  const uint2* next = nullptr;  // next tile's mask of the thread's first row
+  int step = 0, growth = 0;     // pairs from tile to tile, and the increase of step
   uint2 rows[2];
 
-  // The item's queries, from the first keys on.
+  // The item is a query tile; its walk starts at the first key tile.
   __device__ __forceinline__ void begin_keys(const Problem& problem, const Item& item) {
     next = problem.seen_keys + find_tile_pair(item, item.block, 0) * kTile + row_of_thread();
     step = 1;
   }
-  // The item's keys, from the queries at the same place on.
+  // The item is a key tile; its walk starts at the query tile on the diagonal.
   __device__ __forceinline__ void begin_queries(const Problem& problem, const Item& item) {
     next = problem.seeing_queries + find_tile_pair(item, item.block, item.block) * kTile +
            row_of_thread();
@@ -152,7 +153,8 @@ struct SeenColumns {
     next += static_cast<int64_t>(step) * kTile;
     step += growth;
   }
-  // Before the first has(), and long after read_next(): the thread's columns come to the front.
+  // Shifts the masks so that the thread's columns start at bit 0. Call it before the first has(),
+  // and as late as possible after read_next(), because it waits for the loads.
   __device__ __forceinline__ void align() {
     const int first = 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
@@ -161,7 +163,7 @@ struct SeenColumns {
       row.y >>= first;
     }
   }
-  // Row i and column 8 j + c of the thread's.
+  // The mask for the thread's row i and column 8 j + c.
   __device__ __forceinline__ bool has(int i, int j, int c) const {
     return ((j < 4 ? rows[i].x : rows[i].y) >> (j % 4 * 8 + c) & 1u) != 0;
   }
@@ -174,7 +176,7 @@ struct SeenColumns<false> {
   __device__ __forceinline__ void align() {}
 };
 
-// The item's own rows of two tensors, and the parity of their barriers.
+// Loads the item's own rows of two tensors; keeps the parity of their barriers.
 struct OwnRows {
   uint32_t shared;
   uint32_t parity = 1;

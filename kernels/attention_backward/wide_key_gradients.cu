@@ -1,9 +1,9 @@
-// dK and dV of wide heads: a thread block owns 64 keys of one head and walks the queries from them
-// on. Transposed, as key_gradients.cu: warpgroup 0 forms S^T = K Q^T, P^T and dV += P^T dO;
-// warpgroup 1 forms dP^T = V dO^T, dS^T and dK += dS^T Q.
+// dK and dV of wide heads: a thread block owns 64 keys of one head and walks the queries at or
+// after them. Products are transposed, as in key_gradients.cu: warpgroup 0 forms S^T = K Q^T, P^T
+// and dV += P^T dO; warpgroup 1 forms dP^T = V dO^T, dS^T and dK += dS^T Q.
 //
 // Cost, 256 elements, per tile of 64 queries: 4 products of 2.1 MFLOP = 2048 tensor-core clocks at
-// 4096 FLOP/clk/SM; shared memory as busy as in key_gradients.cu.
+// 4096 FLOP/clk/SM. Shared memory is as busy as in key_gradients.cu.
 #include "kernels/attention_backward/wide.cuh"
 #include "kernels/common/shared_pair.cuh"
 
@@ -11,13 +11,14 @@ namespace slimexx::kernels::attention_gradient {
 namespace wide {
 namespace {
 
-// The thread's columns of a tile's negative_lse (0) or delta (1).
+// Shared address of a tile's negative_lse (0) or delta (1) at the thread's first columns.
 __device__ __forceinline__ uint32_t statistics(uint32_t shared, uint32_t stage, uint32_t which) {
   return shared + Shared::kStatisticsAt + (stage * 2 + which) * kStatisticsBytes +
          threadIdx.x % 4 * 8;
 }
 
-// S^T becomes P^T. Keys after a query, on the diagonal, have none; with lists, those not seen.
+// Turns S^T into P^T. Masked weights are 0: on the diagonal those of keys after the query, with
+// lists those of keys that the query does not see.
 template <bool kListed>
 __device__ __forceinline__ void weigh(float (&s)[32], uint32_t (&p)[16], uint32_t offsets, float c,
                                       bool diagonal, SeenColumns<kListed>& seen) {
@@ -43,7 +44,7 @@ __device__ __forceinline__ void weigh(float (&s)[32], uint32_t (&p)[16], uint32_
   }
 }
 
-// P^T becomes dS^T.
+// Turns P^T into dS^T.
 __device__ __forceinline__ void differentiate(uint32_t (&p)[16], const float (&dp)[32],
                                               uint32_t deltas) {
 #pragma unroll
@@ -58,8 +59,8 @@ __device__ __forceinline__ void differentiate(uint32_t (&p)[16], const float (&d
   }
 }
 
-// Warpgroup 0: dV. Warpgroup 1: dK. `count` tiles of queries, the first on the diagonal if
-// `own_first`.
+// Warpgroup 0 forms dV, warpgroup 1 dK, over `count` query tiles. `own_first`: the first tile is on
+// the diagonal.
 template <int kGroup, bool kListed>
 __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
                                      TileReader<Shared>& tiles, Exchange& exchange,
@@ -79,7 +80,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
   issue_next();
   tiles.begin();
   for (int tile = 0;; ++tile) {
-    wgmma_wait<1>();  // the sum over the tile before, which was issued before these scores
+    wgmma_wait<1>();  // the previous tile's product into `sum`; these scores stay in flight
     tiles.release_previous();
     wgmma_wait<0>();
     pin_registers(s);
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     init_barriers(shared);
   }
   __syncthreads();
-  // The same in all lanes, and the compiler may know.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();

@@ -3,14 +3,15 @@
 // dQ += dS K.
 //
 // Cost, 256 elements, per tile of 64 keys: 3 products of 2.1 MFLOP = 1536 tensor-core clocks at
-// 4096 FLOP/clk/SM, two of them one warpgroup's, which so is busy nearly all the time.
+// 4096 FLOP/clk/SM. Warpgroup 1 has two of them and so is busy nearly all the time.
 #include "kernels/attention_backward/wide.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace wide {
 namespace {
 
-// S becomes P. Keys after a query, on the diagonal, have none; with lists, those not seen.
+// Turns S into P. Masked weights are 0: on the diagonal those of keys after the query, with lists
+// those of keys that the query does not see.
 template <bool kListed>
 __device__ __forceinline__ void weigh(const float (&s)[32], uint32_t (&p)[16],
                                       const float (&offset)[2], float c, bool diagonal,
@@ -37,7 +38,7 @@ __device__ __forceinline__ void weigh(const float (&s)[32], uint32_t (&p)[16],
   }
 }
 
-// P becomes dS.
+// Turns P into dS.
 __device__ __forceinline__ void differentiate(uint32_t (&p)[16], const float (&dp)[32],
                                               const float (&delta)[2]) {
 #pragma unroll
@@ -48,7 +49,7 @@ __device__ __forceinline__ void differentiate(uint32_t (&p)[16], const float (&d
   }
 }
 
-// Of the thread's rows: negative_lse for warpgroup 0, delta for 1.
+// Reads negative_lse (warpgroup 0) or delta (warpgroup 1) of the thread's rows.
 template <int kGroup>
 __device__ __forceinline__ void read_statistics(const Problem& problem, const Item& item,
                                                 float (&x)[2]) {
@@ -63,7 +64,7 @@ __device__ __forceinline__ void await_scores(float (&s)[32]) {
   pin_registers(s);
 }
 
-// `count` tiles of keys, the last on the diagonal.
+// Warpgroup 0: forms the weights of `count` key tiles; the last one is on the diagonal.
 template <bool kListed>
 __device__ __forceinline__ void walk_weights(const Problem& problem, uint32_t shared,
                                              TileReader<Shared>& tiles, Exchange& exchange,
@@ -97,7 +98,7 @@ __device__ __forceinline__ void walk_gradients(uint32_t shared, TileReader<Share
   issue_scores(dp, rows, tiles.next_second());
   tiles.begin();
   for (int tile = 0;; ++tile) {
-    wgmma_wait<1>();  // the sum over the tile before, which was issued before these scores
+    wgmma_wait<1>();  // the previous tile's product into dq; these scores stay in flight
     tiles.release_previous();
     wgmma_wait<0>();
     pin_registers(dp);
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     init_barriers(shared);
   }
   __syncthreads();
-  // The same in all lanes, and the compiler may know.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();

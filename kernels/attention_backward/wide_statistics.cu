@@ -1,5 +1,5 @@
-// Statistics of wide heads' rows: negative_lse, and D = dout . out, for both kernels of gradients.
-// Past a sequence's end, up to the next multiple of 128 rows: -inf and 0.
+// Row statistics for both gradient kernels of wide heads: negative_lse and D = dout . out. Rows
+// past a sequence's end, up to the next multiple of 128, get -inf and 0.
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/attention_backward/items.cuh"
 
@@ -7,9 +7,9 @@ namespace slimexx::kernels::attention_gradient {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kOutputs = 8;  // of a lane, of up to 256
+constexpr int kOutputs = 8;  // elements per lane; a row has up to 256
 
-// A thread block takes a block of rows of one head, a warp a row at a time.
+// A thread block takes a block of rows of one head; each warp takes one row at a time.
 __global__ void __launch_bounds__(kWarps * 32)
     compute_wide_statistics(const __grid_constant__ Problem problem, const uint16_t* out,
                             int64_t out_stride, const uint16_t* dout, int64_t dout_stride) {

@@ -1,11 +1,11 @@
-// The consumer: two warpgroups walk the blocks of one segment together. Each owns half the columns
-// of the output in registers. Blocks alternate: warpgroup 0 forms the scores and weights of even
-// blocks, warpgroup 1 those of odd ones, and both multiply them with their half of the values. So
-// one weighs while the other multiplies, and still every block joins the output in ascending order.
+// The consumer: two warpgroups walk the blocks of one segment together. Each holds half the columns
+// of the output in registers. Warpgroup 0 forms the scores and weights of even blocks, warpgroup 1
+// those of odd blocks, and both multiply all weights with their half of the values. So the softmax
+// of one overlaps the products of the other, and blocks are still added in ascending order.
 //
-// The weights of a block reach the other warpgroup through shared memory, in the place of the
-// block's rotary keys; the rows' maxima and decays through the mail. Each warpgroup sums the
-// weights of its own blocks; the two sums meet at the end of a segment.
+// The weights of a block reach the other warpgroup through shared memory, where they overwrite the
+// block's rotary keys; the rows' maxima and decays go through Shared::mail. Each warpgroup sums the
+// weights of its own blocks; the two sums are added at the end of a segment.
 #pragma once
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/common/cluster.cuh"
@@ -17,18 +17,19 @@
 
 namespace slimexx::kernels::latent_attention {
 
-// Named barriers: weights of warpgroup 0 and 1 are there, both warpgroups, each of them alone.
+// Named barriers: kWeightsBarrier + g: warpgroup g has stored weights; kBothBarrier: both
+// warpgroups; kOwnBarrier + g: warpgroup g alone.
 inline constexpr int kWeightsBarrier = 1, kBothBarrier = 3, kOwnBarrier = 4;
 
 __device__ __forceinline__ void release(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
-// Keys past the sequence's end are whatever memory holds. Their weights are 0, and 0 times an
-// infinity would not be. By the warpgroup that weighs the block; the other one reads the block only
-// after its weights.
+// Zeroes the keys past the sequence's end, which hold arbitrary bits. Their weights are 0, but 0
+// times an infinity or a NaN would be NaN. Called by the warpgroup that weighs the block; the other
+// warpgroup reads the block only after its weights.
 __device__ __forceinline__ void clear_missing(uint32_t stage, int present, int group) {
-  const int chunks = (kBlock - present) * 8;  // of 16 bytes, in a box
+  const int chunks = (kBlock - present) * 8;  // 16-byte chunks per box
   for (int box = 0; box < kBoxes; ++box) {
     const uint32_t first = stage + box * kBoxBytes + present * 128;
     for (int chunk = threadIdx.x % 128; chunk < chunks; chunk += 128) {
@@ -40,23 +41,23 @@ __device__ __forceinline__ void clear_missing(uint32_t stage, int present, int g
   sync_named(kOwnBarrier + group, 128);
 }
 
-// Form: how the warpgroup's threads hold scores, outputs and the state of rows (row_form.cuh,
-// column_form.cuh).
+// Form (row_form.cuh, column_form.cuh): how the warpgroup's threads hold scores, outputs and row
+// statistics.
 template <class Form>
 struct BlockWalk : Form {
   using Form::kGroup;
   using Form::shared;
   using Decay = float[Form::kOwnRows];
-  uint32_t n = 0;        // block of the launch's walk
-  bool release_queries;  // after this segment's last scores
+  uint32_t n = 0;        // blocks so far, over all items; selects the stage
+  bool release_queries;  // release the queries after this segment's last scores
 
   __device__ __forceinline__ void release_block(uint32_t block_n) const {
     release(shared.empty(block_n, kGroup));
     release(shared.empty(block_n, 2));
   }
 
-  // Blocks [first, last) of the sequence, the block `first` even. `keys`: of the sequence;
-  // `first_masked`: the first block that holds a key after some row's position.
+  // Walks blocks [first, last) of the sequence; `first` is even. `keys`: keys of the sequence.
+  // `first_masked`: the first block with a key after some row's position.
   __device__ __forceinline__ void walk(int first, int last, int keys, int first_masked) {
     this->begin();
     if constexpr (kGroup == 0) {
@@ -67,8 +68,8 @@ struct BlockWalk : Form {
     n += last - first;
   }
 
-  // Scores follow products in the tensor cores' queue, or, where keys come late, a block is
-  // released as soon as its own products are done.
+  // Without kKeysComeLate the next scores are queued while products are in flight. With it each
+  // block is released as soon as its products have finished, so that its stage is reloaded sooner.
   __device__ __forceinline__ void walk_even(int first, int last, int keys, int first_masked) {
     this->issue_scores(n, keys - first * kBlock);
     for (int block = first; block < last; block += 2) {
@@ -108,7 +109,8 @@ struct BlockWalk : Form {
       if (!Form::kKeysComeLate && own) form_scores(at + 1, block + 1, last, keys);
       Decay decay;
       this->read_mail(decay);
-      // Complete long since: the other warpgroup's scores needed them. This makes them visible.
+      // These barriers completed before the other warpgroup formed its scores. Waiting makes the
+      // loaded values visible to this warpgroup.
       for (int box = 0; box < kValueBoxes / 2; box += Form::kFullBoxes) {
         wait(shared.full(at, kGroup * (kValueBoxes / 2) + box), stage_parity(at));
       }

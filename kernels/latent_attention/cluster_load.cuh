@@ -1,11 +1,12 @@
-// The copies of a cluster's thread block (cluster_rows.cu).
+// The producer of a cluster's thread block (cluster_rows.cu).
 #pragma once
 #include "kernels/latent_attention/cluster_shared.cuh"
 #include "kernels/latent_attention/load.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
-// Copies blocks of keys, and columns of them; one warp.
+// Run by one warp. Loads the thread block's own key blocks for the scores, and its 64 columns of
+// all key blocks as values.
 template <int kRows>
 struct ClusterLoader {
   const attention::Problem& problem;
@@ -13,16 +14,16 @@ struct ClusterLoader {
   ClusterShared<kRows> shared;
   Item item;
   int rank;
-  int written_pieces;  // of the sequence, which may be read before the previous kernels have ended
+  int written_pieces;  // pieces of the sequence readable before the previous kernels end
 
-  // Rows of a block that one copy moves: which of them, and where they lie in the tensor of keys.
+  // Rows of a block that one TMA load moves: number within the block, first row in the tensor.
   struct Piece {
     int number, row;
     bool exists, is_written;
   };
 
   __device__ __forceinline__ int pieces() const { return kBlock / problem.box_rows; }
-  // Of a block, pieces that hold keys of the sequence.
+  // Number of pieces of a block that hold keys of the sequence.
   __device__ __forceinline__ int present(int block) const {
     return min(pieces(), divide_up(item.keys - block * kBlock, problem.box_rows));
   }
@@ -40,7 +41,7 @@ struct ClusterLoader {
     return {piece, exists ? find_row(block, piece) : 0, exists,
             block * pieces() + piece < written_pieces};
   }
-  // Those that the lane copies of a block of keys, and of the values of a round.
+  // The piece that this lane loads of a key block, and of the values of a round.
   __device__ __forceinline__ Piece find_key_piece(int block) const {
     return find_piece(block, static_cast<int>(threadIdx.x) % 32 % pieces());
   }
@@ -71,7 +72,7 @@ struct ClusterLoader {
                     rotary ? 0 : lane * kBoxColumns, item.row, kEvictNormal);
   }
 
-  // Tells the barriers what will come of a block of keys, and of the values of a round.
+  // Announce the bytes of a key block, and of the values of a round, to their full barriers.
   __device__ __forceinline__ void expect_keys(int block) const {
     if (block < item.last_block && threadIdx.x % 32 == 0) {
       arrive_expect_bytes(shared.keys_full(), kBoxes * present(block) * problem.box_rows * 128);
@@ -85,7 +86,7 @@ struct ClusterLoader {
     }
     __syncwarp();
   }
-  // The boxes of a piece are shared out among the lanes that have it.
+  // Lanes with the same piece divide its boxes. `takes` false: this call loads nothing.
   __device__ __forceinline__ void load_keys(const Piece& piece, bool takes) const {
     if (piece.exists && takes) {
       const int lane = threadIdx.x % 32;
@@ -95,7 +96,7 @@ struct ClusterLoader {
     }
     __syncwarp();
   }
-  // This thread block's columns of a round of blocks.
+  // Loads this thread block's columns of a round of key blocks.
   __device__ __forceinline__ void load_values(const Piece& piece, bool takes) const {
     if (piece.exists && takes) {
       const int i = static_cast<int>(threadIdx.x) % 32 / pieces();

@@ -1,23 +1,24 @@
 // Few rows of few sequences, as when one sequence decodes: a cluster of eight thread blocks takes a
-// segment of keys, in rounds of eight blocks of 64. What bounds one thread block (few_rows.cu) is a
-// chain: scores, the rows' new maxima, weights, outputs, then the next block's. Scores of all
-// blocks are independent, and so are columns of the output. So each thread block
-//   1. forms the scores of one block of the round, and tells all the rows' maxima over it;
-//   2. finds the maxima and decays of all blocks of the round, as the chain has them;
-//   3. weighs its scores, and sends weights and their sums to the others;
-//   4. multiplies all blocks, in ascending order, with its own 64 columns of the values.
+// segment of keys, in rounds of eight key blocks of 64. A single thread block (few_rows.cu) would
+// be bound by a dependency chain: scores, new maxima, weights, outputs, then the next key block.
+// But the scores of all key blocks are independent, and so are the columns of the output. So each
+// thread block
+//   1. forms the scores of one key block of the round, and sends the rows' maxima to all others;
+//   2. finds the running maxima and decays for all key blocks of the round;
+//   3. turns its scores into weights, and sends the weights and their sums to the others;
+//   4. multiplies all key blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //
-// Roles: one warpgroup computes; a warp issues copies, of a round as soon as the round before it is
-// read. Barriers: full of the queries, of the keys, of each block's values (1 arrival each), of the
-// maxima and of each block's weights (1, with the bytes that their owners send). A thread block
-// tells its maxima when it has read all that was sent to it in the round before, so whoever knows
-// all maxima may send weights. Thread blocks without a block in the last round tell some too. Named
-// barriers: keys and values of a round are read.
+// Roles: one warpgroup computes; one warp loads each round as soon as the previous round has been
+// read. Barriers, full only: queries, keys, the values of each key block (1 arrival each), the
+// maxima and the weights of each key block (1 arrival, and the bytes that their owners send). A
+// thread block sends its maxima only after it has read everything sent to it in the previous round.
+// So a thread block that has all maxima may send weights. Thread blocks without a key block in the
+// last round send maxima too (-inf). Named barriers: keys, and values, of a round have been read.
 //
 // Cost of a round, 24 rows: 72 KB of keys and 64 KB of values (from L2: another thread block reads
-// them as keys); 36 steps of scores, eight times four steps of values; 400 keys took 38 clocks a
-// step of scores and 470 a block of values (docs/lab/latent-attention.md).
+// them as keys); 36 wgmma steps for scores, eight times four for values. Measured with 400 keys: 38
+// clocks per step of scores and 470 per key block of values (docs/lab/latent-attention.md).
 #include "kernels/common/device.h"
 #include "kernels/common/early_launch.cuh"
 #include "kernels/latent_attention/cluster_load.cuh"
@@ -27,7 +28,7 @@
 namespace slimexx::kernels::latent_attention {
 namespace {
 
-// One warp.
+// Run by the loading warp.
 template <int kRows>
 __device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
   const int first_block = loader.item.first_block, last_block = loader.item.last_block;
@@ -37,8 +38,8 @@ __device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
   loader.expect_values(first_block);
   loader.load_keys(keys, keys.is_written);
   loader.load_values(values, values.is_written);
-  await_previous_grids();  // they wrote queries, the last keys, and perhaps what stands before them
-  loader.load_keys(keys, !keys.is_written);  // first: all wait for the scores of the newest block
+  await_previous_grids();  // they wrote queries, the newest keys and perhaps the context
+  loader.load_keys(keys, !keys.is_written);  // first: all blocks wait for the newest keys' scores
   if (own < last_block) loader.load_queries();
   loader.load_values(values, !values.is_written);
   for (int first = first_block + kRound; first < last_block; first += kRound) {
@@ -53,7 +54,7 @@ __device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
   }
 }
 
-// The computing warpgroup.
+// Run by the computing warpgroup.
 template <int kRows>
 __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShared<kRows> shared,
                                             const Item& item, int rank) {
@@ -94,7 +95,8 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
       if (own >= first_masked) walk.mask(own);
       find_highest<kRows>(walk.scores, shared.scratch(), kOwnBarrier, highest);
     }
-    if (!goes_on) allow_next_grid();  // a product: its weights would have come before the keys
+    // Allowed only now: the next kernel is a product, whose loads of weights would delay the keys.
+    if (!goes_on) allow_next_grid();
     if (threadIdx.x < 32) walk.tell_maxima(highest);
     wait(shared.maxima_full(), parity);
     walk.find_decays(round, count);
@@ -107,9 +109,10 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
     }
     if (!goes_on) break;
     arrive_named(kValuesAreRead, kClusterThreads);
-    sync_named(kOwnBarrier, kClusterComputing);  // before maxima tell that this round is read
+    // All warps must have read this round before the next maxima are sent.
+    sync_named(kOwnBarrier, kClusterComputing);
   }
-  arrive_at_cluster_relaxed();  // all that others have sent is here
+  arrive_at_cluster_relaxed();  // this block has received everything sent to it
   walk.join_sums();
   float maximum[walk.kOwnRows], sum[walk.kOwnRows];
 #pragma unroll
@@ -138,19 +141,20 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
     prefetch_tensor_map(&key_rotary_map);
     shared.init();
   }
-  sync_cluster();  // others write to these barriers
+  sync_cluster();  // the barriers are initialised before other blocks arrive at them
   if (!problem.attention.context_is_written) await_previous_grids();
   WorkCursor cursor;
   Item item;
   const bool has_item = find_item<false, kRows>(problem.attention, cursor,
                                                 static_cast<int>(blockIdx.x) / kRound, item) &&
                         item.first_block < item.last_block;
-  // The same in all lanes, and the compiler may know: loops and addresses in uniform registers.
+  // The shuffles tell the compiler that all lanes have the same values, so that loop counters and
+  // addresses can be in uniform registers.
   item.first_block = __shfl_sync(0xffffffffu, item.first_block, 0);
   item.last_block = __shfl_sync(0xffffffffu, item.last_block, 0);
   const auto rank = static_cast<int>(cluster_rank());
   if (!has_item) {
-    await_previous_grids();  // who waits for this kernel waits for those before it
+    await_previous_grids();  // a kernel that waits for this one must also wait for those before it
     arrive_at_cluster_relaxed();
   } else if (threadIdx.x < kClusterComputing) {
     attend_item<kRows>(problem, shared, item, rank);
@@ -165,7 +169,7 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
                       written_pieces});
     arrive_at_cluster_relaxed();
   }
-  await_cluster();  // what was sent has left this thread block
+  await_cluster();  // all blocks have received what this block sent from its shared memory
 }
 
 template <int kRows>

@@ -1,22 +1,22 @@
-// Shared memory of the thread blocks of a cluster (cluster_rows.cu), and how they write to each
-// other's.
+// Shared memory of a cluster's thread blocks (cluster_rows.cu), and how they write to each other's
+// shared memory.
 #pragma once
 #include "kernels/latent_attention/column_exchange.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
-inline constexpr int kRound = 8;  // thread blocks of a cluster, and blocks of keys in a round
+inline constexpr int kRound = 8;  // thread blocks per cluster, and key blocks per round
 static_assert(kRound == kValueBoxes && kSegmentBlocks % kRound == 0);
 inline constexpr int kClusterComputing = 128, kClusterThreads = kClusterComputing + 32;
-// Named barriers: the computing warps have read a round's keys, and its values.
+// Named barriers: the computing warps have read a round's keys, or its values.
 inline constexpr int kKeysAreRead = 14, kValuesAreRead = 15;
 
 template <int kRows>
 struct ClusterShared {
   using Scratch = ColumnScratch<kRows>;
-  static constexpr uint32_t kWeightBytes = kRows * 128;  // of a block; of a box of the queries
-  static constexpr uint32_t kSumBytes = kRows * 16;      // four pairs of chains a row
-  static constexpr uint32_t kRowBytes = kRows * 4;       // a float for each row
+  static constexpr uint32_t kWeightBytes = kRows * 128;  // per key block; also per query box
+  static constexpr uint32_t kSumBytes = kRows * 16;      // four pairs of chains per row
+  static constexpr uint32_t kRowBytes = kRows * 4;       // one float per row
   static constexpr int kBarriers = 3 + 2 * kRound;
   static constexpr uint32_t kKeysAt = kBoxes * kWeightBytes;
   static constexpr uint32_t kValuesAt = kKeysAt + kTileBytes;
@@ -34,11 +34,11 @@ struct ClusterShared {
 
   __device__ __forceinline__ uint32_t queries() const { return base; }
   __device__ __forceinline__ uint32_t keys() const { return base + kKeysAt; }
-  // Of block `i` of the round.
+  // This thread block's columns of key block `i` of the round.
   __device__ __forceinline__ uint32_t values(int i) const {
     return base + kValuesAt + i * kBoxBytes;
   }
-  // The same, [kRows][64] bf16.
+  // Weights [kRows][64] in bf16 of key block `i`.
   __device__ __forceinline__ uint32_t weights(int i) const {
     return base + kWeightsAt + i * kWeightBytes;
   }
@@ -49,11 +49,11 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t decays(int i) const {
     return base + kDecaysAt + i * kRowBytes;
   }
-  // The rows' maxima before a round.
+  // The rows' running maxima before a round.
   __device__ __forceinline__ uint32_t running(int round) const {
     return base + kRunningAt + round % 2 * kRowBytes;
   }
-  // Of the own block; at the end the rows' sums.
+  // Softmax offsets of the own key block; after join_sums the rows' sums.
   __device__ __forceinline__ uint32_t offsets() const { return base + kOffsetsAt; }
   __device__ __forceinline__ uint32_t scratch() const { return base + kScratchAt; }
   __device__ __forceinline__ uint32_t queries_full() const { return base + kBarriersAt; }
@@ -65,7 +65,7 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t weights_full(int i) const {
     return base + kBarriersAt + (3 + kRound + i) * 8;
   }
-  // One thread.
+  // Called by one thread.
   __device__ __forceinline__ void init() const {
     for (int i = 0; i < kBarriers; ++i) {
       init_mbarrier(base + kBarriersAt + i * 8, 1);
@@ -82,7 +82,7 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
 __device__ __forceinline__ void store_shared(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
-// Into the same place of thread block `rank`, where its `barrier` counts the bytes.
+// Stores `x` at the same address in thread block `rank` and counts the bytes at its `barrier`.
 __device__ __forceinline__ void send_pair(uint32_t address, float2 x, uint32_t barrier,
                                           uint32_t rank) {
   asm volatile(
@@ -96,7 +96,7 @@ __device__ __forceinline__ void send_pair(uint32_t address, float2 x, uint32_t b
       "f"(x.x), "f"(x.y), "r"(barrier), "r"(rank)
       : "memory");
 }
-// Copies into place `to` of thread block `rank`, and counts the bytes at its `barrier`.
+// Copies to address `to` in thread block `rank` and counts the bytes at its `barrier`.
 __device__ __forceinline__ void send_bytes(uint32_t to, uint32_t from, uint32_t bytes,
                                            uint32_t barrier, uint32_t rank) {
   asm volatile(

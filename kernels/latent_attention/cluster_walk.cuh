@@ -1,4 +1,5 @@
-// The arithmetic of a cluster's thread block (cluster_rows.cu): the operations of column_form.cuh.
+// The consumer of a cluster's thread block (cluster_rows.cu), with the operations of
+// column_form.cuh.
 #pragma once
 #include "kernels/latent_attention/cluster_shared.cuh"
 #include "kernels/latent_attention/column_form.cuh"
@@ -9,30 +10,32 @@ template <int kRows>
 struct ClusterWalk {
   using Layout = ClusterShared<kRows>;
   using Scratch = typename Layout::Scratch;
-  static constexpr int kOwnRows = kRows / 4;         // of a thread; the n-th: row_of(n)
-  static constexpr int kSummed = (kRows + 15) / 16;  // rows of which a thread adds up a chain
+  static constexpr int kOwnRows = kRows / 4;         // rows per thread; the n-th is row_of(n)
+  static constexpr int kSummed = (kRows + 15) / 16;  // rows for which a thread adds up a chain
   Layout shared;
   int rank;
   float c;
   float output[1][kRows / 2];
   float scores[kRows / 2];
-  int position[kOwnRows];         // of the thread's rows in their sequence; -1: no row
-  float decays[kOwnRows];         // of the next block
-  float even = 0, odd = 0;        // thread 4 r + p: sums of row r over pairs p of chains, by blocks
-  float row_decay = 0, pair = 0;  // of the next block: r's decay, and what it adds to p
+  int position[kOwnRows];  // positions of the thread's rows in their sequence; -1: no row
+  float decays[kOwnRows];  // decays of the thread's rows for the next key block
+  // Thread 4 r + p adds up pair p of the chains of row r, over even and over odd key blocks.
+  float even = 0, odd = 0;
+  float row_decay = 0, pair = 0;  // next key block: decay of row r, and its sum of pair p
 
   static __device__ __forceinline__ int row_of(int n) { return ColumnForm<0, kRows>::row_of(n); }
-  // Of a float for each row, the one of the thread's n-th.
+  // Entry for the thread's n-th row in a table with one float per row.
   __device__ __forceinline__ float of_row(uint32_t table, int n) const {
     return load_shared(table + row_of(n) * 4);
   }
 
-  // Keys past the sequence's end are whatever memory holds (block_walk.cuh).
+  // Scores of the thread block's key block. `missing`: its keys past the sequence's end, which must
+  // be cleared (see clear_missing).
   __device__ __forceinline__ void form_scores(int missing, uint32_t parity) {
     wait(shared.keys_full(), parity);
     if (missing > 0) clear_missing(shared.keys(), kBlock - missing, 0);
     wait(shared.queries_full(), 0);
-    // Not an Operand: descriptors of uniform registers need no moves between the products.
+    // Plain descriptors instead of Operand: in uniform registers they need no moves between wgmmas.
     const uint64_t queries = describe_swizzled_tile(shared.queries(), 0);
     const uint64_t keys = describe_swizzled_tile(shared.keys(), 0);
     wgmma_fence();
@@ -59,7 +62,7 @@ struct ClusterWalk {
     }
   }
 
-  // One warp: four lanes for each thread block, which hold all rows.
+  // Run by one warp. Four lanes send to each thread block; together they hold all rows.
   __device__ __forceinline__ void tell_maxima(const float (&highest)[kOwnRows]) const {
     const uint32_t to = threadIdx.x / 4;
 #pragma unroll
@@ -69,7 +72,8 @@ struct ClusterWalk {
     }
   }
 
-  // Of `count` blocks: a thread has a row and a block.
+  // Finds the decays for the round's `count` key blocks, one (row, key block) pair per thread and
+  // step; also the offsets of the own key block and the running maxima after the round.
   __device__ __forceinline__ void find_decays(int round, int count) const {
 #pragma unroll
     for (int n = 0; n < divide_up(kRound * kRows, kClusterComputing); ++n) {
@@ -90,7 +94,7 @@ struct ClusterWalk {
     sync_named(kOwnBarrier, kClusterComputing);
   }
 
-  // Into the same place of the other thread blocks.
+  // Copies bytes to the same address in the other thread blocks.
   __device__ __forceinline__ void send_own(uint32_t place, uint32_t bytes) const {
     const uint32_t to = threadIdx.x;
     if (to < kRound && to != static_cast<uint32_t>(rank)) {
@@ -108,7 +112,7 @@ struct ClusterWalk {
       scores[at + 2] = attention::weigh_score(scores[at + 2], c, offset);
     }
     store_weights<kRows>(scores, shared.weights(rank));
-    // Key 8 (2 w + i) + k is the (2 w + i)-th of chain k.
+    // Chain k adds the keys k, k + 8, ...: key 8 (2 w + i) + k is its element 2 w + i.
     const uint32_t chains = shared.scratch() + Scratch::kChainsAt;
     const uint32_t chain = chains + (lane / 4 * Scratch::kChainPitch + 2 * warp) * 4;
 #pragma unroll
@@ -125,7 +129,7 @@ struct ClusterWalk {
 #pragma unroll
     for (int i = 0; i < kSummed; ++i) {
       const int row = static_cast<int>(threadIdx.x) / 8 + 16 * i;
-      if (row >= kRows) break;  // the same in a whole warp
+      if (row >= kRows) break;  // uniform in a warp
       const int k = static_cast<int>(threadIdx.x) % 8;
       const uint32_t own = chains + (row * Scratch::kRowPitch + k * Scratch::kChainPitch) * 4;
       float total = 0.0f;
@@ -141,7 +145,7 @@ struct ClusterWalk {
     send_own(shared.sums(rank), Layout::kSumBytes);
   }
 
-  // As in clear_missing, of the one box that the columns are in.
+  // Like clear_missing, for the one box with this thread block's columns.
   __device__ __forceinline__ void clear_values(int i, int missing) const {
     const uint32_t first = shared.values(i) + (kBlock - missing) * 128;
     for (int chunk = threadIdx.x; chunk < missing * 8; chunk += kClusterComputing) {
@@ -152,8 +156,8 @@ struct ClusterWalk {
     sync_named(kOwnBarrier, kClusterComputing);
   }
 
-  // Block `i` of the round joins the outputs and the sums in three steps. The first one waits for
-  // what the block needs, while the products of the block before still run.
+  // The next three functions add key block `i` of the round to the outputs and sums. await_block
+  // waits for its operands while the products of the previous key block are in flight.
   __device__ __forceinline__ void await_block(int i, int missing, uint32_t parity) {
     wait(shared.values_full(i), parity);
     if (missing > 0) clear_values(i, missing);
@@ -181,7 +185,8 @@ struct ClusterWalk {
       wgmma_k16_turned_a(output[0], values + (k * 16 * 128 >> 4), weights + (k * 32 >> 4));
     }
     wgmma_commit();
-    // extend_sum of one, whose terms are added already.
+    // As in extend_sum, but `pair` already is the sum of the two chains. The sum over key blocks of
+    // the other parity only decays.
     even = i % 2 == 0 ? __fmaf_rn(even, row_decay, pair) : __fmul_rn(even, row_decay);
     odd = i % 2 == 1 ? __fmaf_rn(odd, row_decay, pair) : __fmul_rn(odd, row_decay);
   }
@@ -190,9 +195,10 @@ struct ClusterWalk {
     pin_registers(output[0]);
   }
 
-  // The rows' sums over both kinds of blocks, over chains as sum_over_quad adds them.
+  // Adds each row's chains in the order of sum_over_quad, then the sums over even and odd key
+  // blocks, and stores the result at shared.offsets().
   __device__ __forceinline__ void join_sums() {
-    if (threadIdx.x < kRows * 4) {  // the same in a whole warp
+    if (threadIdx.x < kRows * 4) {  // uniform in a warp
 #pragma unroll
       for (int lanes = 1; lanes < 4; lanes *= 2) {
         even = __fadd_rn(even, __shfl_xor_sync(0xffffffffu, even, lanes));

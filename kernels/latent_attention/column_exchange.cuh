@@ -1,12 +1,12 @@
-// How the four warps of a warpgroup exchange a block's scores where rows are columns
-// (column_form.cuh): maxima, and weights as the next product's operand.
+// How the four warps of a warpgroup exchange a block's results with swapped operands
+// (column_form.cuh): maxima, and weights as the B operand of the next product.
 #pragma once
 #include "kernels/latent_attention/block_walk.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
-// Of a warpgroup, behind each other: maxima [4 warps][kRows], chains [kRows][8][8]. The pitches, in
-// floats, let a warp's accesses meet different banks.
+// Scratch of a warpgroup: maxima [4 warps][kRows], then chains [kRows][8][8]. The pitches, in
+// floats, are padded against bank conflicts.
 template <int kRows>
 struct ColumnScratch {
   static constexpr uint32_t kChainPitch = 8 + 2;
@@ -15,8 +15,8 @@ struct ColumnScratch {
   static constexpr uint32_t kBytes = kChainsAt + kRows * kRowPitch * 4;
 };
 
-// The highest score of each of the thread's rows over the keys of the block.
-// `maxima`: ColumnScratch of the warpgroup, whose named barrier is `barrier`.
+// Sets `highest` to the highest score over the block's keys for each of the thread's rows.
+// `maxima`: shared address of the warpgroup's ColumnScratch; `barrier`: its named barrier.
 template <int kRows>
 __device__ __forceinline__ void find_highest(const float (&scores)[kRows / 2], uint32_t maxima,
                                              int barrier, float (&highest)[kRows / 4]) {
@@ -56,7 +56,7 @@ __device__ __forceinline__ void find_highest(const float (&scores)[kRows / 2], u
   }
 }
 
-// P [kRows][64 keys] in bf16, as the second operand of the next product.
+// Stores P [kRows][64 keys] in bf16 as the B operand of the next product.
 template <int kRows>
 __device__ __forceinline__ void store_weights(const float (&scores)[kRows / 2], uint32_t tile) {
   const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;

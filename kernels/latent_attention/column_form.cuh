@@ -1,12 +1,13 @@
-// A warpgroup's half of kRows x kValues outputs where rows are few, as in decode. Operands stand
-// the other way round than in row_form.cuh: S^T = K Q^T and O^T = V^T P^T, so that keys and values
-// fill the 64 rows of a product and the few rows are its columns. A score or an output is the same
-// chain of k16 steps either way, hence the same bits.
+// Form of the walk for few rows, as in decode: a warpgroup has half the columns of kRows x kValues
+// outputs. Operands are swapped relative to row_form.cuh: S^T = K Q^T and O^T = V^T P^T, so that
+// keys and value columns fill the 64 rows of a wgmma and the few query rows are its columns. A
+// score or an output is the same chain of k16 steps in both forms, hence has the same bits.
 //
-// A thread holds two keys of a block, 16 w + l / 4 + 8 i, of its rows 8 g + 2 (l % 4) + c. Maxima
-// go through shared memory. A row's sum is 8 chains of 8 weights (row_arithmetic.cuh), each over
-// keys of all four warps: the weights go through shared memory too, and threads 8 r + k and so on
-// add up chain k of rows r, r + 16 while the tensor cores take the values.
+// Lane l of warp w holds query rows 8 g + 2 (l % 4) + c (c = 0, 1), and for each of them the two
+// keys 16 w + l / 4 + 8 i (i = 0, 1) of a block. Maxima go through shared memory. A row's sum is 8
+// chains of 8 weights, as in row_arithmetic.cuh. Each chain has keys of all four warps, so the
+// weights go through shared memory too: thread 8 r + k adds up chain k of rows r and r + 16 while
+// the tensor cores multiply by the values.
 #pragma once
 #include "kernels/common/wgmma_turned_a.cuh"
 #include "kernels/latent_attention/column_exchange.cuh"
@@ -16,22 +17,22 @@ namespace slimexx::kernels::latent_attention {
 template <int kThisGroup, int kRows>
 struct ColumnForm {
   static constexpr int kGroup = kThisGroup;
-  static constexpr int kOwnRows = kRows / 4;         // of a thread; the n-th: row_of(n)
-  static constexpr int kFullBoxes = 1;               // of a full barrier
-  static constexpr bool kKeysComeLate = true;        // from memory, and read once
-  static constexpr int kTiles = kValueBoxes / 2;     // of 64 values
-  static constexpr int kSummed = (kRows + 15) / 16;  // rows of which a thread adds up a chain
+  static constexpr int kOwnRows = kRows / 4;         // rows per thread; the n-th is row_of(n)
+  static constexpr int kFullBoxes = 1;               // boxes per full barrier
+  static constexpr bool kKeysComeLate = true;        // keys come from global memory, not from L2
+  static constexpr int kTiles = kValueBoxes / 2;     // output tiles of 64 columns
+  static constexpr int kSummed = (kRows + 15) / 16;  // rows for which a thread adds up a chain
   using Scratch = ColumnScratch<kRows>;
   using Layout = Shared<kRows, Scratch::kBytes>;
   Layout shared;
   float c;
-  uint32_t sums_turn = 0;  // segments of the launch so far
+  uint32_t sums_turn = 0;  // segments so far, over all items
   float output[kTiles][kRows / 2];
   float scores[kRows / 2];
   float maximum[kOwnRows];
-  int position[kOwnRows];   // of the thread's rows in their sequence; -1: no row
-  float sum[kSummed];       // of the thread's chain and its neighbour, of this warpgroup's blocks
-  float row_sum[kOwnRows];  // after join_sums
+  int position[kOwnRows];   // positions of the thread's rows in their sequence; -1: no row
+  float sum[kSummed];       // thread's and neighbouring chain, over this warpgroup's blocks
+  float row_sum[kOwnRows];  // final sums, after join_sums
 
   static __device__ __forceinline__ int row_of(int n) {
     return n / 2 * 8 + static_cast<int>(threadIdx.x % 4) * 2 + n % 2;
@@ -104,7 +105,8 @@ struct ColumnForm {
     }
   }
 
-  // Scores become weights, here and for the other warpgroup. The maxima are those before the block.
+  // Turns scores into weights and passes them to the other warpgroup. On entry `maximum` is that of
+  // the blocks before this one.
   __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
                                         float (&decay)[kOwnRows]) {
     const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;
@@ -129,7 +131,7 @@ struct ColumnForm {
       scores[i] = attention::weigh_score(scores[i], c, offset[i / 4 * 2 + i % 2]);
     }
     store_weights<kRows>(scores, shared.weights(block_n));
-    // Key 8 (2 w + i) + k is the (2 w + i)-th of chain k.
+    // Chain k adds the keys k, k + 8, ...: key 8 (2 w + i) + k is its element 2 w + i.
     const uint32_t chain = shared.scratch(kGroup) + Scratch::kChainsAt +
                            (lane / 4 * Scratch::kChainPitch + 2 * warp) * 4;
 #pragma unroll
@@ -161,12 +163,12 @@ struct ColumnForm {
     return decay;
   }
 
-  // After issue_own_values, whose barrier stands behind the chains.
+  // Call after issue_own_values: its barrier makes the stored chains visible.
   __device__ __forceinline__ void add_weights() {
 #pragma unroll
     for (int i = 0; i < kSummed; ++i) {
       const int row = summed_row(i);
-      if (row >= kRows) break;  // the same in a whole warp
+      if (row >= kRows) break;  // uniform in a warp
       const uint32_t chain =
           shared.scratch(kGroup) + Scratch::kChainsAt +
           (row * Scratch::kRowPitch + threadIdx.x % 8 * Scratch::kChainPitch) * 4;
@@ -185,8 +187,8 @@ struct ColumnForm {
     }
   }
 
-  // The other warpgroup's weights of a block are there: its maxima are the rows', and what came
-  // before is scaled down.
+  // Waits for the other warpgroup's weights of a block, takes over its maxima, and scales the
+  // earlier sums by its decays.
   __device__ __forceinline__ void read_mail(float (&decay)[kOwnRows]) {
     sync_named(kWeightsBarrier + 1 - kGroup, 256);
 #pragma unroll
@@ -214,7 +216,7 @@ struct ColumnForm {
     pin_registers(scores);
   }
 
-  // The rows' sums over both warpgroups' blocks, over chains as sum_over_quad adds them.
+  // Adds each row's chains in the order of sum_over_quad, then the sums of both warpgroups.
   __device__ __forceinline__ void join_sums() {
     const uint32_t turn = sums_turn++;
 #pragma unroll

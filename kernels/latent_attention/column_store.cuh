@@ -1,14 +1,15 @@
-// What a walk whose rows are columns (column_form.cuh) has found out goes to memory.
+// Stores the results of a walk with swapped operands (column_form.cuh).
 #pragma once
 #include "kernels/latent_attention/column_form.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
-// Lanes 4 apart swap values, so that each holds neighbouring columns of one row in eight.
+// Lanes 4 apart swap values, so that in each group of 8 rows a lane holds neighbouring columns of
+// one row. Lanes with bit 2 set get the odd rows.
 __device__ __forceinline__ bool stores_odd_rows() { return threadIdx.x % 8 >= 4; }
 
-// Where the rows that a thread stores begin in the output, in elements. Found early, its divisions
-// do not stand behind the last product.
+// Finds the offsets in the output, in elements, of the rows that the thread stores. It is separate
+// from store_columns so that a caller can do these divisions before the last product.
 template <int kRows>
 __device__ __forceinline__ void find_output_rows(const Problem& problem, const Item& item,
                                                  int64_t (&begins)[kRows / 8]) {
@@ -21,9 +22,10 @@ __device__ __forceinline__ void find_output_rows(const Problem& problem, const I
   }
 }
 
-// A warpgroup's kTiles of 64 columns of kRows rows, the first column being `first_column`; one
-// warpgroup `tells_state` too. Rows whose keys all lie in the first segment are finished here; rows
-// without keys in the segment write nothing. `begins`: find_output_rows.
+// Stores a warpgroup's kTiles x 64 columns of kRows rows, starting at `first_column`. Rows whose
+// keys all lie in the first segment get outputs, other rows partial results; rows without keys in
+// the segment store nothing. `tells_state`: this warpgroup also stores the row statistics.
+// `begins`: from find_output_rows.
 template <int kRows, int kTiles>
 __device__ __forceinline__ void store_columns(const Problem& problem, const Item& item,
                                               const float (&output)[kTiles][kRows / 2],

@@ -1,12 +1,12 @@
 // Few rows: a sequence has at most 32 (token, head) rows, as in decode. A thread block takes a
-// segment of a sequence's keys; the kernel merge_latent joins segments. The walk is that of rows.cu
-// with operands the other way round (column_form.cuh), and so are roles and barriers. Where
-// segments are few, a cluster of thread blocks takes each (cluster_rows.cu).
+// segment of a sequence's keys; the kernel merge_latent combines the segments. The walk, roles and
+// barriers are those of rows.cu, with operands swapped (column_form.cuh). If segments are few, a
+// cluster of thread blocks takes each one (cluster_rows.cu).
 //
-// Cost of a block of 64 keys and 24 rows: 72 KB of keys, at 4.27 TB/s over 132 SMs 3700 clocks.
-// Both products read them from shared memory as the operand of 64 rows, 36 and 32 steps of 2 KB,
-// 1100 clocks at 128 B/clk; maxima, 12 exponentials a thread and two barriers about 500. So a stage
-// is free again after half the time that its keys take to come.
+// Cost of a block of 64 keys and 24 rows: 72 KB of keys take 3700 clocks at 4.27 TB/s over 132 SMs.
+// Both products read the keys from shared memory as the A operand, in 36 and 32 steps of 2 KB: 1100
+// clocks at 128 B/clk. Maxima, 12 exponentials per thread and two barriers take about 500 clocks.
+// So a stage is released in half the time that loading its keys takes.
 #include <algorithm>
 
 #include "kernels/common/device.h"
@@ -62,10 +62,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init();
   }
   __syncthreads();
-  // The same in all lanes, and the compiler may know.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   allow_next_grid();
-  // The previous kernels wrote queries, the last keys, and perhaps what stands before them.
+  // The previous kernels wrote the queries, the newest keys and, unless context_is_written, perhaps
+  // the context. The warps that load keys wait for them later, in load_keys.
   const bool loads_keys = threadIdx.x < 64;
   if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
   if (group < 0) {

@@ -1,9 +1,10 @@
-// The producer where every query has a list of its keys: a warpgroup copies the listed rows, from
-// wherever they lie, to where TMA would have put a block of neighbouring ones. A tile's rows are
-// heads of one token; its keys are numbered by their places in the list, so that the consumer walks
-// them as it walks all keys of a shorter sequence, and gives it the same bits.
+// The producer for sparse attention, where every query has a list of its keys. A warpgroup gathers
+// the listed rows into the layout that TMA would give a block of neighbouring rows. A tile's rows
+// are heads of one token. Its keys are numbered by their index in the list, so that the consumer
+// walks them like all keys of a shorter sequence, and the bits are the same.
 //
-// A warp copies 16 rows of a block, eight lanes a row: 128 bytes of four rows with an instruction.
+// A warp copies 16 rows of a block with eight lanes per row: one instruction copies 128 bytes of
+// each of four rows.
 #pragma once
 #include "kernels/common/async_copy.cuh"
 #include "kernels/common/stmatrix.cuh"
@@ -13,14 +14,14 @@ namespace slimexx::kernels::latent_attention {
 
 inline constexpr int kGatherThreads = 128;
 
-// Heads of a token; how many keys its list names is a matter of its position alone.
+// Heads of one token. The number of keys in its list follows from its position.
 struct ListedItem {
   Item item;
-  int token = 0;        // of the batch
-  int first_token = 0;  // of its sequence
+  int token = 0;        // counted over the batch
+  int first_token = 0;  // first token of its sequence
 };
 
-// One warp.
+// Called by all lanes of a warp. Finds item `index` of the launch; false past the last one.
 template <int kRows>
 __device__ __forceinline__ bool find_listed_item(const attention::Problem& problem, int list_width,
                                                  WorkCursor& cursor, int index,
@@ -39,7 +40,7 @@ __device__ __forceinline__ bool find_listed_item(const attention::Problem& probl
   item.rows = min(kRows, problem.group - item.row_in_sequence);
   item.row = listed.token * problem.group + item.row_in_sequence;
   item.keys = min(s.context + query + 1, list_width);
-  item.context = item.keys - 1;  // the last key in the list is the last that the rows see
+  item.context = item.keys - 1;  // so that the rows see exactly the keys in the list
   item.first_block = 0;
   item.last_block = divide_up(item.keys, kBlock);
   return true;
@@ -50,20 +51,20 @@ struct Gatherer {
   const Problem& problem;
   const KeyLists& lists;
   Shared shared;
-  uint32_t block_count = 0;  // of the launch's walk so far
+  uint32_t block_count = 0;  // blocks so far, over all items
 
-  // Each of the 16 rows of the warp is looked up by two lanes.
+  // Row of the block that this lane looks up: two lanes for each of the warp's 16 rows.
   __device__ __forceinline__ int own_row() const {
     return static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x % 16);
   }
 
-  // The position of this lane's key of a block, -1 behind the end of the list.
+  // Position of this lane's key of a block in the sequence; -1 past the end of the list.
   __device__ __forceinline__ int read_position(const ListedItem& listed, int block) const {
     const int at = block * kBlock + own_row();
     if (at >= listed.item.keys) return -1;
     return lists.selected[static_cast<int64_t>(listed.token) * lists.width + at];
   }
-  // What find_row() needs from memory.
+  // Page number of a position, for find_row().
   __device__ __forceinline__ int read_page(const ListedItem& listed, int position) const {
     const attention::Problem& p = problem.attention;
     if (p.page_table == nullptr || position < 0) return 0;
@@ -76,7 +77,7 @@ struct Gatherer {
     return (page << p.page_shift) + (position & ((1 << p.page_shift) - 1));
   }
 
-  // Columns past the values, and past the rotary ones, are zeros.
+  // Copies this lane's chunks of a box. Columns past value_dim or rotary_dim become zeros.
   __device__ __forceinline__ void copy_box(uint32_t to, int box, const uint16_t* const (&rows)[4],
                                            const uint32_t (&bytes)[4]) const {
     const int column = static_cast<int>(threadIdx.x % 8) * 8;
@@ -86,12 +87,12 @@ struct Gatherer {
     const int from = column + (rotary ? problem.value_dim : box * kBoxColumns);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      // Rows four apart: the swizzle turns bit 2 of the chunk, bit 6 of the address.
+      // For rows four apart the swizzle differs in bit 2 of the chunk, which is address bit 6.
       copy_chunk((to ^ (i % 2 * 64)) + i * 4 * 128, rows[i] + from, exists ? bytes[i] : 0);
     }
   }
 
-  // `row`: of this lane's key, -1 for none.
+  // `row`: tensor row of this lane's key; -1: no key.
   __device__ __forceinline__ void load_block(int row) {
     const uint32_t n = block_count++, parity = stage_parity(n) ^ 1;
     const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -117,7 +118,7 @@ struct Gatherer {
     }
   }
 
-  // Positions are read two blocks ahead, and their pages one.
+  // Positions are read two blocks ahead, page numbers one block ahead.
   __device__ __forceinline__ void load_keys(const ListedItem& listed) {
     int position = read_position(listed, 0), page = read_page(listed, position);
     int next = read_position(listed, 1);
@@ -127,13 +128,13 @@ struct Gatherer {
       page = read_page(listed, position);
       next = read_position(listed, block + 2);
       load_block(row);
-      // Nothing waits for these loads before the block's copies are under way.
+      // First use of these loads: they are in flight while the block's copies are issued.
       asm volatile("" : "+r"(page), "+r"(next));
     }
   }
 };
 
-// The first warpgroup: items, their queries (warp 0) and keys (all).
+// Run by warpgroup 0: all its warps load keys; warp 0 also passes on items and loads queries.
 template <class Shared>
 __device__ __forceinline__ void load_listed_items(const Problem& problem, const KeyLists& lists,
                                                   const CUtensorMap& query_map,

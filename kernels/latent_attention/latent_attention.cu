@@ -1,4 +1,4 @@
-// Checks a problem and launches a kernel for each run of its sequences.
+// Checks the problem and launches a kernel for each AttentionRun.
 #include "slimexx/kernels/latent_attention.h"
 
 #include <algorithm>
@@ -16,14 +16,15 @@ using latent_attention::kTileRows;
 using latent_attention::kValues;
 using latent_attention::Launch;
 
-constexpr size_t kCounterBytes = 256;  // the tile counter, alone in its cache line
+constexpr size_t kCounterBytes = 256;  // the tile counter, in a cache line of its own
 
 int64_t count_segments(int64_t keys) { return divide_up(keys, kLatentSegmentKeys); }
 
-// By the width: who asks for the workspace may have no lists yet.
+// Tests the width, not the pointer: a caller that asks for the workspace size may not have the
+// lists yet.
 bool has_lists(const LatentAttentionForward& problem) { return problem.list_width > 0; }
 
-// Rows of partial results of all segments; of one segment there are none.
+// Rows of partial results over all segments; 0 if there is a single segment.
 int64_t count_partials(const LatentAttentionForward& problem) {
   if (has_lists(problem)) return 0;
   const AttentionRuns& runs = problem.runs;
@@ -62,7 +63,7 @@ bool is_served(const LatentAttentionForward& p) {
          has_lists(p) == (p.selected != nullptr);
 }
 
-// Sequences [first, first + run.sequences).
+// The launch for sequences [first, first + run.sequences).
 Launch describe(const LatentAttentionForward& problem, const AttentionRun& run, int64_t first) {
   Launch launch{};
   launch.problem.value_dim = static_cast<int>(problem.value_dim);
@@ -122,7 +123,6 @@ using LaunchRun = cudaError_t (*)(const Launch&, cudaStream_t);
 
 cudaError_t launch_run(const LatentAttentionForward& problem, const AttentionRun& run,
                        int64_t first, LaunchRun kernel, cudaStream_t stream) {
-  // A run of sequences without queries has nothing to do.
   if (run.sequences == 0 || run.max_query_len == 0) return cudaSuccess;
   Launch launch = describe(problem, run, first);
   launch.query_rows = kernel == latent_attention::launch_few_rows
@@ -132,7 +132,7 @@ cudaError_t launch_run(const LatentAttentionForward& problem, const AttentionRun
   return kernel(launch, stream);
 }
 
-// Queries with lists of their keys are served alike, however many a sequence has.
+// Queries with lists of their keys: one launch for all runs.
 cudaError_t launch_lists(const LatentAttentionForward& problem, cudaStream_t stream) {
   const AttentionRuns& runs = problem.runs;
   const auto longest = [&](int64_t AttentionRun::*length) {

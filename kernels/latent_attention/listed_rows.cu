@@ -1,10 +1,10 @@
 // Sparse latent attention: every query has a list of the keys that it sees. A thread block takes up
-// to 64 heads of one token and walks its list in blocks of 64 entries, as rows.cu walks the keys of
-// a sequence: items, barriers and the consumer are the same, but four warps load keys
-// (gather.cuh), and 128 threads arrive at the full barrier of two boxes.
+// to 64 heads of one token and walks the token's list in blocks of 64 entries, as rows.cu walks the
+// keys of a sequence. Items, barriers and the consumer are those of rows.cu, except that four warps
+// load keys (gather.cuh) and 128 threads arrive at each full barrier, which covers two boxes.
 //
-// Cost of a block: the 2176 tensor-core clocks of rows.cu, and 72 KB that only this thread block
-// reads, 34 B/clk from L2; 4608 copies of 16 bytes, 144 instructions of a warp.
+// Cost of a block: 2176 tensor-core clocks, as in rows.cu; 72 KB that only this thread block reads,
+// 34 B/clk from L2; 4608 copies of 16 bytes, 144 warp instructions.
 //
 // Registers: 56 loading, 224 computing.
 #include <algorithm>
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init(kGatherThreads);
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, lists, and perhaps the lengths
-  // The same in all lanes, and the compiler may know.
+  enter_kernel();  // the previous kernel wrote queries, lists and perhaps the lengths
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<56>();
@@ -56,7 +56,7 @@ cudaError_t launch_listed(const Launch& parameters, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   const int64_t items =
       parameters.tokens * divide_up(parameters.problem.attention.group, kTileRows);
-  // Merged outputs have room for so many thread blocks.
+  // problem.merged has room for kMultiprocessors thread blocks.
   const int64_t blocks = std::min({items, int64_t{sm_count}, kMultiprocessors});
   return launch_early(
       attend_listed, {dim3(static_cast<unsigned>(blocks)), kThreads, Layout::kBytes}, stream,

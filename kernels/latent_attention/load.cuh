@@ -1,4 +1,4 @@
-// The producer: takes items and copies their queries and keys into shared memory.
+// The producer: finds work items and loads their queries and keys into shared memory.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tensor_map.cuh"
@@ -14,7 +14,7 @@ struct Maps {
   const CUtensorMap& key_rotary;
 };
 
-// One warp.
+// Run by one warp.
 template <class Shared>
 struct QueryLoader {
   const CUtensorMap& map;
@@ -42,18 +42,18 @@ struct Loader {
   const attention::Problem& problem;
   Maps maps;
   Shared shared;
-  int first_part = 0, last_part = 3;  // of each block, that this warp loads
-  uint32_t block_count = 0;           // of the launch's walk so far
+  int first_part = 0, last_part = 3;  // parts of each block that this warp loads
+  uint32_t block_count = 0;           // blocks so far, over all items
 
-  // A block is copied in pieces of problem.box_rows keys (a page, or all 64): lane i copies every
+  // A block is loaded in pieces of problem.box_rows keys (a page, or all 64): lane i loads every
   // (32 / pieces)-th box of piece i % pieces.
   __device__ __forceinline__ int pieces() const { return kBlock / problem.box_rows; }
   __device__ __forceinline__ int own_offset() const {
     return static_cast<int>(threadIdx.x % 32) % pieces() * problem.box_rows;
   }
 
-  // Row of this lane's piece of a block in the tensor of keys, -1 if it holds none of the
-  // sequence's keys: its page may not exist.
+  // Row in the tensor of keys where this lane's piece of a block starts. -1 if the piece has none
+  // of the sequence's keys: its page may not exist.
   __device__ __forceinline__ int find_row(const Item& item, int block) const {
     const int position = block * kBlock + own_offset();
     if (block >= item.last_block || position >= item.keys) return -1;
@@ -86,7 +86,8 @@ struct Loader {
     }
   }
 
-  // Page numbers are read one block ahead. Keys that the previous kernels may write are awaited.
+  // Loads an item's blocks. The page table is read one block ahead. Before the first block that the
+  // previous kernels may still write, the warp waits for those kernels.
   __device__ __forceinline__ void load_keys(const Item& item) {
     const int written = attention::count_written_blocks(problem, item.context, kBlock);
     int row = find_row(item, item.first_block);
@@ -99,7 +100,7 @@ struct Loader {
   }
 };
 
-// One warp: items, their queries and keys.
+// Run by one warp: finds the items and loads their queries and keys.
 template <bool kWhole, class Shared>
 __device__ __forceinline__ void load_items(const attention::Problem& problem, const Maps& maps,
                                            Shared shared) {
@@ -125,8 +126,8 @@ __device__ __forceinline__ void load_items(const attention::Problem& problem, co
   items.put(item);
 }
 
-// The same by three warps, where copies must start at once: warp 0 and 1 load keys, a half of the
-// values each and warp 1 the last box, warp 2 items and queries.
+// The same with three warps, so that loads start sooner. Warps 0 and 1 load keys: half of the value
+// columns each, and warp 1 the rotary columns. Warp 2 passes on the items and loads queries.
 template <class Shared>
 __device__ __forceinline__ void load_items_together(const attention::Problem& problem,
                                                     const Maps& maps, Shared shared, int warp) {

@@ -1,5 +1,5 @@
-// Joins the segments of rows whose keys were split among thread blocks, left to right, with the
-// arithmetic of a walk through all of them (merge_segment of forward.cu).
+// Combine step of the split kernels: merges a row's segments from left to right, with the
+// arithmetic that merge_earlier (row_items.cuh) has for whole rows.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/latent_attention/problem.cuh"
 
@@ -7,9 +7,9 @@ namespace slimexx::kernels::latent_attention {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kPieces = kValues / 128;  // of four neighbouring columns, in a lane
+constexpr int kPieces = kValues / 128;  // pieces of four neighbouring columns per lane
 
-// One warp a row.
+// One warp per row.
 __global__ void __launch_bounds__(kWarps * 32)
     merge_latent(const __grid_constant__ Problem problem) {
   enter_kernel();

@@ -1,7 +1,7 @@
-// The parameters of a launch of latent attention, its work items, and the layout of shared memory.
+// Parameters of a launch of latent attention, its work items, and the layout of shared memory.
 //
-// Rows are (token, head) pairs, as they stand in memory: all heads of a token walk the same keys,
-// so a tile of 64 rows is 64 neighbouring rows of the queries seen as one matrix.
+// Rows are (token, head) pairs in memory order. All heads of a token walk the same keys, so a tile
+// of 64 rows is 64 neighbouring rows of the matrix [tokens * heads, width] of queries.
 #pragma once
 #include <cuda.h>
 
@@ -25,25 +25,25 @@ inline constexpr int kSegmentBlocks = kLatentSegmentKeys / kLatentBlockKeys;
 static_assert(kSegmentBlocks % 2 == 0, "blocks alternate between the warpgroups, segments do not");
 inline constexpr int kValues = kMostLatentValues;  // columns of an output, zeros past value_dim
 inline constexpr int kValueBoxes = kValues / 64;
-inline constexpr int kBoxes = kValueBoxes + 1;  // of 64 columns in a row; the last is rotary
+inline constexpr int kBoxes = kValueBoxes + 1;  // boxes of 64 columns per row; the last is rotary
 inline constexpr uint32_t kBoxBytes = 64 * 128;
 inline constexpr uint32_t kTileBytes = kBoxes * kBoxBytes;
 inline constexpr int kStages = 2;
-// Boxes that a full barrier stands for, where threads copy keys: 128 arrivals each are dear.
+// Boxes per full barrier when threads copy the keys (gather.cuh): each barrier costs 128 arrivals.
 inline constexpr int kGatheredBoxes = 2;
 
 struct Problem {
-  attention::Problem attention;  // kv_heads is 1, group all heads
+  attention::Problem attention;  // kv_heads is 1, group is the number of heads
   int value_dim;
-  float4* merged;  // of walks through several segments: [thread block][32][2 warpgroups][128]
+  float4* merged;  // outputs merged over segments: [thread block][32][2 warpgroups][128 threads]
 };
 
-// Each query's keys, where it does not see all of them.
+// Sparse attention: the keys that each query sees.
 struct KeyLists {
   const int32_t* selected;  // [tokens, width], positions in the query's sequence, ascending
   int width;
   int rotary_dim;
-  const uint16_t* keys;  // rows of all pages, or of the batch
+  const uint16_t* keys;  // paged: rows of all pages; packed: rows of the batch
   int64_t key_stride;
 };
 
@@ -51,34 +51,34 @@ struct Launch {
   Problem problem;
   KeyLists lists;
   CUtensorMap query_map, query_rotary_map;  // boxes of query_rows rows
-  CUtensorMap key_map, key_rotary_map;      // boxes of problem.attention.box_rows
+  CUtensorMap key_map, key_rotary_map;      // boxes of problem.attention.box_rows rows
   int64_t tokens;
   int max_segments;
-  int query_rows;  // of a tile
+  int query_rows;  // query rows per tile
 };
 
-inline constexpr int kThreads = 384;  // a warpgroup that loads, two that compute
+inline constexpr int kThreads = 384;  // one loading warpgroup, two computing ones
 
-// Sequences of any length, a thread block for all keys of a tile.
+// Any number of rows per sequence; a thread block walks all keys of a tile.
 cudaError_t launch_whole(const Launch& launch, cudaStream_t stream);
-// A thread block for each segment of keys; merged.
+// Any number of rows; a thread block walks one segment of keys. Also launches the merge if needed.
 cudaError_t launch_split(const Launch& launch, cudaStream_t stream);
-// The same where a sequence has at most kMostFewRows rows.
+// Like launch_split, for at most kMostFewRows rows per sequence.
 cudaError_t launch_few_rows(const Launch& launch, cudaStream_t stream);
-// The same with a cluster of thread blocks for each segment, of which there are few.
-inline constexpr int kMostClusters = 16;  // that the chip holds at a time
+// Like launch_few_rows, for few segments: a cluster of thread blocks walks one segment.
+inline constexpr int kMostClusters = 16;  // clusters that the GPU runs at a time
 cudaError_t launch_cluster_rows(const Launch& launch, cudaStream_t stream);
-// Sequences of any length whose queries have lists of their keys.
+// Sparse attention: queries have lists of their keys. Any number of rows per sequence.
 cudaError_t launch_listed(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_merge(const Launch& launch, cudaStream_t stream);
 
-// A tile of a sequence's rows against blocks of its keys.
+// A work item: a tile of a sequence's rows and a range of its key blocks.
 struct Item {
-  int rows = 0;             // that exist; 0: no more items
-  int row = 0;              // of the batch
-  int row_in_sequence = 0;  // the same within the sequence
+  int rows = 0;             // rows that exist; 0: no more items
+  int row = 0;              // first row, counted over the batch
+  int row_in_sequence = 0;  // first row, counted within the sequence
   int context = 0;          // keys before the sequence's first row
-  int keys = 0;             // of the sequence
+  int keys = 0;             // keys of the sequence
   int first_block = 0, last_block = 0;
   int sequence = 0;
 
@@ -87,7 +87,7 @@ struct Item {
   }
 };
 
-// Two deep, from the loading warp to the computing ones.
+// Queue of items from the loading warp to the computing warps, two deep.
 struct ItemQueue : SlotQueue {
   __device__ __forceinline__ void put(const Item& item) {
     wait(empty(), cursor.parity ^ 1);
@@ -121,8 +121,9 @@ struct ItemQueue : SlotQueue {
   }
 };
 
-// Item `index` of the launch. Whole: the longest walks of a sequence come first. Split: segments
-// run fastest, so that a sequence's keys are read at about the same time; an item may be empty.
+// Finds item `index` of the launch; false past the last one. Whole: the tiles of a sequence come in
+// descending order of their key counts. Split: the segment changes fastest, so that a sequence's
+// keys are read at about the same time; an item may have no blocks.
 template <bool kWhole, int kRows>
 __device__ __forceinline__ bool find_item(const attention::Problem& problem, WorkCursor& cursor,
                                           int index, Item& item) {
@@ -151,13 +152,13 @@ __device__ __forceinline__ bool find_item(const attention::Problem& problem, Wor
   return true;
 }
 
-// A zero's sign would tell how the row was merged.
+// Adds +0 to turn -0 into +0: the sign of a zero depends on how the row was merged.
 __device__ __forceinline__ uint32_t finish_pair(float low, float high, float inverse_sum) {
   return attention::finish_pair(__fadd_rn(low, 0.0f), __fadd_rn(high, 0.0f), inverse_sum);
 }
 
-// Shared memory for tiles of kRows rows. Block n of the launch's walk lies in stage n % kStages.
-// `kScratchBytes`: of a warpgroup, for the form of the walk.
+// Shared memory for tiles of kRows rows. Block n, counted over all items of the thread block, uses
+// stage n % kStages. `kScratchBytes`: scratch per warpgroup, for the form of the walk.
 template <int kRows, uint32_t kScratchBytes>
 struct Shared {
   static constexpr int kQueryRows = kRows;
@@ -165,13 +166,13 @@ struct Shared {
   static constexpr uint32_t kQueryBytes = kBoxes * kQueryBoxBytes;
   static constexpr uint32_t kStagesAt = kQueryBytes;
   static constexpr uint32_t kMailAt = kStagesAt + kStages * kTileBytes;
-  static constexpr uint32_t kMailBytes = kRows * 8;  // maximum and decay of a row
+  static constexpr uint32_t kMailBytes = kRows * 8;  // maximum and decay per row
   static constexpr uint32_t kSumsAt = kMailAt + 2 * kMailBytes;
   static constexpr uint32_t kSumsBytes = kRows * 4;
   static constexpr uint32_t kScratchAt = kSumsAt + 4 * kSumsBytes;
   static constexpr uint32_t kBarriersAt = kScratchAt + 2 * kScratchBytes;
-  // Of a stage: full, a barrier for each box, so that scores begin with the first columns; empty,
-  // of each half of the values and of the last box. Then the queries' full and empty.
+  // Barriers per stage: full, one per box, so that scores can begin with the first columns; empty,
+  // one per half of the values and one for the last box. Then full and empty of the queries.
   static constexpr uint32_t kEmptyAt = kBarriersAt + kStages * kBoxes * 8;
   static constexpr uint32_t kQueriesFullAt = kEmptyAt + kStages * 3 * 8;
   static constexpr uint32_t kItemsAt = (kQueriesFullAt + 16 + 15) / 16 * 16;
@@ -183,15 +184,16 @@ struct Shared {
   __device__ __forceinline__ uint32_t stage(uint32_t n) const {
     return base + kStagesAt + n % kStages * kTileBytes;
   }
-  // Once a block's scores are formed, its rotary keys give way to its weights: [kRows, 64] bf16.
+  // A block's weights, [kRows, 64] bf16. They overwrite its rotary keys after its scores are
+  // formed.
   __device__ __forceinline__ uint32_t weights(uint32_t n) const {
     return stage(n) + kValueBoxes * kBoxBytes;
   }
-  // Of the warpgroup that weighs a block, for the other one.
+  // Maximum and decay of a row, from the warpgroup that weighs the block to the other one.
   __device__ __forceinline__ uint32_t mail(int group, int row) const {
     return base + kMailAt + group * kMailBytes + row * 8;
   }
-  // Two sets in turn: one is read while the next segment's is written.
+  // Two sets alternate, so that one can be read while the next segment's sums are written.
   __device__ __forceinline__ uint32_t sums(uint32_t turn, int group, int row) const {
     return base + kSumsAt + (turn % 2 * 2 + group) * kSumsBytes + row * 4;
   }
@@ -201,7 +203,8 @@ struct Shared {
   __device__ __forceinline__ uint32_t full(uint32_t n, int box) const {
     return base + kBarriersAt + (n % kStages * kBoxes + box) * 8;
   }
-  // `part`: the values of warpgroup 0 or 1; 2: the last box, which both read as weights.
+  // `part`: 0 or 1 for the values of that warpgroup; 2 for the last box (rotary keys, then
+  // weights), which both warpgroups read.
   __device__ __forceinline__ uint32_t empty(uint32_t n, int part) const {
     return base + kEmptyAt + (n % kStages * 3 + part) * 8;
   }
@@ -209,7 +212,7 @@ struct Shared {
   __device__ __forceinline__ uint32_t queries_empty() const { return base + kQueriesFullAt + 8; }
   __device__ __forceinline__ ItemQueue items() const { return {{base + kItemsAt, {}}}; }
 
-  // One thread. `loading`: arrivals at a full barrier of keys.
+  // Called by one thread. `loading`: arrivals that complete a full barrier of keys.
   __device__ __forceinline__ void init(uint32_t loading = 1) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       for (int box = 0; box < kBoxes; ++box) init_mbarrier(full(stage, box), loading);
@@ -222,7 +225,7 @@ struct Shared {
   }
 };
 
-// The parity that completes with the n-th use of a stage.
+// Parity of the barrier phase that completes when block n has been loaded.
 __device__ __forceinline__ uint32_t stage_parity(uint32_t n) { return n / kStages % 2; }
 
 }  // namespace slimexx::kernels::latent_attention

@@ -1,36 +1,36 @@
-// A warpgroup's half of 64 rows x kValues outputs, rows as the rows of the products: for training,
-// prefill and long chunks.
+// Form of the walk for training, prefill and long chunks: a warpgroup has half the columns of 64 x
+// kValues outputs, and the query rows are the rows of the products.
 #pragma once
 #include "kernels/latent_attention/block_walk.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
-inline constexpr int kOutputs = kValues / 2 / 2;  // registers: 64 rows x half the columns
+inline constexpr int kOutputs = kValues / 2 / 2;  // registers per thread: 64 rows, half the columns
 inline constexpr int kBlockScores = kBlock / 2;
 
-// The first of a thread's two rows in the tile; the other is 8 on.
+// The first of a thread's two rows in the tile; the second is 8 rows later.
 __device__ __forceinline__ int row_of_thread() {
   return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
 }
 
-// kThisGroup: 0 or 1. kThisGathered: keys came through the generic proxy (gather.cuh), with zeros
-// where the sequence has none.
+// kThisGroup: warpgroup 0 or 1. kThisGathered: threads copy the keys through the generic proxy
+// (gather.cuh) and write zeros for missing keys.
 template <int kThisGroup, bool kThisGathered = false>
 struct RowForm {
   static constexpr int kGroup = kThisGroup;
   static constexpr bool kGathered = kThisGathered;
-  static constexpr int kFullBoxes = kGathered ? kGatheredBoxes : 1;  // of a full barrier
-  static constexpr int kOwnRows = 2;                                 // of a thread
+  static constexpr int kFullBoxes = kGathered ? kGatheredBoxes : 1;  // boxes per full barrier
+  static constexpr int kOwnRows = 2;                                 // rows per thread
   static constexpr bool kKeysComeLate = false;                       // many tiles read them from L2
   using Layout = Shared<kTileRows, 0>;
   Layout shared;
   float c;
-  uint32_t sums_turn = 0;  // segments of the launch so far
+  uint32_t sums_turn = 0;  // segments so far, over all items
   float output[kOutputs];
   float scores[kBlockScores];
   uint32_t weights[kBlockScores / 2];
-  attention::SoftmaxState state;  // the sum: of this warpgroup's blocks
-  int position[2];                // of the thread's rows in their sequence; -1: no row
+  attention::SoftmaxState state;  // the sum is over this warpgroup's blocks until join_sums
+  int position[2];                // positions of the thread's rows in their sequence; -1: no row
 
   __device__ __forceinline__ void begin() {
     attention::reset(state);
@@ -65,7 +65,8 @@ struct RowForm {
     return {shared.stage(block_n) + kGroup * (kValueBoxes / 2 * kBoxBytes), kBoxBytes};
   }
 
-  // Output += weights x values; the weights of this warpgroup's block, or of the other's.
+  // Output += weights x values, with the weights of this warpgroup's block (in registers) or of the
+  // other warpgroup's block (in shared memory).
   __device__ __forceinline__ void issue_own_values(uint32_t block_n) {
     const Operand columns = values(block_n);
     wgmma_fence();
@@ -85,14 +86,16 @@ struct RowForm {
     wgmma_commit();
   }
 
-  // Rows whose decay is 1, as most are, keep their bits either way.
+  // Skips the multiplication if all decays in the warp are 1, the usual case; the bits are the
+  // same.
   __device__ __forceinline__ void decay_output(const float (&decay)[2]) {
     const bool unchanged = decay[0] == 1.0f && decay[1] == 1.0f;
     if (__all_sync(0xffffffffu, unchanged)) return;
     attention::scale_output(output, decay);
   }
 
-  // Scores become weights, here and for the other warpgroup. The state is that before the block.
+  // Turns scores into weights and passes them to the other warpgroup. On entry `state` is that of
+  // the blocks before this one.
   __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
                                         float (&decay)[2]) {
     if (masked) {
@@ -123,11 +126,11 @@ struct RowForm {
     arrive_named(kWeightsBarrier + kGroup, 256);
   }
 
-  // The other warpgroup's weights of a block are there: its maxima are the rows', and what came
-  // before is scaled down.
+  // Waits for the other warpgroup's weights of a block, takes over its maxima, and scales the
+  // earlier sums by its decays.
   __device__ __forceinline__ void read_mail(float (&decay)[2]) {
     sync_named(kWeightsBarrier + 1 - kGroup, 256);
-    if (kGathered) fence_shared_for_async();  // the other warpgroup has waited for the block
+    if (kGathered) fence_shared_for_async();  // only the other warpgroup waited for the copied keys
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
@@ -144,10 +147,10 @@ struct RowForm {
     pin_registers(scores);
   }
 
-  // Sums are formed with the weights.
+  // Nothing to do here: weigh() forms the sums.
   __device__ __forceinline__ void add_weights() {}
 
-  // The rows' sums over both warpgroups' blocks, in every thread that holds the row.
+  // Adds the sums of both warpgroups; every thread gets the sums of its rows.
   __device__ __forceinline__ void join_sums() {
     attention::sum_over_quad(state);
     const uint32_t turn = sums_turn++;

@@ -1,11 +1,11 @@
-// The consumer of items of 64 rows: walks them, joins their segments and stores them. `Walk`:
-// BlockWalk of a RowForm.
+// The consumer of items of 64 rows: walks their keys, merges their segments and stores the results.
+// `Walk` is a BlockWalk of a RowForm.
 #pragma once
 #include "kernels/latent_attention/row_form.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
-// Of a row's segments before the current one.
+// Row statistics merged over the segments before the current one.
 struct MergedState {
   float maximum[2], sum[2];
 };
@@ -14,11 +14,12 @@ __device__ __forceinline__ float4* merged_slots(const Problem& problem, int grou
   return problem.merged + (static_cast<int64_t>(blockIdx.x) * (kOutputs / 4) * 2 + group) * 128 +
          threadIdx.x % 128;
 }
-constexpr int kMergedStep = 2 * 128;  // from a thread's slot to its next
+constexpr int kMergedStep = 2 * 128;  // distance between a thread's slots
 
-// The segments before the one that was walked join it, if there are any: the walk then holds the
-// result of all. Without a branch, under which the compiler would move all outputs: with none the
-// output is multiplied by 1, which at most turns a zero's sign, and store_row() erases that.
+// Merges the earlier segments, if `any`, into the segment just walked: the walk then holds the
+// result of all. There is no branch around the outputs, because the compiler would move all of them
+// between registers. Without earlier segments the output is multiplied by 1 and 0 is added, which
+// at most changes a zero's sign; store_row() removes the sign.
 template <class Walk>
 __device__ __forceinline__ void merge_earlier(const Problem& problem, Walk& walk,
                                               MergedState& merged, bool any) {
@@ -61,7 +62,7 @@ __device__ __forceinline__ void keep_merged(const Problem& problem, const Walk& 
   }
 }
 
-// A row that is complete.
+// Stores the output of a finished row: the thread's i-th.
 template <class Walk>
 __device__ __forceinline__ void store_row(const Problem& problem, const Walk& walk, int64_t row,
                                           int i) {
@@ -81,7 +82,7 @@ __device__ __forceinline__ void store_row(const Problem& problem, const Walk& wa
   }
 }
 
-// A row's share of one segment, for launch_merge.
+// Stores a row's partial result of one segment, for launch_merge.
 template <class Walk>
 __device__ __forceinline__ void store_partial(const Problem& problem, const Walk& walk, int segment,
                                               int64_t row, int i) {

@@ -1,24 +1,25 @@
-// Latent attention: a thread block walks the keys of 64 (token, head) rows, all of them (whole) or
-// one segment of them (split). Both run the same walk; in the numeric form of
-// kernels/attention/row_arithmetic.cuh, with blocks and segments of their own.
+// Latent attention: a thread block walks the keys of 64 (token, head) rows: all of them (whole) or
+// one segment (split). Both use the same walk and the arithmetic of
+// kernels/attention/row_arithmetic.cuh, but with their own block and segment sizes.
 //
-// How to read: problem.cuh has the items and the layout of shared memory, load.cuh is the producer,
-// row_items.cuh with block_walk.cuh and row_form.cuh the consumer. Roles: warpgroup 0 loads (one
-// warp), warpgroups 1 and 2 compute. Barriers, for each of two stages of keys: full of each box of
-// 64 columns (1 arrival, the loading warp); empty of each warpgroup's values (4, lane 0 of each of
-// its warps) and of the rotary keys (8). Queries: full (1), empty (8); the queue of items, two
-// deep: full (1), empty (8).
+// How to read: problem.cuh has the items and the layout of shared memory; load.cuh is the producer;
+// row_items.cuh with block_walk.cuh and row_form.cuh is the consumer. Roles: warpgroup 0 loads (one
+// warp), warpgroups 1 and 2 compute. Barriers, for each of two stages of keys: full for each box of
+// 64 columns (1 arrival, the loading warp); empty for each warpgroup's values (4, lane 0 of each of
+// its warps) and for the rotary keys (8). Queries: full (1), empty (8). Queue of items, two deep:
+// full (1), empty (8).
 //
-// Cost of a block of 64 keys: scores 64 x 64 x 576 and output 64 x 64 x 512, 1088 tensor-core
-// clocks each at 4096 FLOP/clk/SM and together 2176; 72 KB of keys, at 4.27 TB/s over 132 SMs
-// 3700 clocks when they come from memory, and 34 B/clk when many tiles read them from L2. So decode
-// is bound by memory, and training by the tensor cores and L2 about equally.
+// Cost of a block of 64 keys: scores 64 x 64 x 576 and output 64 x 64 x 512, together 2176
+// tensor-core clocks at 4096 FLOP/clk/SM. Its 72 KB of keys take 3700 clocks from global memory at
+// 4.27 TB/s over 132 SMs, or need 34 B/clk if many tiles read them from L2. So decode is bound by
+// memory, and training about equally by the tensor cores and L2.
 //
-// A walk through several segments keeps the merged output of those before in memory (L2): 128 KB
-// of fp32, read and written once a segment of 2048 keys, 256 KB for 70,000 clocks of products.
+// A walk through several segments keeps the merged output of the earlier ones in global memory
+// (L2): 128 KB of fp32, read and written once per segment of 2048 keys, so 256 KB per 70,000 clocks
+// of products.
 //
-// Shared memory: queries 72 KB, two blocks of keys 144 KB. Registers: 128 of outputs, 32 of scores,
-// 16 of weights.
+// Shared memory: queries 72 KB, two blocks of keys 144 KB. Registers per thread: 128 for outputs,
+// 32 for scores, 16 for weights.
 #include <algorithm>
 
 #include "kernels/common/device.h"
@@ -49,8 +50,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     shared.init();
   }
   __syncthreads();
-  enter_kernel();  // the previous kernel wrote queries, and perhaps the lengths
-  // The same in all lanes, and the compiler may know.
+  enter_kernel();  // the previous kernel wrote the queries and perhaps the lengths
+  // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
     shrink_registers<24>();
@@ -73,7 +74,7 @@ cudaError_t launch(const Launch& launch, int64_t items, cudaStream_t stream) {
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return error;
-  // Merged outputs have room for so many thread blocks.
+  // problem.merged has room for kMultiprocessors thread blocks.
   const int64_t blocks = std::min({items, int64_t{sm_count}, kMultiprocessors});
   return launch_early(attend_latent<kWhole>,
                       {dim3(static_cast<unsigned>(blocks)), kThreads, Shared::kBytes}, stream,
@@ -87,7 +88,7 @@ cudaError_t launch_whole(const Launch& parameters, cudaStream_t stream) {
   const attention::Problem& p = parameters.problem.attention;
   const cudaError_t error = cudaMemsetAsync(p.next_tile, 0, sizeof(uint32_t), stream);
   if (error != cudaSuccess) return error;
-  // Every sequence may end with a part of a tile.
+  // Upper bound: every sequence may end with a partial tile.
   return launch<true>(parameters, parameters.tokens * p.group / kTileRows + p.sequences, stream);
 }
 

@@ -1,4 +1,5 @@
-// Checks a problem and chooses the shape of its launch; no choice changes a bit.
+// Checks the problem and chooses the shape of the launch; the choice does not change a bit of the
+// result.
 #include <algorithm>
 
 #include "kernels/common/device.h"
@@ -51,7 +52,7 @@ cudaError_t index_scores(const IndexScores& scores, cudaStream_t stream) {
   launch.problem = describe(scores);
   launch.tile_queries = scores.rows.max_query_len <= 1 ? 1 : kMostColumns / heads;
   launch.head_boxes = scores.head_dim <= kBoxColumns ? 1 : 2;
-  // Every sequence may end inside a tile.
+  // Upper bound: every sequence may end with a partial tile.
   const int64_t rows = scores.rows.rows;
   const int64_t tiles = divide_up(rows, launch.tile_queries) +
                         (launch.tile_queries > 1 ? std::min(rows, scores.rows.sequences) - 1 : 0);

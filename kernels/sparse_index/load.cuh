@@ -1,12 +1,13 @@
-// The producers of scores: a warp for keys, a warp for items with their queries and weights.
+// The producers of the score kernel: one warp loads keys, another finds items and loads their
+// queries and weights.
 #pragma once
 #include "kernels/common/tma.cuh"
 #include "kernels/sparse_index/shared.cuh"
 
 namespace slimexx::kernels::sparse_index {
 
-// The row of the tensor of keys where piece `piece` of a sequence begins, -1 if no query of the
-// item sees it: its page may not exist.
+// The row in the tensor of keys where piece `piece` of a sequence starts; -1 if no query of the
+// item sees the piece, because its page may not exist.
 __device__ __forceinline__ int find_key_row(const Problem& p, const Item& item, int piece) {
   const int position = piece * p.box_rows;
   if (position >= item.keys()) return -1;
@@ -16,9 +17,9 @@ __device__ __forceinline__ int find_key_row(const Problem& p, const Item& item, 
   return (page << p.page_shift) + (position & ((1 << p.page_shift) - 1));
 }
 
-// One warp. A block comes in pieces of box_rows keys (a page, or all 64), and boxes of 64 elements;
-// rows of 32 pieces are looked up at a time, a lane each. Keys of a decode are read once, and leave
-// L2 to its scores.
+// Run by one warp. A block is loaded in pieces of box_rows keys (a page, or all 64) and boxes of 64
+// elements. The warp looks up the rows of 32 pieces at a time, one per lane. In decode the keys are
+// read once, so they are evicted first and leave L2 to the scores.
 template <class S>
 __device__ __forceinline__ void load_keys(const Problem& p, const CUtensorMap* map,
                                           Shared<S> shared) {
@@ -50,7 +51,8 @@ __device__ __forceinline__ void load_keys(const Problem& p, const CUtensorMap* m
   }
 }
 
-// One warp: items with their queries and scaled weights, and an item without rows at the end.
+// Run by one warp: passes on items with their queries and scaled weights; an item without rows
+// marks the end.
 template <class S>
 __device__ __forceinline__ void load_queries(const Problem& p, const CUtensorMap* map,
                                              Shared<S> shared) {

@@ -1,4 +1,4 @@
-// The parameters of a launch of scores, and its work items.
+// Parameters of a launch of the score kernel, and its work items.
 #pragma once
 #include <cuda.h>
 
@@ -10,9 +10,9 @@
 
 namespace slimexx::kernels::sparse_index {
 
-inline constexpr int kBlock = 64;          // keys
-inline constexpr int kMostColumns = 256;   // (query, head) pairs of a tile
-inline constexpr int kScoreThreads = 384;  // a warpgroup that loads, two that compute
+inline constexpr int kBlock = 64;          // keys per block
+inline constexpr int kMostColumns = 256;   // (query, head) pairs per tile
+inline constexpr int kScoreThreads = 384;  // one loading warpgroup, two computing ones
 
 struct Problem {
   Rows rows;
@@ -21,41 +21,42 @@ struct Problem {
   const int32_t* page_table;
   int64_t page_table_stride, score_stride;
   int page_shift;  // log2 of page_tokens
-  int box_rows;    // rows of one bulk copy: min(page_tokens, kBlock), or kBlock if packed
+  int box_rows;    // rows of one TMA load: min(page_tokens, kBlock), or kBlock if packed
   int heads, top_k;
   float scale;
 };
 
 struct Launch {
   Problem problem;
-  CUtensorMap query_map;         // [rows, heads, head_dim]: boxes of a tile's queries, all heads
-  CUtensorMap key_map;           // boxes of problem.box_rows
-  int tile_queries, head_boxes;  // heads in boxes of 64 elements
+  CUtensorMap query_map;         // [rows, heads, head_dim]: a box has a tile's queries, all heads
+  CUtensorMap key_map;           // boxes of problem.box_rows rows
+  int tile_queries, head_boxes;  // queries per tile; boxes of 64 elements per head
   unsigned grid;
 };
 
-// By the heads of a query, padded.
+// The kernel for heads per query padded to 16, 32 or 64.
 cudaError_t launch_16_heads(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_32_heads(const Launch& launch, cudaStream_t stream);
 cudaError_t launch_64_heads(const Launch& launch, cudaStream_t stream);
 
-// A tile of neighbouring queries of a sequence against blocks of its keys.
+// A work item: a tile of neighbouring queries of a sequence and a range of its key blocks.
 struct Item {
-  int rows = 0;                         // that exist; 0: no more items
-  int row = 0;                          // the first, of the run
-  int position = 0;                     // of the first
-  int first_block = 0, last_block = 0;  // none between them: nothing to do
-  int sequence = 0, first_token = 0;    // for the copies of keys
+  int rows = 0;                         // queries that exist; 0: no more items
+  int row = 0;                          // first query, counted within the run
+  int position = 0;                     // position of the first query in its sequence
+  int first_block = 0, last_block = 0;  // an empty range: nothing to do
+  int sequence = 0, first_token = 0;    // used to find the rows of keys
   __device__ __forceinline__ int keys() const { return position + rows; }
 };
 
-// A thread block's equal share of the launch: blocks of keys, tile after tile. So the queries of a
-// tile are loaded once, or twice where a share ends inside it. A whole warp works together.
+// A thread block's equal share of the launch: consecutive key blocks, tile after tile. So each
+// tile's queries are loaded once, and again by the next thread block if a share ends inside the
+// tile. All lanes of a warp call the functions together.
 template <int kQueries>
 struct Share {
   const Problem& problem;
   RunCursor cursor;
-  int next, end;  // of the launch's blocks
+  int next, end;  // this share's range in the launch's key blocks
 
   __device__ __forceinline__ static int count_blocks(const Problem& p, const SequenceRun& run) {
     if (run.keys() <= p.top_k) return 0;
@@ -89,7 +90,8 @@ struct Share {
     item.first_block = within % blocks;
     const int count = min(blocks - item.first_block, end - next);
     next += count;
-    // The tile's own queries may all stand before the run's last keys, or need no scores.
+    // The tile's queries may not see the run's last blocks, or may need no scores at all (at most
+    // top_k keys).
     item.last_block = item.keys() <= problem.top_k
                           ? item.first_block
                           : min(divide_up(item.keys(), kBlock), item.first_block + count);

@@ -1,4 +1,4 @@
-// The sequences behind a run of a batch's rows (IndexRows).
+// Finds the sequences that a run of a batch's rows belongs to (IndexRows).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -26,26 +26,26 @@ inline bool has_served_rows(const IndexRows& rows) {
          rows.max_query_len >= 0 && rows.max_key_len >= 0 && rows.max_key_len <= INT32_MAX / 2;
 }
 
-// The last sequence that starts at or before a row of the batch; a whole warp works together.
+// The last sequence that starts at or before a row of the batch. Called by all lanes of a warp.
 __device__ __forceinline__ int find_sequence(const Rows& rows, int row) {
   int low = 0, high = rows.sequences;
   while (high - low > 1) {
     const int step = divide_up(high - low, 32);
     const int probe = low + static_cast<int>(threadIdx.x % 32) * step;
     const bool starts = probe < high && rows.cu_seqlens[probe] <= row;
-    const uint32_t lanes = __ballot_sync(0xffffffffu, starts);  // lane 0 among them
+    const uint32_t lanes = __ballot_sync(0xffffffffu, starts);  // bit 0 is always set
     low += (31 - __clz(static_cast<int>(lanes | 1))) * step;
     high = min(low + step, high);
   }
   return low;
 }
 
-// A sequence's rows inside the run.
+// The rows of a sequence that are in the run.
 struct SequenceRun {
-  int row;          // the first, within the run
-  int queries;      // 0: none of its rows is in the run
-  int position;     // of the first in its sequence
-  int first_token;  // of the sequence in the batch
+  int row;          // the first one, counted within the run
+  int queries;      // number of rows; 0: none is in the run
+  int position;     // position of the first one in its sequence
+  int first_token;  // first token of the sequence in the batch
   __device__ __forceinline__ int keys() const { return position + queries; }
 };
 
@@ -57,13 +57,13 @@ __device__ __forceinline__ SequenceRun read_run(const Rows& rows, int sequence) 
           context + begin - first, first};
 }
 
-// Walks work indices in ascending order; a whole warp works together. It has 32 sequences in hand,
-// a lane each, so that most indices cost no reading of memory.
+// Maps ascending work indices to sequences; all lanes of a warp call find() together. Lanes hold 32
+// sequences at a time, one each, so that most calls read no memory.
 struct RunCursor {
-  int first_sequence, end_sequence;  // of those in hand; past the last with rows in the run
-  int before = 0, total = 0;         // pieces of the sequences before them, and of themselves
-  int through = 0;                   // pieces of theirs up to this lane's
-  SequenceRun own = {};              // this lane's
+  int first_sequence, end_sequence;  // first one held; one past the last with rows in the run
+  int before = 0, total = 0;         // pieces before the held sequences, and pieces in them
+  int through = 0;                   // pieces of the held sequences up to this lane's, inclusive
+  SequenceRun own = {};              // this lane's sequence
 
   __device__ __forceinline__ explicit RunCursor(const Rows& rows)
       : first_sequence(0), end_sequence(rows.sequences) {
@@ -71,13 +71,13 @@ struct RunCursor {
       first_sequence = find_sequence(rows, rows.first_row);
       end_sequence = find_sequence(rows, rows.first_row + rows.rows - 1) + 1;
     }
-    first_sequence -= 32;  // none is in hand
+    first_sequence -= 32;  // nothing held yet; find() starts by adding 32
   }
-  // Before the first find().
+  // First sequence to look at. Valid only before the first find().
   __device__ __forceinline__ int begin_sequence() const { return first_sequence + 32; }
 
-  // Returns the sequence of `index`, or -1 past the end, and its piece within it. `count` gives the
-  // number of pieces of a sequence's run.
+  // Returns the sequence that `index` falls in, or -1 past the end, and sets `piece` and `run`.
+  // `count` gives the number of pieces of a SequenceRun.
   template <class Count>
   __device__ __forceinline__ int find(const Rows& rows, int index, const Count& count, int& piece,
                                       SequenceRun& run) {

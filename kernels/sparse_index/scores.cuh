@@ -1,20 +1,19 @@
 // Scores of a tile of queries against blocks of 64 keys of their sequence. Keys are the rows of the
-// product, (query, head) pairs its columns: 1 query, or as many as make 256 columns. So the heads
-// of a query lie in one quad of lanes, which weighs and adds them in registers.
+// product and (query, head) pairs its columns: 1 query, or enough queries for 256 columns. So one
+// quad of lanes holds all heads of a query, and weighs and adds them in registers.
 //
-// Roles: of warpgroup 0 one warp loads keys, one queries and weights with the item they belong to;
-// warpgroups 1 and 2 compute, a block each in turn, so that one weighs while the other multiplies.
-// Barriers: of a stage of keys full (1 arrival, the loading warp) and empty (4, lane 0 of each warp
-// of the warpgroup that owns the block); of each of two tiles of queries full (2, copies and
-// weights) and empty (8).
+// Roles: in warpgroup 0 one warp loads keys, and one finds items and loads their queries and
+// weights. Warpgroups 1 and 2 compute alternate key blocks, so that one weighs while the other
+// multiplies. Barriers: each stage of keys has full (1 arrival, the loading warp) and empty (4,
+// lane 0 of each warp of the warpgroup that owns the block); each of two query tiles has full (2,
+// one for the TMA loads, one for the weights) and empty (8).
 //
-// Cost of a block of 64 keys of 128 elements: 16 KB, at 4.27 TB/s over 132 SMs 880 clocks. 256
-// columns: products 1024 clocks at 4096 FLOP/clk/SM; for each warp 128 maxima at half rate, 128
-// additions, 32 loads of weights and 12 shuffles, about 450, under the other warpgroup's products.
-// So decode is bound by memory, and training by the tensor cores.
+// Cost of a block of 64 keys of 128 elements: its 16 KB take 880 clocks at 4.27 TB/s over 132 SMs.
+// With 256 columns the products take 1024 clocks at 4096 FLOP/clk/SM. Each warp has 128 maxima at
+// half rate, 128 additions, 32 loads of weights and 12 shuffles: about 450 clocks, hidden under the
+// other warpgroup's products. So decode is bound by memory, and training by the tensor cores.
 //
-// Shared memory, 256 columns of 128 elements: two tiles of queries 128 KB, six stages of keys 96
-// KB.
+// Shared memory, 256 columns of 128 elements: two query tiles 128 KB, six stages of keys 96 KB.
 #pragma once
 #include "kernels/common/early_launch.cuh"
 #include "kernels/sparse_index/load.cuh"
@@ -36,7 +35,7 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
   }
   __syncthreads();
   enter_kernel();
-  // The same in all lanes, and the compiler may know.
+  // The shuffle tells the compiler that all lanes have the same value.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp == 0) {
     load_keys<S>(problem, &keys, shared);
@@ -53,7 +52,7 @@ cudaError_t launch_scores(const Launch& launch, cudaStream_t stream) {
                       launch.problem, launch.query_map, launch.key_map);
 }
 
-// Of one query a tile, or as many as fill it.
+// Launches the kernel for tiles of one query, or of as many queries as fill 256 columns.
 template <int kHeads>
 cudaError_t launch_heads(const Launch& launch, cudaStream_t stream) {
   constexpr int kMany = kMostColumns / kHeads;

@@ -1,13 +1,13 @@
-// A row's best keys, exactly: the k-th largest score by three histograms of its bits, 11, 11 and 10
-// at a time; then one pass that lists what is above it, and of what equals it the lowest positions.
-// A thread block takes a row, or a cluster of blocks where rows are few: each warp of theirs owns a
-// contiguous piece of the row, so that places in the list follow from counts. Counts are integers:
-// atomics change no bit.
+// Exact top-k of a row's scores (radix select). Three histograms over 11, 11 and 10 bits of the
+// scores find the k-th largest score. Then one pass lists the keys with higher scores and, among
+// equal scores, those at the lowest positions. A thread block takes a row; if rows are few, a
+// cluster takes it. Each warp owns a contiguous piece of the row, so that places in the list follow
+// from counts. Counts are integers, so the order of atomics does not change a bit.
 //
 // Cost of a row of 32,768 keys: five reads of 128 KB, the first from L2 and the others mostly from
-// L1, at 64 B/clk 10,000 clocks; and 1,024 warps of additions to shared memory in the first
-// histogram. Scores are much alike in their highest bits, so four copies of each bin, by lane, keep
-// the lanes of a warp apart.
+// L1, take 10,000 clocks at 64 B/clk. The first histogram also has 1,024 warp-wide atomic additions
+// to shared memory. Many scores have the same highest bits, so each bin has four copies, chosen by
+// lane, to reduce conflicts within a warp.
 #include <climits>
 
 #include "kernels/common/cluster.cuh"
@@ -24,10 +24,10 @@ constexpr int kThreads = 1024, kWarps = kThreads / 32;
 constexpr int kBinBits = 11, kBins = 1 << kBinBits, kCopies = 4;
 constexpr int kBinsPerThread = kBins / kThreads;
 static_assert(kBinsPerThread == 2);
-// Blocks of a multiprocessor, where rows are many, and loads of a thread in flight.
+// Thread blocks per SM (two without clusters), and loads in flight per thread.
 constexpr int blocks_at_once(int cluster) { return cluster == 1 ? 2 : 1; }
 constexpr int loads_ahead(int cluster) { return 8 / blocks_at_once(cluster); }
-// Fewer keys of a block than these are not worth a larger cluster.
+// Fewest keys per thread block for which a larger cluster pays off.
 constexpr int64_t kLeastBlockKeys = 4096;
 
 struct Problem {
@@ -38,7 +38,8 @@ struct Problem {
   int k;
 };
 
-// Ascending ranks are descending scores; -0 counts as 0, NaN as -inf.
+// Maps scores to integers in reverse order: the highest score has the lowest rank. -0 counts as 0,
+// NaN as -inf.
 __device__ __forceinline__ uint32_t rank_of(float score) {
   if (isnan(score)) return 0xff800000u;
   const uint32_t bits = __float_as_uint(score + 0.0f);
@@ -46,13 +47,13 @@ __device__ __forceinline__ uint32_t rank_of(float score) {
 }
 
 struct Counts {
-  uint32_t below, equal;  // of ranks below the threshold, and equal to it
+  uint32_t below, equal;  // number of ranks below the threshold, and equal to it
 };
 
 struct Memory {
   alignas(16) uint32_t bins[kBins * kCopies];
-  alignas(8) uint32_t own_bins[kBins];  // the block's, copies joined, for the cluster
-  alignas(8) Counts block_counts;       // the same of the threshold
+  alignas(8) uint32_t own_bins[kBins];  // the block's bins, copies added up, for the cluster
+  alignas(8) Counts block_counts;       // the block's counts, for the cluster
   uint32_t warp_sums[kWarps];
   Counts warp_counts[kWarps];
   uint32_t found_bin, found_before;
@@ -79,7 +80,8 @@ struct Piece {
   const float* scores;
   int begin, end;
 
-  // f(position, rank, whether the position exists) for 32 neighbours at a time, ascending.
+  // Calls f(position, rank, exists) for 32 neighbouring positions at a time, one per lane, in
+  // ascending order. `exists` is false past the piece's end.
   template <class F>
   __device__ __forceinline__ void for_each(const F& f) const {
     const int lane = threadIdx.x % 32;
@@ -99,8 +101,9 @@ struct Piece {
   }
 };
 
-// Of the ranks that begin with `prefix` in front of bits [shift, shift + bits): the digit in which
-// the wanted-th falls; `wanted`, from 1 on, is then counted within it. All threads of the cluster.
+// One step of the radix select: among the ranks whose bits above `shift + bits` equal `prefix`,
+// finds the value of bits [shift, shift + bits) of the `wanted`-th lowest (counted from 1). Then
+// makes `wanted` relative to the ranks with that value. Called by all threads of the cluster.
 template <int kCluster>
 __device__ __forceinline__ uint32_t find_digit(Memory& memory, const Piece<kCluster>& piece,
                                                uint32_t prefix, int shift, int bits,
@@ -132,7 +135,7 @@ __device__ __forceinline__ uint32_t find_digit(Memory& memory, const Piece<kClus
       own[0] += peer.x;
       own[1] += peer.y;
     }
-    sync_cluster();  // all blocks have read
+    sync_cluster();  // all blocks have read own_bins
   }
   uint32_t through = own[0] + own[1];
 #pragma unroll
@@ -157,7 +160,7 @@ __device__ __forceinline__ uint32_t find_digit(Memory& memory, const Piece<kClus
   return memory.found_bin;
 }
 
-// What lies in front of this warp's piece, over all blocks of the cluster.
+// Counts over everything before this warp's piece, across all blocks of the cluster.
 template <int kCluster>
 __device__ __forceinline__ Counts count_before(Memory& memory, const Piece<kCluster>& piece,
                                                uint32_t threshold) {
@@ -184,7 +187,7 @@ __device__ __forceinline__ Counts count_before(Memory& memory, const Piece<kClus
       before.below += peer.x;
       before.equal += peer.y;
     }
-    sync_cluster();  // no block leaves while another reads its memory
+    sync_cluster();  // no block may exit while another reads its shared memory
   }
   return before;
 }
@@ -201,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kCluster))
   const int batch_row = p.rows.first_row + row;
   const int sequence = find_sequence(p.rows, batch_row);
   const SequenceRun run = read_run(p.rows, sequence);
-  // Padding stands behind the sequence.
+  // Rows past the end of the last sequence are padding and have no keys.
   const int keys =
       batch_row < p.rows.cu_seqlens[sequence + 1] ? run.position + row - run.row + 1 : 0;
   if (keys <= p.k) {
@@ -217,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kCluster))
   uint32_t threshold = find_digit<kCluster>(memory, piece, 0, 21, 11, wanted);
   threshold = threshold << 11 | find_digit<kCluster>(memory, piece, threshold, 10, 11, wanted);
   threshold = threshold << 10 | find_digit<kCluster>(memory, piece, threshold, 0, 10, wanted);
-  // `wanted` of those that equal the threshold are taken.
+  // Take all ranks below the threshold, and the first `wanted` of those equal to it.
   Counts before = count_before<kCluster>(memory, piece, threshold);
   const uint32_t lower = (1u << lane) - 1;
   piece.for_each([&](int position, uint32_t rank, bool exists) {

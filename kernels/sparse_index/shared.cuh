@@ -8,7 +8,8 @@
 
 namespace slimexx::kernels::sparse_index {
 
-// Shape: heads are padded to kHeads; kQueries of a tile; kBoxes of 64 elements.
+// kHeads: heads per query, padded. kQueries: queries per tile. kBoxes: boxes of 64 elements per
+// head.
 template <int kHeadsPadded, int kTileQueries, int kColumnBoxes>
 struct Shape {
   static constexpr int kHeads = kHeadsPadded, kQueries = kTileQueries, kBoxes = kColumnBoxes;
@@ -35,7 +36,7 @@ struct Shared {
   static_assert(kBytes <= kMost && kQueryBoxBytes % 1024 == 0 && kStages >= 4);
   uint32_t base;
 
-  // Tile `n` of the launch, and block `n` of its walk.
+  // `n` counts the thread block's tiles (queries, weights, items) or its key blocks.
   __device__ __forceinline__ uint32_t queries(uint32_t n) const {
     return base + n % 2 * kQueryBytes;
   }
@@ -58,11 +59,11 @@ struct Shared {
   __device__ __forceinline__ uint32_t queries_empty(uint32_t n) const {
     return queries_full(n) + 8;
   }
-  // The parities that complete with the n-th tile and block.
+  // Parities of the barrier phases that complete with tile n and key block n.
   __device__ __forceinline__ static uint32_t tile_parity(uint32_t n) { return n / 2 % 2; }
   __device__ __forceinline__ static uint32_t block_parity(uint32_t n) { return n / kStages % 2; }
 
-  // One thread.
+  // Called by one thread.
   __device__ __forceinline__ void init() const {
     for (uint32_t n = 0; n < kStages; ++n) {
       init_mbarrier(keys_full(n), 1);

@@ -1,4 +1,5 @@
-// The consumers of scores: products of a block of keys, rectified, weighed and added over heads.
+// The consumers of the score kernel: ReLU of a key block's products, weighted and summed over
+// heads.
 #pragma once
 #include "kernels/common/operand.cuh"
 #include "kernels/common/wgmma.cuh"
@@ -6,14 +7,14 @@
 
 namespace slimexx::kernels::sparse_index {
 
-// max(0, x), a NaN if x is one.
+// max(0, x); NaN if x is NaN.
 __device__ __forceinline__ float rectify(float x) {
   float y;
   asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// A lane's share of the weighted sum of query `query`, of its two keys.
+// The lane's part of the weighted sum over heads for query `query`, for each of its two keys.
 template <class S>
 __device__ __forceinline__ void add_heads(float (&sums)[2],
                                           const float (&products)[S::kColumns / 2],
@@ -39,8 +40,8 @@ __device__ __forceinline__ float add_from(float own, float sent, int distance) {
   return __fadd_rn(own, __shfl_xor_sync(0xffffffffu, sent, distance));
 }
 
-// Sums over the quad, (0 + 1) + (2 + 3). An odd lane keeps the second key; of two queries, the
-// upper lanes keep the second one.
+// Adds the parts of a quad's lanes as (0 + 1) + (2 + 3) and stores the scores. Odd lanes get the
+// second key; of two queries, lanes 2 and 3 of the quad get the second.
 template <class S>
 __device__ __forceinline__ void store_scores(const Problem& p, const Item& item,
                                              const float (&products)[S::kColumns / 2],
@@ -74,7 +75,7 @@ __device__ __forceinline__ void store_scores(const Problem& p, const Item& item,
   }
 }
 
-// One warpgroup.
+// Run by each computing warpgroup.
 template <class S>
 __device__ __forceinline__ void score_items(const Problem& p, Shared<S> shared, uint32_t group) {
   const int lane = threadIdx.x % 32;
@@ -93,7 +94,7 @@ __device__ __forceinline__ void score_items(const Problem& p, Shared<S> shared, 
                  : "memory");
     if (item.rows == 0) return;
     const int count = item.last_block - item.first_block;
-    // The warpgroups take the blocks of the launch's walk in turn.
+    // The warpgroups alternate over the thread block's key blocks, across items.
     for (int i = static_cast<int>((n ^ group) % 2); i < count; i += 2) {
       const uint32_t at = n + i;
       wait(shared.keys_full(at), shared.block_parity(at));
