@@ -2,9 +2,9 @@
 # Runs cases: small inputs that once failed, one folder each. A case's run.sh takes the program and exits 0 only if it
 # behaves correctly.
 #
-# scripts/cases.sh                         all of tests/cases
+#   scripts/cases.sh                         all of tests/cases
 #   scripts/cases.sh FOLDER ...              every run.sh below these folders
-# --slimexx PATH    the program (default: the last one built)
+#   --slimexx PATH    the program (default: the last one built)
 #   --jobs N          cases that run at a time (default: one per core)
 #
 # Prints a line per case, and the output of cases that fail. Status 1 if one fails or there is none.
@@ -18,7 +18,7 @@ while [[ $# -gt 0 ]]; do
   case $1 in
     --slimexx) slimexx=${2:?--slimexx wants a path}; shift 2 ;;
     --jobs) jobs=${2:?--jobs wants a number}; shift 2 ;;
-    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
+    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "scripts/cases.sh: no option $1 (see --help)" >&2; exit 2 ;;
     *) folders+=("$1"); shift ;;
   esac

@@ -2,7 +2,7 @@
 # Checks what the compiler does not: the layer rule, banned includes, sizes, names, source lists, formatting, stale
 # generated pages. Takes a few seconds; needs bash, awk, git and clang-format-14.
 #
-# scripts/check.sh             lists faults; status 1 if there are any
+#   scripts/check.sh             lists faults; status 1 if there are any
 #   scripts/check.sh --warnings  also lists warnings about size
 #
 # scripts/check/allow.txt lists accepted faults with their reasons.
@@ -51,6 +51,10 @@ if [[ -n $binary && -d docs/reference ]]; then
   if ! message=$("$binary" docs --check docs/reference 2>&1 >/dev/null </dev/null); then
     printf 'docs docs/reference: %s\n' "$(tr '\n' ' ' <<<"$message")" >>"$found"
   fi
+fi
+
+if [[ -f docs/performance.svg ]] && ! scripts/draw_performance.sh --check >/dev/null 2>&1; then
+  echo "picture docs/performance.svg: not that of docs/performance.md; run scripts/draw_performance.sh" >>"$found"
 fi
 
 if [[ ! -f scripts/follow_wandb.py ]]; then

@@ -5,13 +5,13 @@
 #
 #   scripts/kill_ranks.sh                 every phase and both signals once
 #   scripts/kill_ranks.sh --times 10      ten times each
-# scripts/kill_ranks.sh --quick         every phase once, with alternating signals, and a shorter
+#   scripts/kill_ranks.sh --quick         every phase once, with alternating signals, and a shorter
 #                                         limit for stopped ranks
 #   --ranks N         processes, an even number (default 2): pairs are tensor parallel
 #   --grid tp|pp      or pipeline stages
 #   --phases "A B"    of: load_model generate reward log_probs forward backward optimizer update_weights
 #                     save_model export (default: the first eight, and save_model)
-# --slimexx PATH    default: the last program built
+#   --slimexx PATH    default: the last program built
 #   --keep            keeps the runs
 #
 # Phases are short: if the rank enters the next phase before the signal arrives, all checks except the phase's name

@@ -5,7 +5,7 @@
 #
 #   scripts/kill_saves.sh                 ten kills
 #   scripts/kill_saves.sh --times 50
-# --ranks N         ranks as threads of the process (default 1)
+#   --ranks N         ranks as threads of the process (default 1)
 #   --seed N          for the moments (default: a new one each time)
 #   --slimexx PATH    default: the last program built
 #   --keep            keeps the runs

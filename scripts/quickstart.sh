@@ -2,7 +2,7 @@
 # From a bare Debian 12, Debian 13 or Ubuntu 24.04 to a model that visibly learns with GRPO: installs the packages,
 # builds, and runs the quickstart (two to four minutes on two cores after the build).
 #   scripts/quickstart.sh            all of it
-# scripts/quickstart.sh --no-build only the run, with the existing binary
+#   scripts/quickstart.sh --no-build only the run, with the existing binary
 set -euo pipefail
 cd "$(dirname "$0")/.."
 slimexx=build/cpu/slimexx

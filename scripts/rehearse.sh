@@ -3,7 +3,7 @@
 # two whole rollouts with an update each. Checks that log-probs of training equal those of generation to the bit, and
 # that engines have the trainer's weights.
 #
-# scripts/rehearse.sh glm4.5-355b [KEY=VALUE ...]     configs/NAME.yaml; further keys override it
+#   scripts/rehearse.sh glm4.5-355b [KEY=VALUE ...]     configs/NAME.yaml; further keys override it
 #   scripts/rehearse.sh --plan glm4.5-355b              only its plan
 #
 # SLX_BINARY names the program (build/cpu/slimexx). The run is in OUT/NAME (runs/rehearse).

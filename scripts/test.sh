@@ -4,7 +4,7 @@
 #   scripts/test.sh                     everything
 #   scripts/test.sh REGEX               tests whose name matches, e.g. 'text\..*Utf8'
 #   scripts/test.sh -L LABEL            tests of one label: unit, e2e, fuzz, check, ...
-# scripts/test.sh -E REGEX            all tests except those whose name matches
+#   scripts/test.sh -E REGEX            all tests except those whose name matches
 #   scripts/test.sh --preset asan ...   with another preset of CMakePresets.json (default: cpu)
 #
 # SLX_JOBS sets how many compilations and tests run at a time (default: one compilation per core, and one test more).
