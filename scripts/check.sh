@@ -53,9 +53,11 @@ if [[ -n $binary && -d docs/reference ]]; then
   fi
 fi
 
-if [[ -f docs/performance.svg ]] && ! scripts/draw_performance.sh --check >/dev/null 2>&1; then
-  echo "picture docs/performance.svg: not that of docs/performance.md; run scripts/draw_performance.sh" >>"$found"
-fi
+for picture in performance learning_curve; do
+  if [[ -f docs/$picture.svg ]] && ! scripts/draw_$picture.sh --check >/dev/null 2>&1; then
+    echo "picture docs/$picture.svg: not that of its table; run scripts/draw_$picture.sh" >>"$found"
+  fi
+done
 
 if [[ ! -f scripts/follow_wandb.py ]]; then
   :
