@@ -42,7 +42,8 @@ struct DraftChain {
   std::vector<int32_t> planned_cu_seqlens;  // referenced by the batch while planning
   model::Batch batch;
 };
-// Follows the batch `checked` of one token per row. cu_seqlens [R+1] i32 on the device.
+// Makes the draft pass after `checked`, a batch with one token per row. cu_seqlens [R+1] i32 on the
+// device.
 DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decoder,
                             const model::Batch& checked, tensor::Tensor cu_seqlens);
 // y [R,H] of this pass, as for draft_step, computed from `y` of the pass before.
