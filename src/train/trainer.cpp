@@ -244,7 +244,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
-  // All cp ranks have the whole loss, but only their own rows' loss of MTP layers.
+  // Each cp rank has the whole policy loss, so only one of them reports it. MTP losses cover the
+  // rank's own rows, so every cp rank reports them.
   if (!is_reporter_) std::fill_n(sums.begin(), ops::kNumLossMetrics, 0);
   if (!reports_own_rows(groups_)) std::ranges::fill(sums, 0);
   routers_->append_sums(ctx, sums);

@@ -1,5 +1,5 @@
-// What every block answers about itself, besides computing. Code outside of blocks asks these
-// questions instead of testing for a kind of block; docs/howto/block.md lists them.
+// Properties of each kind of block, apart from its computation. Code outside of blocks uses these
+// functions instead of testing for a kind of block; docs/howto/block.md lists them.
 #pragma once
 #include <cstdint>
 
@@ -33,7 +33,7 @@ struct CopiedRows {
 
 // How an engine holds the MLPs.
 struct EngineLayout {
-  bool replicates_dense = false;  // every tp rank has dense MLPs and shared experts whole
+  bool replicates_dense = false;  // every tp rank holds whole dense MLPs and shared experts
   bool splits_experts = false;    // over several ranks, with redundant copies:
   int64_t redundant_experts = 0;
 };
