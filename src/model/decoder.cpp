@@ -29,7 +29,7 @@ void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
   };
   for (const LayerSpec& layer : spec.layers) check_layer(layer);
   for (const MtpSpec& mtp : spec.mtp)
-    if (mtp.is_trained) check_layer(mtp.layer);  // layers of frozen MTP heads never run
+    if (mtp.is_trained) check_layer(mtp.layer);  // MTP layers that are not trained never run
   check_device_sizes(spec.head(), device);
   if (device.is_cpu() || spec.hidden_size <= ops::kMaxRowWidth) return;
   throw Error(ErrorCode::kInput,

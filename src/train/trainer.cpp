@@ -177,7 +177,7 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   // Gradients of a tied embedding are not final before the other end's are added.
   if (embedding_ranks_ != nullptr && spec_.tied_embeddings && stage > spec_.num_layers()) return;
   last_stage_done_ = stage;
-  // Layer 0 was the last layer with attention, so start the remaining parts now.
+  // Layer 0 was the last one with attention, so start the remaining parts now.
   const bool has_attention_next = stage < spec_.num_layers();
   if (!has_attention_next) start_final_parts(ctx);
 }

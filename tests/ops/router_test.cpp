@@ -63,7 +63,7 @@ Reference route_row(const double* logits, const std::vector<double>& bias, const
   std::vector<double> choice = scores;
   for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
   const auto size = static_cast<size_t>(rule.num_experts / rule.num_groups);
-  std::vector<std::pair<double, int64_t>> groups;  // negated sum of the best two, group
+  std::vector<std::pair<double, int64_t>> groups;  // (negated sum of the group's best two, group)
   for (int64_t g = 0; g < rule.num_groups; ++g) {
     std::vector<double> members(choice.begin() + g * static_cast<int64_t>(size),
                                 choice.begin() + (g + 1) * static_cast<int64_t>(size));

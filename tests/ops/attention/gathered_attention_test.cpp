@@ -113,8 +113,8 @@ TEST_P(GatheredAttention, WithSelectedKeys) {
     Array ids({p.num_tokens(), k}, DType::kI32);
     for (size_t b = 0; b + 1 < p.cu.size(); ++b)
       for (int32_t row = p.cu[b]; row < p.cu[b + 1]; ++row) {
-        const int32_t keys =
-            row - p.cu[b] + 1;  // `seen` neighbouring keys, after a third of the others
+        // Each query selects consecutive keys, but not its latest ones.
+        const int32_t keys = row - p.cu[b] + 1;
         int32_t* own = ids.view().i32() + row * k;
         const auto seen = static_cast<int32_t>(std::min<int64_t>(keys, k));
         for (int32_t i = 0; i < k; ++i) own[i] = i < seen ? i + (keys - seen) / 3 : -1;

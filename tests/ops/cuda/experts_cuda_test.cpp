@@ -272,7 +272,8 @@ TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
         });
       EXPECT_TRUE(close_by_norm(gw.back(), dw, 2e-5, 1e-6)) << name_of(shape) << accumulate;
       EXPECT_TRUE(same_bits(gw.back(), again.back())) << name_of(shape);
-      // Accumulating adds the same sum that is stored otherwise, each rounded once.
+      // With accumulation the result is the earlier gradient plus the sum stored without it,
+      // rounded once.
       if (accumulate) {
         EXPECT_TRUE(same_bits(gw.back(), sums)) << name_of(shape);
       }

@@ -1,6 +1,5 @@
-// Kernels that dispatch rows to the experts of other ranks and return them. Ranks are threads, on
-// one device each if there are several, otherwise on the same one. The value of each element
-// encodes its origin.
+// Kernels that dispatch rows to the experts of other ranks and return them. Ranks are threads, all
+// on one device or each on its own. The value of each element encodes its origin.
 #include "slimexx/ops/peer_rows.h"
 
 #include <gtest/gtest.h>

@@ -72,7 +72,7 @@ TEST_F(RouterCuda, ATokenAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// NaN logits are chosen like others: distinct experts that exist.
+// NaN logits still give distinct experts that exist.
 TEST_F(RouterCuda, ChoicesOfNanAreExperts) {
   Array logits({2, 8});
   logits.fill(std::nanf(""));

@@ -140,8 +140,8 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.opsm_delta = 0;
   p.old_log_probs.clear();
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
-  // Compares the sequence's ratio 1/2. Only the other token contributes to its derivative, which
-  // both share.
+  // GSPO: the sequence's ratio 1/2 is compared. Only the other token contributes to its derivative,
+  // which both tokens share.
   p.old_log_probs = {-1, -1, -1, -1, -1};
   o.kind = LossKind::kGspo;
   out = run_policy_loss(p, o);
@@ -234,8 +234,8 @@ TEST(PolicyLoss, EntropyAndRolloutDifference) {
   EXPECT_EQ(out.metric(LossMetric::kTokens), 1);
 }
 
-// Masked tokens that were sampled, as the caller declares, count in the comparison metrics and
-// nowhere else.
+// Masked tokens that were sampled (compare_masked) count in the comparison metrics and nowhere
+// else.
 TEST(PolicyLoss, MaskedTokensAreComparedAndTrainNothing) {
   for (const LossKind kind : {LossKind::kClip, LossKind::kGspo, LossKind::kCispo}) {
     LossProblem p{.cu_rows = {0, 4, 6},

@@ -34,7 +34,7 @@ GqaParameters<Tensor> bind(const GqaParameters<ParameterId>& p, const View& view
           view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
 }
 
-// What forward leaves for backward.
+// Results of forward that backward reads.
 struct GqaTape {
   Tensor qkv_raw = {};    // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
   Tensor qkv = {};        // [T,(Hq+2Hkv)D] normed and rotated; with QK-norm [T,(Hq+Hkv)D]: the
@@ -77,7 +77,7 @@ inline const char* kind_name(const GqaSpec&) { return "gqa"; }
 std::string describe(const GqaSpec& spec);
 inline RateClass rate_class(const GqaSpec&) { return RateClass::kDense; }
 inline CacheKind cache_kind(const GqaSpec&) { return CacheKind::kPages; }
-// Tensors or boxes on disk that there are once per head.
+// Tensors or slices on disk that exist once per head.
 inline int64_t count_named_boxes(const GqaSpec&) { return 0; }
 // Elements of a head that can be rotated.
 inline int64_t rotary_head_dim(const GqaSpec& spec) { return spec.head_dim; }

@@ -23,7 +23,7 @@ class ParameterList;
 template <class T>
 struct HeadParameters {
   T final_norm;  // [H]
-  T lm_head;     // [V,H]; the embedding where tied
+  T lm_head;     // [V,H]; the embedding's if tied
 };
 
 struct HeadSpec {
@@ -73,9 +73,9 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate);
 
-// Generation: raw logits[R,V] f32 of rows[R] i32 of x[T,H], all tp ranks' rows of the residual
-// stream (gather_tp_rows); allocated from the context's arena. The tp ranks all-gather their
-// leaves, so every rank has whole rows.
+// For generation: raw logits[R,V] f32 for the rows[R] (i32) of x[T,H], allocated from the context's
+// arena. x has the rows of all tp ranks (gather_tp_rows). The tp ranks all-gather their leaves of
+// the logits, so every rank has whole rows.
 Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    Tensor x, Tensor rows);
 
