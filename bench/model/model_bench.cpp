@@ -157,9 +157,8 @@ struct BenchModel {
       : spec(model::read_model_spec(io::HfFolder::open_without_weights(directory).config(),
                                     directory)),
         store(spec, kDevice, false) {
-    model::init_random_weights(
-        store, spec,
-        1);  // all weights from one range, as in the vLLM run that this is compared with
+    // All weights are from one range, as in the vLLM run that this is compared with.
+    model::init_random_weights(store, spec, 1);
   }
 };
 

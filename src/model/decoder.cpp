@@ -108,9 +108,7 @@ void set_leaves(ModelSpec& spec, int64_t tp, int64_t leaves) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("sums of {} leaves on {} tensor-parallel ranks", leaves, tp),
                 "use as many leaves as tensor-parallel ranks, or one rank", "");
-  narrow(
-      spec,
-      {.tp = static_cast<int>(leaves)});  // throws unless `leaves` tp ranks could split every size
+  narrow(spec, {.tp = static_cast<int>(leaves)});  // throws unless the leaves divide all sizes
   const auto set_layer = [&](LayerSpec& layer) {
     const auto set_block = [&](auto& block) { model::set_leaves(block, leaves); };
     std::visit(set_block, layer.attention);

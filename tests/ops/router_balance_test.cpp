@@ -38,8 +38,8 @@ TEST_P(RouterBalance, AgreesWithASumByHand) {
 
   const Balanced z = balance_on_host(ctx_, logits, ids, cu_seqlens, rule, {0, 1, 2}, ones);
   EXPECT_EQ(z.sums, aux.sums);
-  const double half = 2 * ln4 / 4,
-               whole = 2 * ln4 / 2;  // d z-loss / d log-sum-exp, per sequence
+  // d z-loss / d log-sum-exp for a token of the first and of the second sequence.
+  const double half = 2 * ln4 / 4, whole = 2 * ln4 / 2;
   EXPECT_TRUE(close(z.dlogits,
                     {1 + 0.75 * half, 1 + 0.25 * half, 1 + 0.25 * half, 1 + 0.75 * half,
                      1 + 0.75 * whole, 1 + 0.25 * whole},

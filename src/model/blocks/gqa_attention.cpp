@@ -231,8 +231,7 @@ void backward_of_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch&
   const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
   QkvViews d = split_qkv(dqkv, dqkv, spec);
   const int64_t kv = spec.kv_size();
-  Tensor
-      dall;  // with context parallelism: this rank's terms of the gradients of all keys and values
+  Tensor dall;  // with context parallelism: this rank's terms of the gradients of all keys, values
   if (batch.context.is_sharded()) {
     dall = ctx.arena.allocate(dqkv.dtype(), {qkv.k.dim(0), 2 * kv});
     d.k = view_heads(dall.columns(0, kv), spec.num_kv_heads, spec.head_dim);

@@ -102,8 +102,7 @@ Tensor fused_logit_gradients(const ops::Context& ctx, const HeadParameters<Tenso
   const tensor::DType compute = g.hidden.dtype();
   if (g.logits.defined()) {
     const Tensor rows(g.logits.raw(), compute, ctx.device(), {num_rows, 2 * vocabulary});
-    const Tensor dlogits =
-        rows.columns(0, vocabulary);  // each row overwrites the first half of its f32 logits
+    const Tensor dlogits = rows.columns(0, vocabulary);  // the first half of each f32 row
     ops::lm_head_kept_backward(ctx, dlogits, g.logits, g.lse, g.targets, g.entropies, g.dlog_probs,
                                g.dentropies, temperature);
     return dlogits;
@@ -122,8 +121,8 @@ Tensor logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
   if (!is_f32) dlogits = ctx.arena.allocate(g.hidden.dtype(), {num_rows, vocabulary});
   if (!logits.defined()) {
     logits = allocate_logits(ctx, num_rows, vocabulary);
-    const Tensor own_lse = ctx.arena.allocate(
-        DType::kF32, {num_rows});  // of this rank's leaf only, unused: g.lse covers the whole row
+    // Covers only this rank's leaf and is not used: g.lse covers the whole row.
+    const Tensor own_lse = ctx.arena.allocate(DType::kF32, {num_rows});
     ops::matmul_forward(ctx, logits, g.hidden, w.lm_head, {});
     ops::normalize_logits(ctx, logits, own_lse, temperature);
   }

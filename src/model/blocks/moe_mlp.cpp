@@ -143,8 +143,7 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
 
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts,
                      MoeMlpTape& tape) {
-  SLX_CHECK(!is_split(spec),
-            "experts on several ranks before a norm");  // no model family needs this
+  SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // in no model family
   tape.h = allocate_rows(arena, spec, counts.own, spec.intermediate_size);
   if (spec.shared) keep_down_input(arena, *spec.shared, counts, tape.shared);
 }

@@ -20,7 +20,7 @@ struct PeerCase {
   const char* name;
   int ranks;
   int64_t copies, top_k, width;
-  std::vector<int64_t> tokens;  // of each rank; different in every call
+  std::vector<int64_t> tokens;  // per rank; they rotate from call to call
 };
 void PrintTo(const PeerCase& c, std::ostream* out) { *out << c.name; }
 

@@ -34,9 +34,9 @@ DenseMlpParameters<Tensor> bind(const DenseMlpParameters<ParameterId>& p, const 
 }
 
 struct DenseMlpTape {
-  Tensor gate_up =
-      {};  // [T,2F]; backward overwrites it with its gradient. Undefined in a forward without
-           // backward: then the product is fused with SwiGLU and only h is computed
+  // [T,2F]; backward overwrites it with its gradient. Undefined in a forward without backward: then
+  // the product is fused with SwiGLU and only h is computed.
+  Tensor gate_up = {};
   Tensor h = {};  // [T,F] silu(gate) * up; undefined: computed from gate_up when needed
 };
 

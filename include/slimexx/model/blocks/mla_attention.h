@@ -31,8 +31,7 @@ class ParameterList;
 
 template <class T>
 struct MlaParameters {
-  T a_weight,
-      a_bias;  // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; with Rq = 0 only of the latent
+  T a_weight, a_bias;  // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only the latent's
   T q_norm, kv_norm;   // [Rq], [Rkv]; q_norm only with Rq > 0
   T q_weight;          // [n(Dn+Dr), Rq or H]: unrotated rows of all heads, then rotated ones
   T k_weight;          // [n,Dn,Rkv]
