@@ -19,7 +19,7 @@ int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
   int64_t layer = -1;
   std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
   SLX_CHECK_GE(layer, 0);
-  return std::max<int64_t>(num_layers - layer, 0);  // MTP layers come after the last layer: 0
+  return std::max<int64_t>(num_layers - layer, 0);  // 0 for MTP layers, which follow the last layer
 }
 
 // Walks the group's parameters from the last to the first, because store order is layer order. One

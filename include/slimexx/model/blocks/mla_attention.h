@@ -93,7 +93,7 @@ inline int64_t count_named_boxes(const MlaSpec& spec) { return spec.num_heads; }
 inline int64_t rotary_head_dim(const MlaSpec& spec) { return spec.rope_dim; }
 inline double score_factor(const MlaSpec& spec) { return spec.scale_factor; }
 inline void set_leaves(MlaSpec& spec, int64_t leaves) { spec.leaves = leaves; }
-// None: no two ranks hold the same head. Every rank has the other tensors whole, with gradients
+// Empty: no two ranks hold the same head. Every rank has the other tensors whole, with gradients
 // from its own rows.
 inline std::vector<CopiedRows> list_copied_rows(const MlaSpec&, const MlaSpec&,
                                                 const MlaParameters<Tensor>&, int) {
