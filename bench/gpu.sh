@@ -11,7 +11,7 @@ build=build/cuda/bench
 has_torch=$(python3 -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null || echo False)
 [[ $has_torch == True ]] || echo "no PyTorch with CUDA: figures come without that peer"
 
-# run NAME SECONDS COMMAND...: prints the log's last lines; the whole log is in FOLDER.
+# run NAME SECONDS COMMAND...: prints the last lines of the log. The whole log is in FOLDER.
 run() {
   local name=$1 limit=$2
   shift 2
@@ -23,7 +23,7 @@ peer() { [[ $has_torch != True ]] || run "$1_torch" 120 python3 "bench/peers/$1.
 
 for kernel in rows optimizer vocabulary attention attention_backward attention_decode; do run "$kernel" 180 "$build/${kernel}_bench"; done
 cat "$out/rows.txt" "$out/optimizer.txt" >"$out/rows_and_optimizer.txt"
-peer rows "$out/rows_and_optimizer.txt"  # reads its cases from there
+peer rows "$out/rows_and_optimizer.txt"  # reads its cases from this file
 peer vocabulary
 peer attention_backward
 heads=(8192 151936 2560 8192 151552 4096)

@@ -1,5 +1,5 @@
-// Times the ops at the sizes of tests/ops/op_cases.h on this machine: GF/s or GB/s and the share of
-// the bound that holds (multiply-add peak or memory bandwidth, both measured first).
+// Times the CPU ops at the sizes of tests/ops/op_cases.h: GF/s or GB/s, and the share of the
+// limiting peak (multiply-adds or memory bandwidth, both measured first).
 //   ops_bench [threads] [instruction set] [part of a name]
 #include <fmt/core.h>
 
@@ -35,7 +35,7 @@ struct Bounds {
   std::string filter;
 };
 
-// With one thread its processor time, which other programs on the machine disturb least.
+// With one thread its CPU time, which other load on the machine disturbs least.
 double now_seconds() {
   timespec t{};
   clock_gettime(num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -54,7 +54,7 @@ double seconds_of_best(const std::function<void()>& work) {
   return best;
 }
 
-// The multiply-add peak, from register tiles whose operands stay in the first-level cache.
+// The multiply-add peak, from register tiles whose operands stay in the L1 cache.
 double measure_gflops() {
   const auto& isa = cpu::kernels();
   const int64_t k = 128, m = isa.rows * 8, n = isa.columns, repeats = 400;

@@ -1,4 +1,5 @@
-// Tokenizer speed on one core: bench_tokenizer TOKENIZER_DIR TEXT_LINES_FILE [rounds]
+// Tokenizer speed on one core:
+//   bench_tokenizer TOKENIZER_DIR TEXT_LINES_FILE [rounds]
 // Prints the seconds of loading and, for each round, the MB/s of encoding the file line by line and
 // of decoding the ids.
 #include <fmt/core.h>
@@ -19,7 +20,7 @@ namespace {
 using slimexx::text::TokenId;
 using slimexx::text::Tokenizer;
 
-// Processor time of this thread, so that other load on the machine does not count.
+// CPU time of this thread, so that other load on the machine does not count.
 double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,16 +1,17 @@
-// What expert parallelism exchanges in a layer of training, beside NCCL's all-to-all of as many
-// rows. One device a rank:
+// Dispatch and combine traffic of expert parallelism in a training layer, against NCCL's all-to-all
+// of the same number of rows. One device per rank:
 //   mpirun -np 4 expert_exchange_bench
-// Experts are dealt so that each gets as many rows of every rank, which makes the rows between any
-// two ranks as many too. GB/s: routed rows that leave a rank, by time. Times are of some calls one
-// behind another, as layers have them.
+// Tokens are routed evenly: every expert gets the same number of rows from each rank, so any two
+// ranks exchange the same number. GB/s: routed rows that leave a rank, divided by the time. Each
+// time is the mean of several calls in a row, as in consecutive layers.
 //
-// NCCL's all-to-all is sends and receives in one group, with a rank's own rows copied beside it. It
-// takes rows that stand by rank, and leaves them so. Ours does more: a dispatch takes tokens and
-// leaves rows by expert, a return takes those and leaves them as they stood by expert at home. By
-// kernels a dispatch reads a token once for all its experts at a rank: fewer bytes cross than rows
-// are counted. Each line has the meetings before and behind it, which a dispatch and its return
-// share in a layer ("both"). A token's sum over experts is left out: it is of one rank.
+// NCCL's all-to-all is a group of sends and receives; a rank's own rows are copied concurrently. It
+// takes rows sorted by rank and leaves them in that order. Our exchange does more: a dispatch takes
+// tokens and produces rows sorted by expert, and a return brings the results back to the order by
+// expert on the source rank. The kernels read a token once for all its experts on a rank, so fewer
+// bytes cross than the counted rows have. Each line includes the barriers before and after it; in a
+// layer a dispatch and its return share them ("both"). The weighted sum over a token's experts is
+// not included, since it needs one rank only.
 #include <fmt/format.h>
 
 #include <bit>
@@ -47,7 +48,8 @@ struct Case {
   model::ExpertPlacement placement(int ranks) const { return {experts, experts, ranks}; }
 };
 
-// [tokens, k]: a shuffled deck of all experts for as many tokens as it serves, then the next one.
+// [tokens, k]: shuffles all experts, deals k of them to each token until none are left, and
+// repeats.
 std::vector<int32_t> deal_experts(const Case& c, int rank) {
   PhiloxStream random(static_cast<uint64_t>(rank), 11);
   std::vector<int32_t> deck(static_cast<size_t>(c.experts)), ids;
@@ -59,7 +61,7 @@ std::vector<int32_t> deal_experts(const Case& c, int rank) {
   return ids;
 }
 
-// How often a token goes to another rank, if it goes once to each that has experts of it.
+// Number of transfers if each token is sent once to every other rank that has any of its experts.
 int64_t count_crossings(const Case& c, const std::vector<int32_t>& ids, int ranks, int own) {
   int64_t count = 0;
   for (size_t first = 0; first < ids.size(); first += static_cast<size_t>(c.top_k)) {
@@ -71,11 +73,11 @@ int64_t count_crossings(const Case& c, const std::vector<int32_t>& ids, int rank
   return count;
 }
 
-// Of R routed rows here, and as many that come. All in the memory that ranks show each other.
+// This rank has R routed rows and receives R. All tensors are in memory that peers can access.
 struct Rows {
   Tensor ids, x;  // [T,k], [T,H]
   ops::RoutedRows routed;
-  Tensor received;  // [R,H], and what the experts' products want behind them
+  Tensor received;  // [R,H], and the rows that expert products may read after them
   Tensor returned;  // [R,H]
 };
 
@@ -99,10 +101,10 @@ Rows make_rows(const ops::Context& ctx, const Case& c, const std::vector<int32_t
 struct Lines {
   const Bench& bench;
   const Case& of;
-  double nccl_ms = 0;  // one way
+  double nccl_ms = 0;  // of one direction
 
-  // Returns the time of a call. `ways`: how often it moves all rows. `crossing`: bytes that leave
-  // this rank, where they are fewer than those of the rows that do.
+  // Returns the time per call. `ways`: how often a call moves all rows. `crossing`: bytes that
+  // really leave this rank, if they are fewer than those of the counted rows.
   double report(const char* what, int ways, const std::function<void()>& call,
                 double crossing = 0) const {
     const auto run = [&] {
@@ -150,7 +152,7 @@ void report_kernels(const Lines& lines, const ops::Context& ctx, const Rows& row
   exchange(true, true);
   std::vector<int32_t> ends(static_cast<size_t>(offsets.dim(0)));
   tensor::download(ctx.stream, ends.data(), offsets);
-  SLX_CHECK_EQ(int64_t{ends.back()}, lines.of.num_rows());  // or NCCL moves other bytes
+  SLX_CHECK_EQ(int64_t{ends.back()}, lines.of.num_rows());  // as many bytes as NCCL
 
   lines.report(
       "dispatch by kernels", 1, [&] { exchange(true, false); },
@@ -159,7 +161,7 @@ void report_kernels(const Lines& lines, const ops::Context& ctx, const Rows& row
   lines.report("both by kernels", 2, [&] { exchange(true, true); });
 }
 
-// What training does where ranks do not reach each other's memory.
+// The exchange of training if ranks cannot access each other's memory.
 void report_messages(const Lines& lines, const ops::Context& ctx, const Rows& rows) {
   const tensor::ArenaScope scope(ctx.arena);
   const model::ExpertDispatch dispatch =
@@ -198,7 +200,7 @@ void run(World& world) {
   tensor::select_device(device);
   const Bench bench{world, device};
   const auto exchange = make_device_collective(world.ranks(), device);
-  // Of the largest case: routed rows here and there, and twice as many that messages pack.
+  // For the largest case: routed rows on both sides, and two more copies that the messages pack.
   tensor::Arena arena(device, int64_t{5} << 30, "rows");
   const auto memory = PeerMemory::make(*exchange, arena.memory());
   Collective one;

@@ -1,13 +1,14 @@
-// What the exchange of a step costs: gradients summed to their owners whole and by parts, weights
-// gathered, and how the sums and a device busy with matrix products slow each other. One device a
-// rank:
+// Cost of the collectives of a training step: the reduce-scatter of gradients, whole and in parts,
+// and the all-gather of weights; and how much the sums and concurrent matrix products slow each
+// other down. One device per rank:
 //   mpirun -np 2 nccl_bench [elements, default 2^29] [parts, default 8]
-// GB/s: what a rank must send, elements * bytes * (ranks - 1) / ranks, by time. "in rank order" is
-// what a sum of activations takes, where the order of ranks counts.
+// GB/s: bytes that a rank must send, elements * bytes * (ranks - 1) / ranks, divided by the time.
+// "in rank order" is the cost of a sum of activations, whose result depends on the order of ranks.
 //
-// The price of that order is against what NCCL takes for the same bytes in its own: f32 sums to
-// equal ranges (ncclReduceScatter; of two ranks the faster ncclReduce), and for sums of bf16 rows
-// on all ranks ncclAllReduce of as many bytes of f32, the one type that we let it add.
+// The cost of that order is relative to NCCL's time for the same bytes in its own order. For f32
+// sums to equal ranges that is ncclReduceScatter, or with two ranks ncclReduce if it is faster. For
+// sums of bf16 rows to all ranks it is ncclAllReduce of the same number of bytes in f32, the only
+// type that we let NCCL add.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,11 +35,11 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// Flat parameters in parts, every part split over the ranks: [part * ranks + rank].
+// Flat parameters in parts, each split over the ranks: range [part * ranks + rank].
 struct Layout {
   std::vector<Range> whole;    // one part: equal ranges
-  std::vector<Range> uneven;   // the same, not quite equal
-  std::vector<Range> by_part;  // equal ranges of each
+  std::vector<Range> uneven;   // one part: almost equal ranges
+  std::vector<Range> by_part;  // every part: equal ranges
   int num_ranks = 1;
 
   void sum_parts(Collective& exchange, tensor::Stream stream, const Tensor& data) const {
@@ -64,7 +65,7 @@ Layout make_layout(int64_t n, int parts, int ranks) {
   return layout;
 }
 
-// A layer's kind of work: a product forward and the two of its backward.
+// The products of a layer: one in forward and two in backward.
 struct Products {
   static constexpr int64_t kTokens = 8192, kIn = 4096, kOut = 12288;
   explicit Products(tensor::Device device)
@@ -102,7 +103,8 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
   const double sums_ms = bench.time_ms(sum);
   double one_ms[1] = {bench.time_ms([&] { products.run(4); }) / 4};
   all_reduce_max(bench.world.ranks(), one_ms);
-  // Longer than the sums: what is not hidden shows. Half as long: all of it has them beside it.
+  // `many` products take longer than the sums, which shows how much of the sums is not hidden.
+  // `few` take half as long, so sums run beside all of them.
   const int many = std::max(1, static_cast<int>(2 * sums_ms / one_ms[0]));
   const int few = std::max(1, static_cast<int>(sums_ms / one_ms[0] / 2));
   const double many_ms = bench.time_ms([&] { products.run(many); });
@@ -126,7 +128,7 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
         slowed_ms / few_ms);
 }
 
-// Returns what NCCL takes for equal ranges in its own order, in ms.
+// Returns NCCL's time in ms for equal ranges, in its own order.
 double report_sums(const Bench& bench, const Layout& layout, const Tensor& gradients, double bytes,
                    Collective& exchange) {
   const auto side = tensor::side_stream(bench.device);
@@ -157,15 +159,15 @@ void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weig
                [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
-// What the exchanges between layers take: sums in rank order to other rows, of own ranges or of
-// all, and gathers of rows from elsewhere, by messages and by kernels that reach the other ranks'
-// memory. Many calls one behind another, as recorded decode steps have them.
+// The exchanges between layers: sums in rank order, to each rank's own range or to all ranks, and
+// gathers of rows; by messages, and by kernels that access the other ranks' memory. Many calls in a
+// row, as in recorded decode steps.
 void report_rows(const Bench& bench, Collective& exchange) {
   const tensor::Stream stream = tensor::compute_stream(bench.device);
   constexpr int64_t kWidth = 4096;
   tensor::Arena arena(bench.device, int64_t{512} << 20, "rows");
   tensor::Arena shares(bench.device, int64_t{256} << 20, "rows");
-  std::map<int64_t, double> nccl_us;  // by rows
+  std::map<int64_t, double> nccl_us;  // by number of rows
   for (const bool by_peers : {false, true}) {
     const auto memory = by_peers ? PeerMemory::make(exchange, arena.memory()) : nullptr;
     if (by_peers && memory == nullptr) return;

@@ -1,4 +1,4 @@
-// Timing of what ranks do together, one device a rank.
+// Timing of collective operations, one device per rank.
 #pragma once
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@
 
 namespace slimexx::dist {
 
-// Behind a figure of ours: its rate by that of NCCL, which took `nccl` for the same bytes. 0: there
-// is nothing to compare with.
+// Text to append to a line of results: our rate relative to NCCL's, which took `nccl` ms for the
+// same bytes. `nccl` 0: empty.
 inline std::string share_of_nccl(double time, double nccl) {
   return nccl > 0 ? fmt::format("  {:.2f} of NCCL's rate", nccl / time) : "";
 }
@@ -29,7 +29,7 @@ struct Bench {
     tensor::synchronize(tensor::compute_stream(device));
   }
 
-  // Median of some runs, the slowest rank's: until the compute stream is done, or both streams.
+  // Median of several runs of the slowest rank, until the compute stream is idle, or both streams.
   double time_ms(const std::function<void()>& run, bool both_streams = true) const {
     std::vector<double> times;
     for (int i = 0; i < 7; ++i) {
@@ -54,7 +54,7 @@ struct Bench {
     return bytes * (world.size() - 1) / world.size() / ms * 1e-6;
   }
 
-  // Returns the time. `nccl_ms`: share_of_nccl's.
+  // Returns the time in ms. `nccl_ms`: as for share_of_nccl.
   double report(const std::string& what, double bytes, const std::function<void()>& run,
                 double nccl_ms = 0) const {
     const double ms = time_ms(run);

@@ -1,7 +1,7 @@
-// What the exchange of gradients adds to a training step of a config.json's shape, with random
-// weights, one microbatch a rank: behind backward, and beside it. One device a rank:
+// How much the gradient reduction adds to a training step, with the shape of a config.json, random
+// weights and one microbatch per rank: after backward, and overlapped with it. One device per rank:
 //   mpirun -np 2 train_exchange_bench CONFIG_DIR TOKENS
-// Times end when the reduced gradients' norm is known: before the update.
+// A time ends when the norm of the reduced gradients is known, before the update.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 struct Setting {
   const char* name;
-  bool alone = false;  // each rank for itself
+  bool alone = false;  // without other ranks
   int64_t min_part_elements = 0;
 };
 
@@ -58,7 +58,7 @@ struct Bench {
   tensor::Device device;
   int64_t num_tokens;
 
-  // The fastest of some steps, the slowest rank's, in ms.
+  // Milliseconds of the fastest step, where a step counts as long as its slowest rank.
   double time_step(const Setting& setting) const {
     dist::Collective single;
     dist::Collective& ranks = setting.alone ? single : world.ranks();

@@ -1,19 +1,19 @@
-// Times every kernel of a program, those of recorded steps too, and prints an average step: a
-// library that the driver loads into any CUDA program. By CUPTI's activity records; kernels are not
-// serialised, so early starts stay as they are.
+// A library that the driver loads into any CUDA program. It times every kernel, also those of
+// recorded graphs, and prints an average step. The times are CUPTI activity records: kernels are
+// not serialised, so programmatic dependent launches still overlap.
 //
 //   CUDA_INJECTION64_PATH=build/cuda/bench/libkernel_trace.so build/cuda/bench/model_bench ...
 //
-// A step ends with a kernel whose name holds SLX_TRACE_LAST (hand_out_samples). Of the last 400
-// steps those count that have as many kernels as most. Printed, in microseconds: each kernel in
-// order, up to SLX_TRACE_ROWS (90), then sums by kernel and grid. `gap`: from the latest end of any
-// kernel before to this start, negative where they overlap; `alone`: what the step's time grew by
-// with this kernel.
+// A step ends with a kernel whose name contains SLX_TRACE_LAST (default hand_out_samples). Of the
+// last 400 steps it averages those with the most frequent number of kernels. It prints, in
+// microseconds, each kernel in order, at most SLX_TRACE_ROWS (default 90) of them, then sums by
+// kernel and grid. `gap`: from the latest end of all earlier kernels to this start, negative if
+// they overlap. `alone`: how much this kernel lengthens the step.
 //
-// With SLX_TRACE_BETWEEN_RANKS=1 instead: of the time from the first to the last such kernel how
-// much kernels took that move what goes between ranks (NCCL's, and those of peers.h), how much of
-// it nothing else ran beside (waits for other ranks are in both), and for how long no kernel ran.
-// For training SLX_TRACE_LAST=adamw.
+// With SLX_TRACE_BETWEEN_RANKS=1 it considers the time from the first to the last such kernel
+// instead. It prints how long communication kernels ran (NCCL's and those of peers.h), how long
+// they ran with no other kernel beside them (both include waits for other ranks), and how long no
+// kernel ran. For training set SLX_TRACE_LAST=adamw.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -34,7 +34,7 @@ struct Kernel {
   unsigned grid, threads, shared_kib;
 };
 
-// Of the whole process; leaked, so that it outlives the static objects of the program.
+// Global state of the process. Leaked, so that it outlives the program's static objects.
 std::mutex& mutex() {
   static auto* m = new std::mutex;
   return *m;
@@ -88,7 +88,8 @@ void print_sums(const std::string& name, const Sums& s, double steps, double eac
               s.count / steps, name.c_str());
 }
 
-// The time in which at least one of `all`, sorted by start, runs that `counts` says yes to.
+// The time during which at least one kernel runs for which `counts` is true. `all` is sorted by
+// start.
 template <class Counts>
 double covered_ms(const std::vector<Kernel>& all, uint64_t begin, uint64_t end, Counts counts) {
   uint64_t covered = 0, until = begin;
@@ -143,7 +144,7 @@ void report() {
     return report_between_ranks(all, last_name);
   const char* rows_text = std::getenv("SLX_TRACE_ROWS");
   const size_t rows = rows_text != nullptr ? std::strtoul(rows_text, nullptr, 10) : 90;
-  std::vector<std::pair<size_t, size_t>> steps;  // [first, last] of `all`
+  std::vector<std::pair<size_t, size_t>> steps;  // indices [first, last] in `all`
   size_t first = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     if (std::string(all[i].name).find(last_name) == std::string::npos) continue;

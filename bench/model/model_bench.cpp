@@ -1,12 +1,12 @@
-// Times a whole model of a config.json's shape, with random weights, on one CUDA device:
-//   model_bench train CONFIG_DIR TOKENS [auto|full|none [GIB]]    one packed sequence: forward,
-//       loss, backward; GIB: memory of activations, for auto
-//   model_bench generate CONFIG_DIR {REQUESTS[/RUNNING] IN OUT}...    what the engine makes of
-//   them;
-//       RUNNING: requests at a time, all by default; with fewer, prompts join beside decodes
-//   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...    the same, where the model's MTP
-//       layer guesses so many tokens in every step: what a step with guesses costs. Random weights
-//       guess hardly any right.
+// Times a whole model with the shape of a config.json and random weights, on one CUDA device:
+//   model_bench train CONFIG_DIR TOKENS [auto|full|none [GIB]]
+// Forward, loss and backward of one packed sequence. GIB: activation memory, for auto.
+//   model_bench generate CONFIG_DIR {REQUESTS[/RUNNING] IN OUT}...
+// Generation by the engine. RUNNING: concurrent requests, by default all; with fewer, prefills join
+// running decodes.
+//   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...
+// The same with DRAFTS drafts per step by the model's MTP layer: the cost of a step with drafts.
+// With random weights hardly any draft is accepted.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -114,7 +114,7 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
 struct Timing {
   double prefill = 0, decode = 0;
   int64_t steps = 0, decode_steps = 0;
-  double host = 0, waiting = 0;  // of a decode step
+  double host = 0, waiting = 0;  // per decode step
 };
 
 Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
@@ -130,7 +130,7 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   }
   Timing timing;
   const double start = seconds();
-  bool is_launched = false;  // the last prompt, whose step the next call waits for
+  bool is_launched = false;  // the last prompt is launched; the next call waits for its step
   rollout::EngineStats before;
   while (engine.has_work()) {
     engine.step();
@@ -157,11 +157,12 @@ struct BenchModel {
       : spec(model::read_model_spec(io::HfFolder::open_without_weights(directory).config(),
                                     directory)),
         store(spec, kDevice, false) {
-    model::init_random_weights(store, spec, 1);  // all of one range, as the peer's (vLLM)
+    // All weights are from one range, as in the vLLM run that this is compared with.
+    model::init_random_weights(store, spec, 1);
   }
 };
 
-// With an engine that is warm and has recorded its decode steps.
+// First warms up the engine, so that its decode steps are recorded.
 Timing run_warm(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
                 int64_t prompt, int64_t response) {
   run_requests(engine, spec, count, 32, 40, 99);
@@ -216,8 +217,8 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
     std::fflush(stdout);
     return;
   }
-  // A decode step reads the weights once (of an untied embedding only its rows), and every cached
-  // key and value of every sequence.
+  // Memory traffic of a decode step: the weights once (of an untied embedding only single rows),
+  // and all cached keys and values.
   const auto n = static_cast<double>(count);
   const double weight_bytes =
       2.0 *

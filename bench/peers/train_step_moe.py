@@ -10,7 +10,7 @@ import time
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-HEAD_ROWS = 2048  # of the logits, which are f32, at a time
+HEAD_ROWS = 2048  # rows of f32 logits at a time
 
 
 def spread_tokens(model, config):
@@ -70,7 +70,7 @@ def main():
             torch.cuda.reset_peak_memory_stats()
             try:
                 time_step(folder, tokens, compiles, False)
-            except Exception as error:  # a peer that does not run is a result too
+            except Exception as error:  # a peer that fails is a result too
                 print(f"transformers {os.path.basename(folder)} compile={compiles}: {str(error)[:300]}", flush=True)
 
 

@@ -42,7 +42,8 @@ def gradient(z, lse, dlp):
 
 
 def draw(z):
-    # The exponential race: what multinomial of one sample does, without its wait for the host.
+    # The exponential race, which is how multinomial draws one sample, but without its wait for the
+    # host.
     p = torch.softmax(z, -1)
     return (p / torch.empty_like(p).exponential_()).argmax(-1)
 

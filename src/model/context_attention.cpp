@@ -17,7 +17,7 @@ void context_attention_backward(const ops::Context& ctx, const Batch& batch,
   const Tensor q = spread(x.q), out = spread(x.out), dout = spread(x.dout), lse = spread(x.lse);
   const Tensor dq = ctx.arena.allocate(q.dtype(), {q.dim(0), q.dim(1)});
   ops::AttentionLayout layout = batch.sequences;
-  if (batch.attention.selected.defined()) {  // walks of lists take all queries
+  if (batch.attention.selected.defined()) {  // backward with selected keys visits all queries
     layout.selected = spread(batch.attention.selected);
     layout.query_spans = {};
   }

@@ -1,6 +1,6 @@
-// Attention's backward with context parallelism or without.
+// Backward of attention, with or without context parallelism.
 //
-// Legend: n rows of the batch, K rows whose keys they see, H query heads.
+// Legend: n rows of the batch, K rows that they see as keys, H query heads.
 #pragma once
 #include "slimexx/model/batch.h"
 #include "slimexx/ops/context.h"
@@ -13,15 +13,15 @@ struct AttentionGradients {
 };
 struct AttentionValues {
   Tensor q;          // [n, H*D], free row stride
-  Tensor k, v;       // as their gradients
+  Tensor k, v;       // as dk, dv
   Tensor out, dout;  // [n, H*Dv]
   Tensor lse;        // [n,H]
 };
 
-// As ops::attention_backward of batch.attention. Its kernels on CUDA take packed sequences alone:
-// there a rank's queries and what belongs to them are spread over whole sequences, with zeros for
-// those of other ranks, which are not walked (AttentionLayout::query_spans) but where queries have
-// lists of their keys.
+// Like ops::attention_backward for batch.attention. With context parallelism on CUDA, whose kernels
+// only take packed sequences, this copies the rank's rows into whole sequences, with zeros in the
+// rows of other ranks. The kernels skip those (AttentionLayout::query_spans), except with selected
+// keys.
 void context_attention_backward(const ops::Context& ctx, const Batch& batch,
                                 const AttentionGradients& d, const AttentionValues& x, float scale);
 

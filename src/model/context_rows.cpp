@@ -28,7 +28,8 @@ void put_rows(const ops::Context& ctx, Tensor y, Tensor x) {
                          x.dim(1));
 }
 
-// For what moves rows as they are: of more bytes an element, more elements.
+// A view with the compute dtype, for functions that only move rows: an element of a wider dtype
+// counts as several.
 Tensor as_compute(const ops::Context& ctx, Tensor x) {
   const tensor::DType dtype = tensor::compute_dtype(ctx.device());
   const int64_t times = tensor::dtype_bytes(x.dtype()) / tensor::dtype_bytes(dtype);

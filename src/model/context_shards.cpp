@@ -19,7 +19,7 @@ ContextShards shard_rows(std::span<const SequenceRows> sequences, int cp) {
   ContextShards shards;
   for (int rank = 0; rank < cp; ++rank) {
     const int64_t begin = std::ssize(shards.sequence_rows);
-    int64_t first = 0;  // row of the sequence
+    int64_t first = 0;  // the sequence's first row in the batch
     for (const auto& [length, rows] : sequences) {
       for (const dist::Range& chunk : context_chunks(length, cp, rank))
         for (int64_t p = std::max(chunk.begin, rows.begin); p < std::min(chunk.end, rows.end); ++p)

@@ -21,7 +21,7 @@ namespace {
 
 using tensor::ArenaScope;
 
-// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+// Throws Error(kInput) for sizes that the kernels of the device do not support.
 void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
   const auto check_layer = [&](const LayerSpec& layer) {
     std::visit([&](const auto& block) { check_device_sizes(block, device); }, layer.attention);
@@ -29,7 +29,7 @@ void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
   };
   for (const LayerSpec& layer : spec.layers) check_layer(layer);
   for (const MtpSpec& mtp : spec.mtp)
-    if (mtp.is_trained) check_layer(mtp.layer);  // no other one runs
+    if (mtp.is_trained) check_layer(mtp.layer);  // MTP layers that are not trained never run
   check_device_sizes(spec.head(), device);
   if (device.is_cpu() || spec.hidden_size <= ops::kMaxRowWidth) return;
   throw Error(ErrorCode::kInput,
@@ -38,8 +38,8 @@ void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
               "use --device cpu", "hidden_size");
 }
 
-// Throws Error(kInput) where a product on CUDA has another kernel of a shard than of the whole: its
-// bits would not be those of one rank (kernels/gemm.h).
+// Throws Error(kInput) if CUDA would compute a shard of a product by another kernel than the whole
+// product: the bits would differ from those of one rank (kernels/gemm.h).
 void check_device_shards(const ModelSpec& spec, tensor::Device device, int64_t shards) {
   if (device.is_cpu() || shards == 1) return;
   const auto check = [&](const char* key, int64_t whole) {
@@ -67,7 +67,8 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
   SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
                 stage.end_layer <= spec.num_layers(),
             "layers [{}, {}) of {}", stage.first_layer, stage.end_layer, spec.num_layers());
-  // Selections do not cross the border of stages: a layer shares one of its own stage.
+  // A layer can only share a selection made in its own stage: selections are not sent between
+  // stages.
   int64_t last_top_k = 0;
   for (int64_t layer = stage.first_layer; layer < stage.end_layer; ++layer) {
     const KeyChoice choice = key_choice(spec.layer(layer));
@@ -100,14 +101,14 @@ ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes) {
 
 namespace {
 
-// The leaves of one tp rank.
+// Makes one tp rank compute its sums in `leaves` leaves (row_parallel.h).
 void set_leaves(ModelSpec& spec, int64_t tp, int64_t leaves) {
   if (leaves == tp) return;
   if (tp != 1)
     throw Error(ErrorCode::kUsage,
                 fmt::format("sums of {} leaves on {} tensor-parallel ranks", leaves, tp),
                 "use as many leaves as tensor-parallel ranks, or one rank", "");
-  narrow(spec, {.tp = static_cast<int>(leaves)});  // the same sizes must divide
+  narrow(spec, {.tp = static_cast<int>(leaves)});  // throws unless the leaves divide all sizes
   const auto set_layer = [&](LayerSpec& layer) {
     const auto set_block = [&](auto& block) { model::set_leaves(block, leaves); };
     std::visit(set_block, layer.attention);
@@ -141,7 +142,7 @@ Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_posit
 
 namespace {
 
-// `layer` counts in the stage.
+// `layer` is an index in the stage.
 LayerPlace place_of(const ModelSpec& spec, const StageRange& stage, const ops::RotaryTable& rotary,
                     const Batch& batch, int64_t layer) {
   return {.model = spec,
@@ -171,10 +172,12 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
   const ops::RotaryTable rotary = rotary_table();
   const int64_t num_layers = stage_.num_layers();
   for (int64_t layer = 0; layer < num_layers; ++layer) {
-    // The layer's output is the next one's input: kept apart if this input is on the tape.
+    // The next layer reads this layer's output. A tape keeps each layer's input, so there every
+    // output has its own memory.
     const bool is_last = layer + 1 == num_layers;
     const LayerPlace place = place_of(local_spec_, stage_, rotary, batch, layer);
-    // A tape keeps every selection; else the layers that shared the last one are done with it.
+    // A tape keeps every selection. Without one the new selection overwrites the last one, which
+    // later layers no longer need.
     if (key_choice(place.spec).selects)
       in.selected = allocate_selection(ctx, place, tape == nullptr ? in.selected : Tensor{});
     const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),
@@ -221,14 +224,14 @@ void Decoder::backward(const ops::Context& ctx, const ModelParameters& weights,
 
 namespace {
 
-// Bytes of a layer's tape, by level.
+// Bytes of one layer's tape at each level.
 using TapeBytes = std::array<int64_t, kNumLayerKeeps>;
 
-// By layer of the stage; counted once for layers that are alike.
+// For each layer of the stage. Layers with equal specs are counted once.
 std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange& stage,
                                         tensor::Device device, const RowCounts& rows) {
   std::vector<TapeBytes> bytes;
-  std::vector<int64_t> first_of_kind;  // layers of the stage
+  std::vector<int64_t> first_of_kind;  // layers of the stage, the first with each spec
   for (int64_t layer = 0; layer < stage.num_layers(); ++layer) {
     const auto alike = std::ranges::find_if(first_of_kind, [&](int64_t other) {
       return spec.layer(stage.first_layer + other) == spec.layer(stage.first_layer + layer);

@@ -25,7 +25,7 @@ Tensor allocate_hidden(Arena& arena, const ModelSpec& model, int64_t num_tokens)
   return arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, model.hidden_size});
 }
 
-// What the layer's steps fill and `tape` does not hold yet. With `for_backward` that is what
+// Allocates what the layer's steps write and `tape` does not hold yet. `for_backward`: also what
 // backward reads.
 void allocate_rest(Arena& arena, const LayerPlace& place, bool for_backward, LayerTape& tape) {
   const RowCounts rows = count_rows(place, tape);
@@ -54,7 +54,8 @@ void project_qkv(const ops::Context& ctx, const LayerPlace& place, const LayerPa
   std::visit(project, place.spec.attention);
 }
 
-// Fills tape.selected if the layer selects; recompute has it from the tape.
+// Fills tape.selected if the layer selects keys. Recompute does not call this: the tape keeps the
+// selection.
 void select_keys(const ops::Context& ctx, const LayerPlace& place, const LayerParameters<Tensor>& w,
                  const LayerTape& tape, Tensor normed) {
   const auto select = [&](const auto& spec) {
@@ -64,7 +65,7 @@ void select_keys(const ops::Context& ctx, const LayerPlace& place, const LayerPa
   if (key_choice(place.spec).selects) std::visit(select, place.spec.attention);
 }
 
-// The batch with the keys that the layer's queries see.
+// The batch with the selection of keys that this layer's queries see.
 Batch seen_batch(const LayerPlace& place, const LayerTape& tape) {
   Batch batch = place.batch;
   batch.attention.selected = tape.selected;
@@ -81,7 +82,7 @@ void attend(const ops::Context& ctx, const LayerPlace& place, const LayerParamet
   std::visit(attend_in, place.spec.attention);
 }
 
-// o, x_mid and `mid_normed`, the norm of x_mid; `has_o`: o_raw is kept.
+// Computes o (unless `has_o`: the tape kept it), x_mid and its norm `mid_normed`.
 void add_attention(const ops::Context& ctx, const LayerPlace& place,
                    const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor mid_normed,
                    bool has_o) {
@@ -107,7 +108,7 @@ void project_up(const ops::Context& ctx, const LayerPlace& place, const LayerPar
   std::visit(project, place.spec.mlp);
 }
 
-// `down`: a tensor, or the residual stream that the block adds to.
+// `down`: the output tensor, or the residual stream to add the output to.
 template <class Down>
 void project_down(const ops::Context& ctx, const LayerPlace& place,
                   const LayerParameters<Tensor>& w, const LayerTape& tape, const Down& down) {
@@ -118,7 +119,7 @@ void project_down(const ops::Context& ctx, const LayerPlace& place,
   std::visit(project, place.spec.mlp);
 }
 
-// `kept`, or where it is undefined the norm of x.
+// Returns `kept` if it is defined, otherwise the norm of x.
 Tensor norm_unless_kept(const ops::Context& ctx, const LayerPlace& place, Tensor kept, Tensor x,
                         Tensor w) {
   if (kept.defined()) return kept;
@@ -127,8 +128,8 @@ Tensor norm_unless_kept(const ops::Context& ctx, const LayerPlace& place, Tensor
   return normed;
 }
 
-// The gradient of a branch's output: dx, or after a sandwich norm with weights `w` [H] what that
-// leaves of it.
+// The gradient of a branch's output before its sandwich norm with weights `w` [H]. Without sandwich
+// norms this is dx.
 Tensor branch_gradient(const ops::Context& ctx, const LayerPlace& place, Tensor dx, Tensor raw,
                        Tensor w, Tensor dw) {
   if (!place.spec.sandwich_norms) return dx;
@@ -137,7 +138,7 @@ Tensor branch_gradient(const ops::Context& ctx, const LayerPlace& place, Tensor 
   return draw;
 }
 
-// dx enters as the gradient of the layer's output and leaves as that of x_mid.
+// In place: dx is the gradient of the layer's output on entry and of x_mid on return.
 void mlp_backward(const ops::Context& ctx, const LayerPlace& place,
                   const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
                   const LayerTape& tape, Tensor dx, bool accumulate) {
@@ -155,7 +156,7 @@ void mlp_backward(const ops::Context& ctx, const LayerPlace& place,
                          true);
 }
 
-// dx enters as the gradient of x_mid and leaves as that of the layer's input.
+// In place: dx is the gradient of x_mid on entry and of the layer's input on return.
 void attention_backward(const ops::Context& ctx, const LayerPlace& place,
                         const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
                         const LayerTape& tape, Tensor dx, bool accumulate,
@@ -189,7 +190,7 @@ LayerParameters<ParameterId> declare(ParameterList& list, const ModelSpec& spec,
   p.post_attention_norm =
       list.add_norm_if(s.sandwich_norms, own + "post_attention_norm.weight",
                        hf + "post_self_attn_layernorm.weight", spec.hidden_size);
-  // In every family `post_attention_layernorm` is the norm before the MLP.
+  // All model families name the norm before the MLP `post_attention_layernorm`.
   p.mlp_norm = list.add_norm(own + "mlp_norm.weight", hf + "post_attention_layernorm.weight",
                              spec.hidden_size);
   std::visit([&](const auto& block) { p.mlp = declare(list, block, own, hf); }, s.mlp);

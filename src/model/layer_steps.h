@@ -1,4 +1,4 @@
-// The steps of a layer that decoder.cpp runs. Legend as in layer.h; with tensor parallelism tensors
+// The steps of a layer that decoder.cpp runs. Legend as in layer.h. With tensor parallelism tensors
 // [T,H] hold this rank's rows of the residual stream.
 #pragma once
 #include <functional>
@@ -8,43 +8,43 @@
 
 namespace slimexx::model {
 
-// Where a layer runs.
+// What a layer runs with: specs, batch, pages.
 struct LayerPlace {
   const ModelSpec& model;
   const LayerSpec& spec;
   const ops::RotaryTable& rotary;
   const Batch& batch;
   LayerPages pages;           // undefined: packed
-  RouterBalance router = {};  // of backward
+  RouterBalance router = {};  // only for backward
 };
 
 KeyChoice key_choice(const LayerSpec& spec);
 
-// [T,k] i32 for a layer that selects keys: as many as a query may see. `reused` where it is defined
-// and as wide.
+// [T,k] i32 for a layer that selects keys; k is top_k, or the longest sequence if that is shorter.
+// Returns `reused` if it is defined and has that width.
 Tensor allocate_selection(const ops::Context& ctx, const LayerPlace& place, Tensor reused = {});
 
-// A tape of the layer's blocks that holds its input alone: x, and where queries see a selection of
-// keys, the place for it or the one that the layer shares.
+// A tape that holds only the layer's input: x, and for sparse attention the selection, which the
+// layer writes or shares.
 LayerTape empty_tape(const LayerSpec& spec, const LayerInput& input);
 
-// Allocates what `level` keeps of a layer, but x.
+// Allocates the tensors that `level` keeps of a layer, except x.
 void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec,
                    const RowCounts& rows, LayerKeep level, LayerTape& tape);
 
-// `kept` holds the layer's input x [T,H] and what is allocated to be kept; `normed` [T,H] is the
-// norm of x. Writes output.x and, where next_norm [H] is defined, output.normed, its norm by that.
-// output.normed may be `normed`.
+// `kept` holds the layer's input x [T,H] and the allocated tensors to keep. `normed` [T,H] is the
+// norm of x. Writes output.x and, if next_norm [H] is defined, output.normed, its norm with these
+// weights. output.normed may be `normed`.
 void layer_forward(const ops::Context& ctx, const LayerPlace& place,
                    const LayerParameters<Tensor>& w, const LayerTape& kept, Tensor normed,
                    const LayerInput& output, Tensor next_norm);
 
-// Fills the tape again from what was kept: all but the layer's output, which backward does not
-// read. The norms and h that this makes on the way stay for backward.
+// Recomputes from the kept tensors everything on the tape that backward reads; this excludes the
+// layer's output. Norms and h that are computed on the way stay on the tape.
 void recompute_layer(const ops::Context& ctx, const LayerPlace& place,
                      const LayerParameters<Tensor>& w, LayerTape& tape);
 
-// dx[T,H] enters as the gradient of the layer's output and leaves as that of its input.
+// In place: dx[T,H] is the gradient of the layer's output on entry and of its input on return.
 void layer_backward(const ops::Context& ctx, const LayerPlace& place,
                     const LayerParameters<Tensor>& w, const LayerParameters<Tensor>& g,
                     const LayerTape& tape, Tensor dx, bool accumulate,

@@ -16,7 +16,8 @@ Tensor allocate_rows(const ops::Context& ctx, int64_t num_rows, int64_t width) {
   return ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {num_rows, width});
 }
 
-// x [T,H], what the decoder layer gets, and its norm, by way of the tape's tensors.
+// Writes x [T,H], the input of the MTP layer's decoder layer, and its norm. Fills the tape's
+// tensors on the way.
 void join(const ops::Context& ctx, const ModelParameters& weights, const MtpParameters<Tensor>& w,
           const Batch& batch, float eps, const MtpTape& tape, Tensor x, Tensor normed) {
   const int64_t h = x.dim(1);
@@ -46,7 +47,7 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
           .hidden = hidden,
           .joined = allocate_rows(ctx, tokens, 2 * h),
           .layer = empty_tape(layer, in)};
-  // Backward follows at once and would need the same memory to make any of it again.
+  // Keep everything: backward follows immediately, so recomputing would need the same memory.
   allocate_kept(ctx.arena, local_spec_, layer, rows, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
   const Tensor normed = allocate_rows(ctx, tokens, h);

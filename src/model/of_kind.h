@@ -1,5 +1,5 @@
-// A layer's parameters, gradients and tape are variants as its spec is: these give the alternative
-// of a block's spec.
+// A layer's parameters, gradients and tape are variants with one alternative per kind of block.
+// These functions return the alternative that belongs to a block's spec.
 #pragma once
 #include <variant>
 

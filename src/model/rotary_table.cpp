@@ -7,7 +7,8 @@
 namespace slimexx::model {
 namespace {
 
-// Llama-3.1's scaling: long waves are slowed by `factor`, short ones kept, those between blended.
+// Llama-3.1 scaling: divides low frequencies by `factor`, keeps high ones and interpolates between
+// them.
 float scale_llama3(const RopeSpec& rope, float frequency) {
   const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
   const auto original = static_cast<double>(rope.original_max_positions);
@@ -20,8 +21,8 @@ float scale_llama3(const RopeSpec& rope, float frequency) {
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-// The pair that turns `rotations` times over the original context: where yarn's ramp begins or
-// ends.
+// Index of the pair that makes `rotations` turns over the original context: a boundary of yarn's
+// ramp.
 double yarn_pair(const RopeSpec& rope, double rotations) {
   return static_cast<double>(rope.rotary_dim) *
          std::log(static_cast<double>(rope.original_max_positions) /
@@ -29,7 +30,7 @@ double yarn_pair(const RopeSpec& rope, double rotations) {
          (2 * std::log(rope.theta));
 }
 
-// Yarn: fast pairs keep their frequency, slow ones are slowed by `factor`, those between blended.
+// Yarn: keeps high frequencies, divides low ones by `factor` and interpolates between them.
 float scale_yarn(const RopeSpec& rope, int64_t pair, float frequency) {
   const auto last = static_cast<double>(rope.rotary_dim - 1);
   const double low = std::max(std::floor(yarn_pair(rope, rope.beta_fast)), 0.0);
@@ -46,14 +47,14 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
-// Rounded to f32 where the reference rounds: exponent, power, reciprocal, each step of a scaling.
-// One unit in the last place of a frequency is 6e-5 radians at position 1000.
+// Rounds to f32 in the same places as transformers: exponent, power, reciprocal and each step of a
+// scaling. An error of one unit in the last place of a frequency is 6e-5 radians at position 1000.
 std::vector<float> inverse_frequencies(const RopeSpec& rope) {
   std::vector<float> result;
   const auto theta = static_cast<double>(static_cast<float>(rope.theta));
   for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(rope.rotary_dim);
-    // In double and rounded once: an f32 power depends on the C library.
+    // In double, rounded once: the result of an f32 power depends on the C library.
     const auto power = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
     float frequency = 1.0f / power;
     if (rope.scaling == RopeScaling::kLinear) frequency /= static_cast<float>(rope.factor);

@@ -1,5 +1,5 @@
-// cos and sin of position x inverse frequency, as Hugging Face's rotary embeddings compute them:
-// frequencies rounded step by step as there, the angle in f32.
+// cos and sin of position x inverse frequency, computed as in transformers: frequencies are rounded
+// to f32 at each step, the angle is f32.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,7 +14,7 @@ std::vector<float> inverse_frequencies(const RopeSpec& rope);  // [rotary_dim/2]
 void fill_rotary_tables(const RopeSpec& rope, int64_t num_positions, std::span<float> cos,
                         std::span<float> sin);
 
-// Yarn's scale for a context stretched by `factor`: 0.1 mscale ln(factor) + 1.
+// Yarn's scale factor for a context extended by `factor`: 0.1 mscale ln(factor) + 1.
 double yarn_scale(double factor, double mscale);
 
 }  // namespace slimexx::model

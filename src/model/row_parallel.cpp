@@ -11,7 +11,7 @@
 namespace slimexx::model {
 namespace {
 
-// Columns [begin, begin + width) of `x` without gaps.
+// A contiguous copy of the columns [begin, begin + width) of `x`.
 Tensor copy_columns(const ops::Context& ctx, Tensor x, int64_t begin, int64_t width) {
   const Tensor dense = ctx.arena.allocate(x.dtype(), {x.dim(0), width});
   ops::copy_head_columns(ctx, dense.split_last({1, width}), 0, x.split_last({1, x.dim(1)}), begin,
@@ -19,7 +19,7 @@ Tensor copy_columns(const ops::Context& ctx, Tensor x, int64_t begin, int64_t wi
   return dense;
 }
 
-// All leaves on one rank.
+// The product in all its leaves on one rank.
 void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias,
                      int64_t leaves) {
   const tensor::ArenaScope scope(ctx.arena);
@@ -31,7 +31,7 @@ void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, Tensor w, Tens
   const Tensor leaf = allocate(y.dtype());
   const Tensor sum = is_f32 ? y : allocate(DType::kF32);
   const Tensor term = is_f32 ? leaf : allocate(DType::kF32);
-  // Products take columns of wider rows on CUDA alone.
+  // Only CUDA products accept column ranges of wider rows.
   const auto columns = [&](Tensor t, int64_t l) {
     return ctx.device().is_cpu() ? copy_columns(ctx, t, l * width, width)
                                  : t.columns(l * width, (l + 1) * width);

@@ -34,7 +34,7 @@ int64_t count_rest(int64_t num_layers, const PipelineSplit& split) {
   return num_layers - split.first_layers.value_or(0) - split.last_layers.value_or(0);
 }
 
-// Layers of each rank; nullopt if they do not divide.
+// Layers of each rank; nullopt if they cannot be divided this way.
 std::optional<std::vector<int64_t>> try_divide_layers(int64_t num_layers,
                                                       const PipelineSplit& split) {
   const int64_t ranks = split.num_ranks, middle = ranks - count_ends(split);
@@ -48,7 +48,7 @@ std::optional<std::vector<int64_t>> try_divide_layers(int64_t num_layers,
   return layers;
 }
 
-// Stages per rank; nullopt if this is not a whole number.
+// Stages per rank; nullopt if the number is not whole.
 std::optional<int64_t> try_count_chunks(int64_t num_layers, const PipelineSplit& split) {
   if (!split.layers_per_virtual_stage) return 1;
   const int64_t layers = *split.layers_per_virtual_stage;
@@ -57,7 +57,7 @@ std::optional<int64_t> try_count_chunks(int64_t num_layers, const PipelineSplit&
   return num_layers / split.num_ranks / layers;
 }
 
-// Layers of every stage, in their order.
+// Layers of every stage, in stage order.
 std::vector<int64_t> list_stage_layers(const std::vector<int64_t>& rank_layers, int64_t chunks) {
   std::vector<int64_t> layers;
   for (int64_t chunk = 0; chunk < chunks; ++chunk)
@@ -65,7 +65,8 @@ std::vector<int64_t> list_stage_layers(const std::vector<int64_t>& rank_layers, 
   return layers;
 }
 
-// Layers at which a stage may begin: no later layer shares a selection of an earlier one.
+// Layers at which a stage may begin: those after which no layer shares a selection from before
+// them.
 std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   std::vector<int64_t> starts;
   bool shares_next = false;  // the next layer with sparse attention shares an earlier selection
@@ -114,7 +115,7 @@ constexpr SplitKey kSplitKeys[] = {{kFirst, &PipelineSplit::first_layers},
                                    {kLast, &PipelineSplit::last_layers},
                                    {kVirtual, &PipelineSplit::layers_per_virtual_stage}};
 
-// Describes how to turn one split into another: keys to set or to leave out.
+// Describes how to change one split into another: which keys to set and which to leave out.
 std::string describe_change(const PipelineSplit& from, const PipelineSplit& to) {
   std::string left_out, set;
   if (to.num_ranks != from.num_ranks) set = fmt::format("set {} to {}", kRanks, to.num_ranks);
@@ -128,9 +129,9 @@ std::string describe_change(const PipelineSplit& from, const PipelineSplit& to) 
   return left_out + (left_out.empty() || set.empty() ? "" : ", and ") + set;
 }
 
-// The most even legal split over the requested number of ranks; among equals, the one that changes
-// the fewest keys, and sets rather than removes them. Otherwise a split over fewer ranks, whose
-// number divides the requested one.
+// Suggests the most even legal split over the requested number of ranks. Ties go to the split that
+// changes the fewest keys, then to the one that removes the fewest. If there is none, suggests a
+// split over fewer ranks, whose number divides the requested one.
 std::string suggest_split(const std::vector<int64_t>& legal, int64_t num_layers,
                           const PipelineSplit& wanted) {
   struct Choice {
@@ -159,7 +160,7 @@ std::string suggest_split(const std::vector<int64_t>& legal, int64_t num_layers,
   return describe_change(wanted, best->split);
 }
 
-// Throws Error(kUsage) with the equation unless the layers divide.
+// Throws Error(kUsage) with the equation if the layers cannot be divided this way.
 std::vector<int64_t> divide_layers(const std::vector<int64_t>& legal, int64_t num_layers,
                                    const PipelineSplit& split) {
   if (auto layers = try_divide_layers(num_layers, split)) return *std::move(layers);

@@ -8,7 +8,7 @@ std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows
   const int ranks = ctx.groups.tp.size();
   if (ranks == 1) return {};
   std::vector<dist::Range> ranges = dist::split_range(num_rows, ranks, 1);
-  // The first one is the largest.
+  // The first range is the largest; every rank plans for that size.
   if (ctx.planning()) std::fill(ranges.begin() + 1, ranges.end(), ranges[0]);
   return ranges;
 }
@@ -43,11 +43,11 @@ VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
     rows.push_back(static_cast<int32_t>(i));
     ids.push_back(tokens[i] - static_cast<int32_t>(own.begin));
   }
-  if (ctx.planning()) {  // all of them, so that ranks plan alike
+  if (ctx.planning()) {  // plan for all tokens, so that all ranks plan the same size
     rows.resize(tokens.size());
     ids.resize(tokens.size());
   }
-  // Memory as for all tokens, whatever they are.
+  // Memory use must not depend on the tokens: always allocate for all of them.
   const auto upload = [&](const std::vector<int32_t>& values) {
     const Tensor t =
         ctx.arena.allocate(DType::kI32, {std::ssize(tokens)}).rows(0, std::ssize(values));

@@ -40,7 +40,7 @@ int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Adds the scope's time to step_ns.
+// Adds the lifetime of the object to step_ns.
 class Stopwatch {
  public:
   explicit Stopwatch(EngineStats& stats) : stats_(stats), start_(now_ns()) {}
@@ -162,8 +162,9 @@ std::vector<Completion> Engine::Impl::step() {
   return std::exchange(finished, {});
 }
 
-// Drafts for free rows of the batch. Drafting needs the last token to be known, so the host waits
-// for the step in flight: a step with drafts does not overlap with the host's work.
+// Sets the drafts that the next step verifies, in the batch rows that are free. Drafting needs the
+// last tokens, so this waits for the step in flight: steps with drafts do not overlap with the
+// host's work.
 void Engine::Impl::guess_drafts() {
   forget_drafts();
   const auto most = [&]() -> int64_t {
@@ -245,9 +246,9 @@ void Engine::Impl::record_under_way() {
   }
 }
 
-// Stores the drafts made after this row's token. A row that is not a draft also brings the further
-// passes, which follow the last accepted draft and so may belong to another row; a draft row
-// replaces the first entry only.
+// Stores the drafts made after this row's token. A row that is not a draft brings the drafts of all
+// passes. Its later passes already follow the sequence's last accepted draft, so an accepted draft
+// row only replaces the first entry.
 void Engine::Impl::learn_mtp_drafts(const StepSamples& samples, size_t row,
                                     Sequence& sequence) const {
   std::vector<TokenId>& drafts = sequence.mtp_drafts;
@@ -271,8 +272,8 @@ void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
   }
 }
 
-// The row of a draft counts only if the row before it sampled that draft. Then appends a
-// placeholder for the row's token.
+// Accepts the row of draft number `draft` if the row before it sampled that draft. Then appends a
+// placeholder for this row's token.
 bool Engine::Impl::accepts_draft(Sequence& sequence, int64_t draft) {
   if (sequence.is_over || sequence.num_accepted != draft - 1 ||
       sequence.tokens.back() != sequence.drafts[static_cast<size_t>(draft - 1)])

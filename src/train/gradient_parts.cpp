@@ -10,7 +10,7 @@
 namespace slimexx::train {
 namespace {
 
-// The stage of backward after which a parameter's gradient is final.
+// The backward stage after which a parameter's gradient is final.
 int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
   constexpr std::string_view kLayers = "layers.", kEmbedding = "embedding.";
   const std::string_view name = info.name;
@@ -19,7 +19,7 @@ int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
   int64_t layer = -1;
   std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), layer);
   SLX_CHECK_GE(layer, 0);
-  return std::max<int64_t>(num_layers - layer, 0);  // MTP layers, after the last: 0
+  return std::max<int64_t>(num_layers - layer, 0);  // 0 for MTP layers, which follow the last layer
 }
 
 // Walks the group's parameters from the last to the first, because store order is layer order. One

@@ -25,7 +25,7 @@ void convert(const Tensor& to, const Tensor& from) {
   });
 }
 
-// So that every part of the staging memory is aligned.
+// Rounded up so that every part of the staging memory is aligned.
 int64_t padded(int64_t elements) { return (elements + 63) / 64 * 64; }
 
 std::vector<ops::DecayRange> cut_into_chunks(std::span<const ops::DecayRange> ranges,
@@ -83,7 +83,8 @@ void HostState::update(const ops::Context& ctx, const Group& group,
   const auto download = [&](size_t i) {
     const ops::DecayRange& chunk = chunks[i];
     Slot& slot = slot_of(i);
-    // The slot's gradients were read by the update whose weights went up last.
+    // The slot is free after the upload of its last weights: the update that produced them has read
+    // the gradients.
     slot.uploaded.synchronize();
     tensor::download_later(
         down, slot.gradients.raw(),

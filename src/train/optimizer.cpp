@@ -52,7 +52,7 @@ void check_cover(std::vector<dist::Range> parts, int64_t num_elements) {
   SLX_CHECK_EQ(covered, num_elements);
 }
 
-// Every group as one part.
+// One part for each trainable group.
 std::vector<GradientPart> list_whole_groups(const model::ParameterStore& store) {
   std::vector<GradientPart> parts;
   for (size_t g = 0; g < store.groups().size(); ++g) {
@@ -128,7 +128,7 @@ void ShardedAdamW::allocate_state(tensor::Device device) {
     return round_up(n * tensor::dtype_bytes(DType::kF32));
   };
   const auto moment_bytes = [&](int64_t n) { return round_up(n * tensor::dtype_bytes(moments)); };
-  int64_t total = 0, most = 1;  // elements of a group
+  int64_t total = 0, most = 1;  // most: elements of the largest group
   for (const OwnedGroup& group : groups_) {
     const int64_t n = count_elements(group.pieces);
     if (!group.is_trained()) continue;
@@ -210,7 +210,7 @@ double ShardedAdamW::weight_norm(const ops::Context& ctx) const {
   return std::sqrt(sum[0]);
 }
 
-// Group by group, and within a group in the order of its ranges.
+// In a fixed order: by group, then by range.
 double ShardedAdamW::sum_squares_of_gradients(const ops::Context& ctx) const {
   double sum = 0;
   for (const OwnedGroup& group : groups_)
@@ -235,7 +235,7 @@ void ShardedAdamW::step(const ops::Context& ctx, double learning_rate, double gr
                        .beta1 = static_cast<float>(options_.adam_beta1),
                        .beta2 = static_cast<float>(options_.adam_beta2),
                        .eps = static_cast<float>(options_.adam_eps),
-                       .weight_decay = 0,  // by range
+                       .weight_decay = 0,  // set for each range
                        .step = num_steps_,
                        .gradient_scale = 1};
   if (options_.clip_grad > 0 && gradient_norm > options_.clip_grad) {

@@ -8,8 +8,8 @@ namespace slimexx::train {
 namespace {
 
 constexpr double kMaxFactor = 1e6;        // a product with it stays finite in float32
-constexpr double kMaxInt32 = 2147483647;  // of counts, whose products stay far from 2^63
-constexpr double kMaxRate = 1e30;         // float32 holds it; a rate that diverges can be tried
+constexpr double kMaxInt32 = 2147483647;  // upper bound on counts: products stay far below 2^63
+constexpr double kMaxRate = 1e30;  // finite in float32, and large enough to try diverging rates
 
 void bind_mtp(config::Binder& b, TrainOptions& o) {
   b.field(
@@ -254,7 +254,7 @@ double warmup_steps(const OptimizerOptions& o, int64_t decay_steps) {
 
 namespace {
 
-// Share of lr - min_lr that is left when `ratio` of the last, decaying stretch of WSD is done.
+// Share of lr - min_lr left after the fraction `ratio` of WSD's decay phase.
 double wsd_share(const std::string& style, double ratio) {
   if (style == "linear") return 1 - ratio;
   if (style == "cosine") return (1 + std::cos(std::numbers::pi * ratio)) / 2;

@@ -34,7 +34,7 @@ struct WiderFirst {
   }
 };
 
-// The heaviest of one meets the lightest of the other.
+// Joins the heaviest set of one partition with the lightest of the other, and so on.
 Partition merge(Partition a, const Partition& b) {
   const size_t k = a.sets.size();
   for (size_t i = 0; i < k; ++i) {
@@ -58,7 +58,7 @@ class RoomTree {
     while (leaves_ < bins) leaves_ *= 2;
     most_.assign(2 * leaves_, capacity);
   }
-  // Some bin has room if size is at most the capacity.
+  // Requires size <= capacity: then some bin has room.
   size_t first_with_room(int64_t size) const {
     size_t node = 1;
     while (node < leaves_) node = most_[2 * node] >= size ? 2 * node : 2 * node + 1;

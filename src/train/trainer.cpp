@@ -164,8 +164,8 @@ void Trainer::clear_before_backward() {
   }
 }
 
-// Starts the sums of all final parts, in the order of the parts. Called before the next layer's
-// attention, which they slow down least.
+// Starts the reduction of all parts whose gradients are final, in part order. Called before the
+// next layer's attention, which slows down least from it.
 void Trainer::start_final_parts(const ops::Context& ctx) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
     if (parts_[num_started_parts_].last_stage > last_stage_done_) return;
@@ -177,12 +177,12 @@ void Trainer::finish_stage(const ops::Context& ctx, int64_t stage) {
   // Gradients of a tied embedding are not final before the other end's are added.
   if (embedding_ranks_ != nullptr && spec_.tied_embeddings && stage > spec_.num_layers()) return;
   last_stage_done_ = stage;
-  // After the first layer no attention follows.
+  // Layer 0 was the last one with attention, so start the remaining parts now.
   const bool has_attention_next = stage < spec_.num_layers();
   if (!has_attention_next) start_final_parts(ctx);
 }
 
-// The embedding is one parameter, though tied stages at both ends have gradients of it.
+// Tied embeddings are one parameter; the first and the last stage each have a term of its gradient.
 void Trainer::sum_tied_gradients(const ops::Context& ctx) const {
   if (embedding_ranks_ == nullptr || !spec_.tied_embeddings) return;
   if (!embedding_gradient_.defined()) return;  // frozen
@@ -210,7 +210,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   num_started_parts_ = 0;
   last_stage_done_ = -1;
   StageHooks hooks;
-  // Copies of a head are summed before replicas, and after the last backward.
+  // Copied kv heads must be summed before the replicas, and only after the last backward; then no
+  // part starts early.
   if (optimizer_.sums_beside() && copied_gradients_->empty())
     hooks = {.stage_done = [&](int64_t stage) { finish_stage(ctx, stage); },
              .attention_next = [&] { start_final_parts(ctx); }};
@@ -243,7 +244,8 @@ std::vector<double> Trainer::run_microbatches(std::span<const Sample> samples,
   optimizer_.start_remaining_parts(ctx);
   std::vector<double> sums(static_cast<size_t>(all_sums.num_elements()));
   tensor::download(ctx.stream, sums.data(), all_sums);
-  // All cp ranks have the whole loss, but only their own rows' loss of MTP layers.
+  // Each cp rank has the whole policy loss, so only one of them reports it. MTP losses cover the
+  // rank's own rows, so every cp rank reports them.
   if (!is_reporter_) std::fill_n(sums.begin(), ops::kNumLossMetrics, 0);
   if (!reports_own_rows(groups_)) std::ranges::fill(sums, 0);
   routers_->append_sums(ctx, sums);
@@ -299,7 +301,7 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
     result.update_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  publish_embedding();  // the copy's own sums may be added in another order
+  publish_embedding();  // the last stage's copy may have added in another order
   mtp_copies_->follow(context());
   for (const StageChunk& chunk : chunks_)
     routers_->move_biases(context(), chunk.decoder.stage(), chunk.weights);

@@ -28,7 +28,7 @@ TEST(Branch, HasTheMemoryThatItIsGiven) {
   branch.join();
 }
 
-// Planning finds the fault before anything runs.
+// A planning context already reports the fault.
 TEST(Branch, MayNotTakeMoreInPlanning) {
   tensor::Arena plan = tensor::Arena::for_planning({}, "test");
   const Context ctx = planning_context(plan);

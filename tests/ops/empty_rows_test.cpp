@@ -171,7 +171,8 @@ TEST(EmptyRows, PolicyLossLeavesTheMetrics) {
   for (int m = 0; m < kNumLossMetrics; ++m) EXPECT_EQ(metrics.view().data<double>()[m], 3.0);
 }
 
-// Zero rows take no scratch on a device either; checked by planning for a GPU, whose ops have some.
+// Zero rows take no scratch on a device either. Checked in a planning context for a GPU, whose ops
+// otherwise use scratch.
 TEST(EmptyRows, TakeNoMemory) {
   const tensor::Device gpu{tensor::DeviceType::kCuda, 0};
   tensor::Arena plan = tensor::Arena::for_planning(gpu, "");

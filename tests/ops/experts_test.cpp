@@ -36,7 +36,7 @@ TEST_P(Experts, CopiesAreThoseOfATable) {
                 table);
 }
 
-// A row has the bits of matmul by its expert alone, independent of the other rows.
+// Each row has the bits of matmul with its expert's weights, whatever other rows there are.
 TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
   Choices c(41, 9, 3);
   c.sort(ctx_);
@@ -109,7 +109,7 @@ TEST_P(Experts, CombinedRowsJoinTheResidualStream) {
   EXPECT_TRUE(same_bits(got_y, y));
 }
 
-// For a single token one row of x serves all experts, and a shared expert may be added.
+// With a single token one row of x serves all experts, and a shared expert may be added.
 TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
   Choices all(29, 7, 3);
   all.sort(ctx_);

@@ -29,7 +29,7 @@ class Record {
   std::vector<int32_t> integers(const std::string& name) const {
     return json_.at("in").at(name).at("data");
   }
-  // A zeroed array of the shape of an expected output.
+  // A zeroed array with the shape of an expected output.
   Array blank(const std::string& name) const { return make(json_.at("out").at(name).at("shape")); }
   void expect(const std::string& name, const Array& got, double absolute = 2e-6) const {
     const std::vector<double> expected = json_.at("out").at(name).at("data");

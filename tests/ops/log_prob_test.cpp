@@ -106,7 +106,7 @@ TEST_P(LogProb, GradientsAgreeWithDifferences) {
     }
 }
 
-// Three leaves of 700 columns, merged, give the log-probs of whole rows.
+// Three leaves of 700 columns, when merged, give the log-probs of whole rows.
 TEST_P(LogProb, LeavesMergeToRows) {
   const int64_t rows = 5, width = 700, leaves = 3;
   const std::vector<int32_t> targets{0, 699, 700, 1399, 2099};

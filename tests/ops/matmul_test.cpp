@@ -48,8 +48,8 @@ TEST_P(Matmul, ForwardAgreesWithDoubles) {
   }
 }
 
-// N2 to the letter: one chain over ascending k from 0, fused where the instruction set fuses, bias
-// last.
+// The exact order that N2 states: one chain over ascending k from 0, fused multiply-adds if the
+// instruction set has them, bias last.
 TEST_P(Matmul, ForwardIsTheStatedChain) {
   const bool fused = std::string(GetParam()->name) != "generic";
   for (const auto& c : cases::matmul_values()) {
@@ -69,7 +69,7 @@ TEST_P(Matmul, ForwardIsTheStatedChain) {
   }
 }
 
-// A frozen matrix has no gradient, and its bias may have one.
+// A frozen matrix has no gradient, but its bias may have one.
 TEST_P(Matmul, WeightGradientsThatAreNotThereChangeNoOther) {
   const Array dy = Array::random({5, 7}, 1), x = Array::random({5, 9}, 2);
   Array dw = Array::random({7, 9}, 3), dbias = Array::random({7}, 4);

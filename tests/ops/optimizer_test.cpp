@@ -68,7 +68,7 @@ TEST_P(Optimizer, Bf16MomentsAreTheF32StepRounded) {
   }
 }
 
-// With ties, both ways: (1 - beta1) g lands halfway between two bf16 numbers.
+// Ties that round in either direction: (1 - beta1) g lies halfway between two bf16 numbers.
 TEST_P(Optimizer, Bf16MomentsRoundTiesToEven) {
   Array p({2}), m({2}, DType::kBF16), v({2}, DType::kBF16);
   const Array g = Array::of({2 + 0x1p-7f, 2 + 0x1.8p-6f}, {2});
@@ -80,8 +80,8 @@ TEST_P(Optimizer, Bf16MomentsRoundTiesToEven) {
          .weight_decay = 0,
          .step = 1,
          .gradient_scale = 1});
-  EXPECT_EQ(widened(m)[0], 1.0f);            // of 1 + 2^-8
-  EXPECT_EQ(widened(m)[1], 1.0f + 0x1p-6f);  // of 1 + 3 * 2^-8
+  EXPECT_EQ(widened(m)[0], 1.0f);            // rounded from 1 + 2^-8
+  EXPECT_EQ(widened(m)[1], 1.0f + 0x1p-6f);  // rounded from 1 + 3 * 2^-8
 }
 
 TEST(OptimizerDeathTest, MomentsAreOfOneType) {

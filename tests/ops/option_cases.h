@@ -5,7 +5,7 @@
 
 namespace slimexx::ops::cases {
 
-// No term of the update vanishes: factors are not close to 0 or 1. The test sets the step.
+// Every term of the update counts: no factor is close to 0 or 1. The test sets the step.
 inline constexpr AdamWStep kAdamWStep{.lr = 1e-2f,
                                       .beta1 = 0.9f,
                                       .beta2 = 0.98f,

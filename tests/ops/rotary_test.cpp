@@ -152,7 +152,8 @@ TEST_P(Rotary, TokenAloneStridesAndThreads) {
   EXPECT_TRUE(same_bits(view, dense));
 }
 
-// 3 + 2 * 2 heads of 8, of which 4 turn: values that stay change no other bit, packed or paged.
+// 3 query heads and 2 heads each of keys and values, of 8 elements, 4 of them rotated. The output
+// may omit the values: all other bits stay the same, packed or paged.
 TEST_P(Rotary, ValuesMayStay) {
   const QkvHeads heads{3, 2, 8};
   const Tables tables(40, 2);

@@ -15,8 +15,8 @@ using Ints = std::vector<int32_t>;
 
 double in_units(int64_t sum, double units) { return static_cast<double>(sum) / units; }
 
-// Two experts; a sequence of two tokens that choose either, and one of a token that chooses the
-// first.
+// Two experts. The two tokens of the first sequence choose different experts; the only token of the
+// second chooses the first expert.
 TEST_P(RouterBalance, AgreesWithASumByHand) {
   const float ln3 = std::log(3.0f);
   const double ln4 = std::log(4.0);
@@ -29,7 +29,8 @@ TEST_P(RouterBalance, AgreesWithASumByHand) {
   EXPECT_EQ(aux.sums[1], 1);
   EXPECT_NEAR(in_units(aux.sums[2], kernels::kProbabilityUnits), 0.75 + 0.25 + 0.75, 1e-6);
   EXPECT_NEAR(in_units(aux.sums[3], kernels::kProbabilityUnits), 0.25 + 0.75 + 0.25, 1e-6);
-  // The first sequence is even: 1. The second has frequencies 2 and 0: 2 * 0.75.
+  // Load-balancing losses: 1 for the first sequence, which is balanced; 2 * 0.75 for the second,
+  // whose frequencies are 2 and 0.
   EXPECT_NEAR(in_units(aux.sums[4], kernels::kAuxLossUnits), (1 + 1.5) / 2, 1e-6);
   EXPECT_NEAR(in_units(aux.sums[5], kernels::kZLossUnits), ln4 * ln4, 1e-6);
   const double slope = 0.5 * 0.75 * (2 - 1.5);
@@ -37,14 +38,15 @@ TEST_P(RouterBalance, AgreesWithASumByHand) {
 
   const Balanced z = balance_on_host(ctx_, logits, ids, cu_seqlens, rule, {0, 1, 2}, ones);
   EXPECT_EQ(z.sums, aux.sums);
-  const double half = 2 * ln4 / 4, whole = 2 * ln4 / 2;  // by what a token weighs
+  // d z-loss / d log-sum-exp for a token of the first and of the second sequence.
+  const double half = 2 * ln4 / 4, whole = 2 * ln4 / 2;
   EXPECT_TRUE(close(z.dlogits,
                     {1 + 0.75 * half, 1 + 0.25 * half, 1 + 0.25 * half, 1 + 0.75 * half,
                      1 + 0.75 * whole, 1 + 0.25 * whole},
                     0, 1e-6));
 }
 
-// The losses in doubles, counts constant.
+// The losses in double; the counts are constants.
 double losses(const std::vector<double>& logits, const Ints& ids, const Ints& cu_seqlens,
               const RouterRule& rule, const RouterBalanceRule& balance) {
   const auto n = static_cast<size_t>(rule.num_experts), k = static_cast<size_t>(rule.top_k);
@@ -129,7 +131,7 @@ TEST_P(RouterBalance, PackingChangesNoBit) {
   }
 }
 
-// Ranks hold parts of sequences, or none of one, and add up their counts.
+// Each rank holds a part of every sequence, possibly empty; counts are summed over ranks.
 TEST_P(RouterBalance, PartsOfSequencesAreTheWhole) {
   const RouterBalanceRule balance{0.5f, 0.25f, 3};
   for (const RouterRule& rule : router_rules()) {
@@ -139,7 +141,7 @@ TEST_P(RouterBalance, PartsOfSequencesAreTheWhole) {
     Ints ids = choose(ctx_, logits, rule);
     const Ints cu_seqlens = {0, 23, 25, 40}, lengths = lengths_of(cu_seqlens);
     const Balanced whole = balance_on_host(ctx_, logits, ids, cu_seqlens, rule, balance, before);
-    const Ints starts = {0, 7, 24, 24, 40};  // of the ranks' rows
+    const Ints starts = {0, 7, 24, 24, 40};  // first row of each rank
     std::vector<int64_t> sums(whole.sums.size());
     const Tensor all_sums(sums.data(), DType::kI64, {}, {std::ssize(sums)});
     Array counts({3, experts});
@@ -177,7 +179,7 @@ TEST_P(RouterBalance, WithoutCoefficientsGradientsKeepTheirBits) {
   EXPECT_TRUE(same_bits(b.dlogits, before));
 }
 
-// A step that diverges is skipped, and what it reports must not overflow on the way.
+// A step that diverged is skipped; its metrics must still not overflow.
 TEST_P(RouterBalance, WildLogitsDoNotOverflow) {
   for (const float value : {std::nanf(""), 1e30f, -1e30f, INFINITY}) {
     for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
@@ -206,7 +208,7 @@ TEST_P(RouterBalance, BiasesMoveTowardsEvenLoads) {
   const Array bias = Array::of({0.5f, 0.5f, 0.5f, -0.25f}, {4});
   move_router_bias(ctx_, bias, {sums.data(), DType::kI64, {}, {10}}, 0.125f);
   EXPECT_EQ(doubles(bias), (std::vector<double>{0.375, 0.5, 0.625, -0.25}));
-  sums[0] = 5;  // mean 3.25: all four are off it
+  sums[0] = 5;  // mean 3.25: all four loads differ from it
   move_router_bias(ctx_, bias, {sums.data(), DType::kI64, {}, {10}}, 0.125f);
   EXPECT_EQ(doubles(bias), (std::vector<double>{0.25, 0.625, 0.75, -0.125}));
 }

@@ -30,7 +30,7 @@ Routed route(const Context& ctx, const Array& logits, const Array* bias, const R
   return routed;
 }
 
-// The rule by definition, in doubles: experts by descending choice, the lower of equals first.
+// The routing rule in double: experts by descending score; of equal ones the lower id first.
 struct Reference {
   Ints ids;
   std::vector<double> weights;
@@ -63,7 +63,7 @@ Reference route_row(const double* logits, const std::vector<double>& bias, const
   std::vector<double> choice = scores;
   for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
   const auto size = static_cast<size_t>(rule.num_experts / rule.num_groups);
-  std::vector<std::pair<double, int64_t>> groups;  // negated sum of the best two, group
+  std::vector<std::pair<double, int64_t>> groups;  // (negated sum of the group's best two, group)
   for (int64_t g = 0; g < rule.num_groups; ++g) {
     std::vector<double> members(choice.begin() + g * static_cast<int64_t>(size),
                                 choice.begin() + (g + 1) * static_cast<int64_t>(size));
@@ -114,7 +114,7 @@ TEST_P(Router, EqualScoresGoToTheLowerExpertAndGroup) {
   EXPECT_EQ(route(ctx_, logits, nullptr, groups).ids, (Ints{2, 0, 0}));
 }
 
-// The bias moves the choice and never a weight.
+// The bias affects only the choice of experts, not their weights.
 TEST_P(Router, TheBiasChoosesAndDoesNotWeigh) {
   const RouterRule rule{
       .num_experts = 3, .top_k = 1, .score = RouterScore::kSigmoid, .normalized = false};
@@ -126,7 +126,7 @@ TEST_P(Router, TheBiasChoosesAndDoesNotWeigh) {
 
 TEST_P(Router, BackwardAgreesWithDifferences) {
   for (const RouterRule& rule : router_rules()) {
-    if (rule.num_experts > 20) continue;  // differences cost a forward for every logit
+    if (rule.num_experts > 20) continue;  // numeric differences need a forward for every logit
     const Array logits = Array::random({5, rule.num_experts}, 8, 1.5);
     Routed routed = route(ctx_, logits, nullptr, rule);
     const Array dweights = Array::random({5, rule.top_k}, 9);

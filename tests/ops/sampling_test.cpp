@@ -35,7 +35,8 @@ Sampled sample(const Context& ctx, const Array& raw, const std::vector<SamplingR
   return {std::vector<int32_t>(tokens.view().i32(), tokens.view().i32() + r), log_probs};
 }
 
-// The header's rules, by full sorting in double: the tokens that may be drawn and their weights.
+// The rules of the header, by a full sort in double: the tokens that may be drawn and their
+// weights.
 std::map<int32_t, double> reference_kept(const Array& raw, const SamplingRow& row,
                                          int64_t allowed) {
   const int64_t n = allowed > 0 ? allowed : raw.view().dim(1);
@@ -141,7 +142,8 @@ TEST_P(Sampling, WideRowsKeepTheRightTokens) {
       row.min_p = rule.min_p;
       rows.push_back(row);
     }
-    // The stated procedure itself: the uniform number walks the kept weights in id order.
+    // The documented procedure: the uniform number selects from the kept weights' running sum in id
+    // order.
     double mass = 0.0;
     for (const auto& [id, w] : kept) mass += w;
     const auto got = sample(ctx_, logits, rows).tokens;
@@ -248,8 +250,8 @@ TEST_P(Sampling, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 6), (std::vector<int32_t>{42, 7, 40, 0, 0, 42}));
 }
 
-// Two sequences, of which the first has three drafts (rows 2 to 4: two of them right) and the
-// second one that is wrong; then a row that is no sequence's. Pages of 4 tokens.
+// Two sequences: the first has three drafts (rows 2 to 4, two of them accepted), the second has
+// one, which is rejected. The last row belongs to no sequence. Pages of 4 tokens.
 TEST_P(Sampling, DraftsAdvanceBehindTheLastRightOne) {
   const Array tokens = Array::integers({11, 21, 12, 13, 14, 22, 0}),
               sampled = Array::integers({12, 23, 13, 15, 16, 24, 0}),
@@ -276,13 +278,14 @@ TEST_P(Sampling, DraftsAdvanceBehindTheLastRightOne) {
   advance_drafts(ctx_, next, from, last, guessed, &checked, pages);
   EXPECT_EQ(values(from), (std::vector<int32_t>{3, 1, 2}));
   EXPECT_EQ(values(next_tokens), (std::vector<int32_t>{70, 60, 13}));
-  // Position 8 is the first of the third page; the second sequence has pages for 10 positions.
+  // Position 8 is the first of the third page. The second sequence has pages for 10 positions, so
+  // it gets no slot.
   EXPECT_EQ(values(next_positions), (std::vector<int32_t>{8, 9, 0}));
   EXPECT_EQ(values(slots), (std::vector<int32_t>{5 * 4, -1, -1}));
   EXPECT_EQ(values(context), (std::vector<int32_t>{8, 0, 0}));
   EXPECT_EQ(next_rows[0].counter[0], 104u);
   EXPECT_EQ(next_rows[1].counter[0], 102u);
-  // The next pass, in place. The second row stays without a page.
+  // The next pass, in place. The second sequence still has no slot.
   const Array more = Array::integers({71, -1, 0});
   advance_drafts(ctx_, next, from, next, more, nullptr, pages);
   EXPECT_EQ(values(from), (std::vector<int32_t>{0, 1, 2}));

@@ -1,4 +1,4 @@
-// The exp of the inner loops: accuracy over the whole range, and the same result in every lane.
+// The exp of the inner loops: its accuracy over the whole range, and the same result in every lane.
 #include "ops/testing.h"
 
 #include <bit>

@@ -1,5 +1,5 @@
-// What every block answers about itself, besides computing. Code outside of blocks asks these
-// questions instead of testing for a kind of block; docs/howto/block.md lists them.
+// Properties of each kind of block, apart from its computation. Code outside of blocks uses these
+// functions instead of testing for a kind of block; docs/howto/block.md lists them.
 #pragma once
 #include <cstdint>
 
@@ -7,14 +7,14 @@
 
 namespace slimexx::model {
 
-// What a layer keeps of a sequence between the steps of generation.
+// What a layer keeps per sequence between the steps of generation.
 enum class CacheKind : uint8_t {
   kPages,  // rows per token, in pages (page_bytes, make_pages)
   kState,  // a fixed number of bytes per sequence, whatever its length
 };
 
-// The class of a block's kernels. Measured rates of a device are chosen by it; a model has the last
-// class that one of its blocks has.
+// The class of a block's kernels, which selects measured rates of a device. A model has the highest
+// class of its blocks, in this order.
 enum class RateClass : uint8_t { kDense, kExperts, kLatentAttention };
 
 // A product with `rows` output rows in the whole block, which tensor parallelism splits. `key` is
@@ -33,8 +33,8 @@ struct CopiedRows {
 
 // How an engine holds the MLPs.
 struct EngineLayout {
-  bool replicates_dense = false;  // every tp rank has dense MLPs and shared experts whole
-  bool splits_experts = false;    // over several ranks, with redundant copies:
+  bool replicates_dense = false;  // every tp rank holds whole dense MLPs and shared experts
+  bool splits_experts = false;    // over several ranks, with this many redundant copies:
   int64_t redundant_experts = 0;
 };
 

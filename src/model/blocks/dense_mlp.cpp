@@ -17,7 +17,7 @@ int64_t count_rows(const DenseMlpSpec& spec, const RowCounts& rows) {
   return spec.is_replicated ? rows.own : rows.all;
 }
 
-// What the products see: a replicated block knows no other tp ranks.
+// The batch as the products see it: a replicated block works as on one tp rank.
 Batch rows_of(const DenseMlpSpec& spec, const Batch& batch) {
   Batch seen = batch;
   if (spec.is_replicated) seen.tp_rows = {};
@@ -144,7 +144,7 @@ void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
   ops::matmul_backward_input(ctx, dh, dout, w.down_weight, false);
-  // One pass over gate_up: its gradient takes its place, and h, where it must be made, that of dh.
+  // One pass: d(gate_up) overwrites gate_up; h, if it was not kept, overwrites dh.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
   ops::matmul_backward_weight(ctx, g.down_weight, on_first_tp_rank(ctx, g.down_bias), dout, h,

@@ -28,7 +28,7 @@ void embed_backward(const ops::Context& ctx, Tensor dtable, const Batch& batch, 
   if (batch.tp_rows.empty()) return ops::embedding_backward(ctx, dtable, dx, batch.tokens);
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor all = gather_tp_rows(ctx, batch, dx);
-  // Of as much memory as if this rank had all tokens, whatever they are.
+  // Allocate for all tokens: memory use must not depend on which tokens are in this rank's shard.
   const Tensor own = ctx.arena.allocate(dx.dtype(), {batch.tokens.dim(0), dx.dim(1)})
                          .rows(0, batch.own_vocabulary.ids.dim(0));
   ops::gather_rows(ctx, own, all, batch.own_vocabulary.rows);

@@ -14,7 +14,8 @@ using tensor::ArenaScope;
 using tensor::DType;
 using tensor::Tensor;
 
-// Fills in row counts for a plan, which has no actual counts: they sum to `sent` and `received`.
+// Fills in row counts for a planning context, which has no actual counts: they sum to `sent` and
+// `received`.
 void plan_own_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dispatch) {
   const auto own = static_cast<size_t>(rank), next = (own + 1) % dispatch.send_rows.size();
   const int64_t stay = std::min(sent, received);
@@ -29,7 +30,7 @@ int64_t most_tokens_of_ranks(const ops::Context& ctx, Tensor copies) {
   return std::max(ctx.most_ep_rows, ranks * copies.dim(0));
 }
 
-// Returns the upper bound on the rows of all etp ranks together.
+// Returns the upper bound on M.
 int64_t plan_rows(const ops::Context& ctx, const ExpertPlacement& placement, Tensor copies,
                   ExpertDispatch& dispatch) {
   const dist::Groups& groups = ctx.groups;
@@ -61,7 +62,7 @@ std::vector<int32_t> gather_offsets(const ops::Context& ctx, Tensor offsets) {
   return values;
 }
 
-// Returns the number of rows of all etp ranks together.
+// Returns M.
 int64_t count_rows(const dist::Groups& groups, const ExpertPlacement& placement,
                    const std::vector<int32_t>& offsets, ExpertDispatch& dispatch) {
   const int64_t own = groups.ep.rank(), ranks = groups.ep.size(), etp = groups.etp.size();
@@ -95,21 +96,21 @@ const dist::Range& own_etp_rows(const ops::Context& ctx, const ExpertDispatch& d
   return dispatch.etp_rows[static_cast<size_t>(ctx.groups.etp.rank())];
 }
 
-// The rows that this etp rank received, out of `all` rows of the etp ranks.
+// This etp rank's received rows among `all` [M, ...].
 Tensor received_of(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor all) {
   const int64_t begin = own_etp_rows(ctx, dispatch).begin;
   return all.rows(begin, begin + dispatch.num_own);
 }
 
-// M; in a plan, the rows that an even spread would bring.
+// M; in a planning context only the rows of an even spread.
 int64_t num_exchanged(const ExpertDispatch& dispatch) {
   int64_t num_rows = 0;
   for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();
   return num_rows;
 }
 
-// In-place reduce-scatter: the rows ranges[rank] of `data` become their sum over etp ranks. A plan
-// allocates for `most_rows`, which is more than its ranges, since these assume an even spread.
+// In-place reduce-scatter over etp ranks of the rows ranges[rank] of `data`. In a planning context
+// these ranges assume an even spread, so memory for `most_rows` is added.
 void sum_over_etp(const ops::Context& ctx, Tensor data, std::span<const dist::Range> ranges,
                   int64_t most_rows) {
   if (ctx.planning()) {
@@ -134,8 +135,8 @@ void join_columns(const ops::Context& ctx, Tensor wide, Tensor blocks) {
                            blocks.rows(r * rows, (r + 1) * rows).split_last({1, width}), 0, width);
 }
 
-// All-to-all between blocks[e*O,W], all columns of this rank's own rows by etp rank, and
-// columns[M,W], this rank's columns of the rows of all etp ranks.
+// All-to-all over etp ranks. blocks[e*O,W] has this rank's O rows, one block per etp rank with that
+// rank's columns. columns[M,W] has this rank's columns of the rows of all etp ranks.
 void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor blocks,
                      Tensor columns, bool to_columns) {
   const int64_t own = own_etp_rows(ctx, dispatch).size(), etp = ctx.groups.etp.size();
@@ -150,8 +151,8 @@ void exchange_blocks(const ops::Context& ctx, const ExpertDispatch& dispatch, Te
     ctx.groups.etp.all_to_all(ctx.stream, blocks, columns, all_rows, own_rows);
 }
 
-// The row range of each etp rank's block in e blocks of M rows; in a plan a range has only the rows
-// of an even spread (num_exchanged).
+// For e blocks of M rows, the row range of each etp rank's block. In a planning context a range has
+// only the rows of an even spread (num_exchanged).
 std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
   std::vector<dist::Range> ranges;
   for (size_t r = 0; r < dispatch.etp_rows.size(); ++r) {
@@ -161,7 +162,8 @@ std::vector<dist::Range> block_ranges(const ExpertDispatch& dispatch) {
   return ranges;
 }
 
-// received[O,H] gets the rows of x[T,H] for the copies here, by the rank they come from.
+// received[O,H] gets the rows of all ep ranks' x[T,H] for this rank's copies, ordered by source
+// rank.
 void send_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, Tensor received, Tensor x,
                const ops::RoutedRows& routed) {
   const ArenaScope scope(ctx.arena);
@@ -202,7 +204,7 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
     dispatch_choices(ctx, dispatch, received_copies, copies, routed);
     ops::sort_by_expert(ctx, of_all, received_copies);
   }
-  // No row is of a copy before the first one here, so its rows begin at 0.
+  // All received rows belong to this rank's copies, so the first copy's rows start at 0.
   dispatch.routed = of_all;
   dispatch.routed.offsets = of_all.offsets.rows(held.begin, held.end + 1);
   return dispatch;

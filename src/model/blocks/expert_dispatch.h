@@ -1,20 +1,22 @@
-// Routed rows to the ranks of their experts and back (expert parallelism, groups.ep).
+// Dispatch and combine of routed rows in expert parallelism (groups.ep).
 //
-// Ranks hold consecutive copies of experts (ExpertPlacement), so that rows that stand by copy also
-// stand by the rank they go to. The owner of a copy has its rows by source rank, and of a rank by
-// token. What comes back stands where it stood before it went, so a token's sum over experts is
-// made of the same terms in the same order whatever grid and copies are (numerics contract, N5).
+// Each rank holds consecutive copies of experts (ExpertPlacement), so rows sorted by copy are also
+// sorted by destination rank. The receiver of a copy's rows orders them by source rank, and by
+// token within a rank. Returned rows come back to the positions that they were sent from. So a
+// token's sum over experts has the same terms in the same order for any grid and any number of
+// copies (numerics contract, N5).
 //
-// All ranks of the group call alike, those without tokens too.
+// Collective: every rank of the group makes the same calls, even with no tokens.
 //
-// With tensor parallelism inside experts (groups.etp) ranks of equal etp rank exchange rows as
-// above, then those of one etp group hold what all of them got: each computes its own columns of
-// these rows' products. What goes between them is whole rows, which every rank needs or adds a term
-// to, or columns, of which every rank has its own.
+// With tensor parallelism inside experts (groups.etp), ranks of equal etp rank first exchange rows
+// as above. Then the ranks of one etp group all-gather the rows that they received, and each
+// computes its own columns of the products for all of them. Ranks exchange either whole rows (which
+// every etp rank needs, or of which each computes one term of a sum) or columns (each etp rank has
+// its own).
 //
-// Legend: T tokens of this rank, C copies of experts, k experts of a token, R = T*k routed rows of
-// this rank, O rows that this rank's copies receive, M those of all etp ranks together; H hidden
-// size, W = H / etp ranks.
+// Legend: T tokens of this rank, C copies of experts, k experts per token, R = T*k routed rows of
+// this rank, O rows received for this rank's copies, M their sum over the etp ranks; H hidden size,
+// e etp ranks, W = H / e.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -26,20 +28,19 @@
 namespace slimexx::model {
 
 struct ExpertDispatch {
-  std::vector<int64_t> send_rows, receive_rows;  // by rank of groups.ep; sum up to R and to O
+  std::vector<int64_t> send_rows, receive_rows;  // by rank of groups.ep; they sum to R and to O
   int64_t num_own = 0;                           // O
-  // By rank of groups.etp: the range of its rows among the M. In a plan, O and M are upper bounds,
-  // but these ranges have the size of an even spread, which is what is counted as sent.
+  // By rank of groups.etp: the range of its rows among the M. In a planning context O and M are
+  // upper bounds, but these ranges assume an even spread: they determine the bytes counted as sent.
   std::vector<dist::Range> etp_rows = {};
-  // Sorts the M received rows by local copy; each row counts as a token with one choice. In the
-  // arena of plan_dispatch.
+  // Sorts the M received rows by local copy. Each row counts as a token with one choice. Allocated
+  // by plan_dispatch.
   ops::RoutedRows routed = {};
   int64_t num_received() const { return routed.choices.dim(0); }
 };
 
-// `routed` was sorted by copies [T,k], in [0, C). Waits for the device once, to read the number of
-// rows to receive, and so cannot be recorded in a graph. A planning context uses the upper bound on
-// the rows of any rank.
+// `routed` was sorted by copies [T,k], each in [0, C). Waits for the device once, to read the row
+// counts, and so cannot be recorded in a graph. A planning context uses upper bounds instead.
 ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& placement,
                              const ops::RoutedRows& routed, tensor::Tensor copies);
 
@@ -49,20 +50,20 @@ ExpertDispatch plan_dispatch(const ops::Context& ctx, const ExpertPlacement& pla
 int64_t most_rows_of_ranks(const ops::Context& ctx, const ExpertPlacement& placement,
                            tensor::Tensor copies);
 
-// Dispatch: y[M,H] gets the rows of x[T,H] of all ranks for the local copies, by copy.
+// Dispatch: y[M,H] gets the rows of all ranks' x[T,H] for the local copies, sorted by copy.
 void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                    tensor::Tensor x, const ops::RoutedRows& routed);
-// The way back: y[R,H], in the order of `routed` of dispatch_rows, gets the experts' rows[M,H],
-// summed over the etp ranks.
+// Returns the experts' outputs: y[R,H] gets rows[M,H], summed over the etp ranks, in the order of
+// the `routed` given to dispatch_rows.
 void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                  tensor::Tensor rows);
-// The same with only this etp rank's columns: [M,W].
+// The same for only this etp rank's columns: y[M,W] and columns[M,W].
 void dispatch_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                       tensor::Tensor x, const ops::RoutedRows& routed);
 void return_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                     tensor::Tensor columns);
-// The same for one i32 or f32 per choice: [T,k] at the tokens and [M,1] at the experts, there in
-// the order received (by choice of dispatch.routed). return_choices overwrites `values`.
+// The same for one i32 or f32 per choice: [T,k] at the tokens, [M,1] at the experts in the order
+// received (the order that dispatch.routed.choices indexes). return_choices overwrites `values`.
 void dispatch_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                       tensor::Tensor x, const ops::RoutedRows& routed);
 void return_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,

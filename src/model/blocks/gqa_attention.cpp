@@ -26,7 +26,7 @@ struct QkvViews {
   Tensor q, k, v;  // [T,Hq,D], [T,Hkv,D], [T,Hkv,D]
 };
 
-// `values` has the values in its last columns; it may be qkv.
+// `values`: a tensor whose last columns are the values; may be `qkv` itself.
 QkvViews split_qkv(Tensor qkv, Tensor values, const GqaSpec& spec) {
   const int64_t q = spec.q_size(), kv = spec.kv_size();
   return {view_heads(qkv.columns(0, q), spec.num_heads, spec.head_dim),
@@ -38,8 +38,8 @@ QkvViews split_qkv(const GqaTape& tape, const GqaSpec& spec) {
   return split_qkv(tape.qkv, spec.qk_norm ? tape.qkv_raw : tape.qkv, spec);
 }
 
-// What the batch's queries see: the rows' own keys and values, or with context parallelism those of
-// all ranks, from the arena.
+// Keys and values that the batch's queries attend to. With context parallelism these are
+// all-gathered, from the arena.
 QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
                      const GqaTape& tape) {
   QkvViews qkv = split_qkv(tape, spec);
@@ -53,7 +53,7 @@ QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& 
   return qkv;
 }
 
-// The same as pages, from the arena.
+// The same in pages, from the arena.
 LayerPages gather_key_pages(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
                             const GqaTape& tape) {
   const int64_t q = spec.q_size(), kv = spec.kv_size();
@@ -74,7 +74,7 @@ float attention_scale(const GqaSpec& spec) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
 }
 
-// With QK-norm the values stay in qkv_raw alone.
+// With QK-norm the tape keeps values only in qkv_raw.
 int64_t kept_qkv_size(const GqaSpec& spec) {
   return spec.qk_norm ? spec.q_size() + spec.kv_size() : spec.qkv_size();
 }
@@ -98,7 +98,7 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const 
                                {attention + "k_proj." + kind, s.kv_size()},
                                {attention + "v_proj." + kind, s.kv_size()}};
   };
-  // A rank holds whole heads of queries, keys and values each.
+  // Each rank holds whole heads of queries, of keys and of values.
   const Shard by_head{
       .axis = 0,
       .sections = {{s.q_size(), s.head_dim}, {s.kv_size(), s.head_dim}, {s.kv_size(), s.head_dim}}};
@@ -224,14 +224,14 @@ void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
 
 namespace {
 
-// dqkv is that of the normed and rotated rows.
+// Writes dqkv, the gradient of the normed and rotated rows.
 void backward_of_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
                       const GqaTape& tape, Tensor dattention, Tensor dqkv) {
   const tensor::ArenaScope scope(ctx.arena);
   const QkvViews qkv = gather_keys(ctx, spec, batch, tape);
   QkvViews d = split_qkv(dqkv, dqkv, spec);
   const int64_t kv = spec.kv_size();
-  Tensor dall;  // with context parallelism this rank's terms of all keys and values
+  Tensor dall;  // with context parallelism: this rank's terms of the gradients of all keys, values
   if (batch.context.is_sharded()) {
     dall = ctx.arena.allocate(dqkv.dtype(), {qkv.k.dim(0), 2 * kv});
     d.k = view_heads(dall.columns(0, kv), spec.num_kv_heads, spec.head_dim);

@@ -19,18 +19,18 @@ namespace {
 
 using tensor::ArenaScope;
 
-// The product and its softmax over one leaf are fused only if there are no others.
+// The fused product and softmax needs the whole vocabulary in one leaf.
 bool is_fused(const ops::Context& ctx, const HeadSpec& spec, const HeadRows& rows) {
   return ops::fuses_lm_head(ctx.device()) && rows.tp_ranges.empty() && spec.leaves == 1;
 }
 
-// [R,V] f32. Kernels read rows in steps of 16 bytes.
+// [R,V] f32. On a GPU the row stride is a multiple of 16 bytes, for vectorised loads.
 Tensor allocate_logits(const ops::Context& ctx, int64_t num_rows, int64_t vocabulary) {
   const int64_t stride = ctx.device().is_cpu() ? vocabulary : (vocabulary + 3) / 4 * 4;
   return ctx.arena.allocate(DType::kF32, {num_rows, stride}).columns(0, vocabulary);
 }
 
-// Scoring and training; sampling normalises the same product in the same way (N9).
+// For scoring and training. Sampling normalises the same product in the same way (N9).
 void compute_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                     Tensor hidden, bool is_sharded, float temperature, Tensor logits, Tensor lse) {
   ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
@@ -39,7 +39,7 @@ void compute_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadPar
   if (leaves == 1) return ops::normalize_logits(ctx, logits, lse, temperature);
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor all = ctx.arena.allocate(DType::kF32, {leaves, rows});
-  std::vector<dist::Range> ranges;  // of leaves, by rank
+  std::vector<dist::Range> ranges;  // leaves of each rank
   for (int64_t rank = 0; rank < ranks; ++rank)
     ranges.push_back({rank * spec.leaves, (rank + 1) * spec.leaves});
   const int64_t first = is_sharded ? ctx.groups.tp.rank() * spec.leaves : 0;
@@ -50,7 +50,7 @@ void compute_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadPar
   ops::merge_lse(ctx, lse, all);
 }
 
-// What the leaves of this rank say of the entropies, added up in their order.
+// This rank's part of the entropies: the sum over its leaves, in their order.
 void sum_leaf_entropies(const ops::Context& ctx, const HeadSpec& spec, Tensor logits, Tensor lse,
                         Tensor entropies) {
   const tensor::ArenaScope scope(ctx.arena);
@@ -66,8 +66,8 @@ void sum_leaf_entropies(const ops::Context& ctx, const HeadSpec& spec, Tensor lo
   }
 }
 
-// In place: the sum over tp ranks, in their order. Scratch of one size on all of them: tp ranks
-// plan alike.
+// In place: the sum over tp ranks, in rank order. The scratch has the same size on all of them, so
+// that their memory plans agree.
 void sum_over_tp(const ops::Context& ctx, Tensor rows) {
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t ranks = ctx.groups.tp.size(), n = rows.dim(0);
@@ -77,14 +77,14 @@ void sum_over_tp(const ops::Context& ctx, Tensor rows) {
   for (int64_t r = 1; r < ranks; ++r) ops::add(ctx, rows, rows, terms.rows(r * n, (r + 1) * n));
 }
 
-// log_probs and entropies [R] of normalised logits.
+// Reads log_probs [R] and entropies [R] from normalised logits.
 void read_log_probs(const ops::Context& ctx, const HeadSpec& spec, bool is_sharded, Tensor logits,
                     Tensor lse, Tensor targets, Tensor log_probs, Tensor entropies) {
   const bool has_leaves = entropies.defined() && spec.leaves > 1;
   ops::gather_log_probs(ctx, log_probs, has_leaves ? Tensor{} : entropies, logits, lse, targets);
   if (has_leaves) sum_leaf_entropies(ctx, spec, logits, lse, entropies);
   if (!is_sharded) return;
-  // All but the owner of the target add 0.
+  // Ranks that do not own a row's target contribute 0 to its log-prob.
   for (const Tensor& rows : {log_probs, entropies})
     if (rows.defined()) sum_over_tp(ctx, rows);
 }
@@ -95,14 +95,14 @@ struct LogitGradients {
   Tensor lse, targets, entropies, dlog_probs, dentropies;  // [R]
 };
 
-// dlogits[R,V], allocated from the arena or in the place of the logits.
+// dlogits[R,V], from the arena or over the kept logits.
 Tensor fused_logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
                              const LogitGradients& g, float temperature) {
   const int64_t num_rows = g.hidden.dim(0), vocabulary = w.lm_head.dim(0);
   const tensor::DType compute = g.hidden.dtype();
   if (g.logits.defined()) {
     const Tensor rows(g.logits.raw(), compute, ctx.device(), {num_rows, 2 * vocabulary});
-    const Tensor dlogits = rows.columns(0, vocabulary);  // half as long, row for row
+    const Tensor dlogits = rows.columns(0, vocabulary);  // the first half of each f32 row
     ops::lm_head_kept_backward(ctx, dlogits, g.logits, g.lse, g.targets, g.entropies, g.dlog_probs,
                                g.dentropies, temperature);
     return dlogits;
@@ -121,7 +121,8 @@ Tensor logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
   if (!is_f32) dlogits = ctx.arena.allocate(g.hidden.dtype(), {num_rows, vocabulary});
   if (!logits.defined()) {
     logits = allocate_logits(ctx, num_rows, vocabulary);
-    const Tensor own_lse = ctx.arena.allocate(DType::kF32, {num_rows});  // the whole row's is g.lse
+    // Covers only this rank's leaf and is not used: g.lse covers the whole row.
+    const Tensor own_lse = ctx.arena.allocate(DType::kF32, {num_rows});
     ops::matmul_forward(ctx, logits, g.hidden, w.lm_head, {});
     ops::normalize_logits(ctx, logits, own_lse, temperature);
   }
@@ -225,7 +226,7 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate) {
   const int64_t num_rows = rows.targets.dim(0);
   const bool fused = is_fused(ctx, spec, rows);
-  // Where the logits are not made again, their gradient is all that is held.
+  // The fused path with recomputed logits holds only their gradient, in the compute dtype.
   const int64_t chunk =
       count_chunk_rows(w.lm_head.dim(0), options, fused ? tape.hidden.dtype() : DType::kF32);
   ArenaScope scope(ctx.arena);
@@ -263,7 +264,7 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
 
 namespace {
 
-// In place of one product: each tp rank's leaf of logits[R,V], on every tp rank.
+// Computes this rank's leaf of the logits and all-gathers all leaves into logits[R,V].
 void gather_leaf_logits(const ops::Context& ctx, Tensor logits, Tensor hidden, Tensor leaf_weight) {
   const tensor::ArenaScope scope(ctx.arena);
   const int64_t ranks = ctx.groups.tp.size(), rows = logits.dim(0), width = leaf_weight.dim(0);

@@ -36,7 +36,7 @@ QueryViews split_queries(Tensor q, const MlaSpec& s) {
 struct LatentViews {
   Tensor normed, rope;  // [T,Rkv], [T,1,Dr]
 };
-// Of the last columns of `rows`, which has Rkv+Dr or more.
+// Views of the last Rkv+Dr columns of `rows`.
 LatentViews split_latent(Tensor rows, const MlaSpec& s) {
   const int64_t end = rows.dim(1), begin = end - s.latent_size();
   return {rows.columns(begin, begin + s.kv_rank),
@@ -46,8 +46,8 @@ Tensor heads(Tensor rows, const MlaSpec& s, int64_t width) {
   return rows.split_last({s.num_heads, width});
 }
 
-// Of all tokens that the batch's queries may see: its own, or with context parallelism those of all
-// ranks, from the arena.
+// Latent rows that the batch's queries attend to. With context parallelism these are all-gathered,
+// from the arena.
 Tensor seen_latent(const ops::Context& ctx, const Batch& batch, const MlaTape& tape) {
   return batch.context.is_sharded() ? gather_context(ctx, batch.context, {tape.latent})
                                     : tape.latent;
@@ -55,13 +55,13 @@ Tensor seen_latent(const ops::Context& ctx, const Batch& batch, const MlaTape& t
 
 struct HeadGradients {
   Tensor dq;       // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
-  Tensor dnormed;  // [T,Rkv] of the normed latent
-  Tensor drope;    // [T,Dr] of the key that heads share, before the rotation
+  Tensor dnormed;  // [T,Rkv] gradient of the normed latent
+  Tensor drope;    // [T,Dr] gradient of the shared key, before the rotation
 };
 
-// Attention's backward with keys and values by head, and the gradients of k_weight and v_weight.
-// With context parallelism a rank expands the keys of all ranks, K rows: what its queries leave in
-// them is a term of their sum over ranks, in the gradients of weights too.
+// Backward of attention with expanded keys and values, and the gradients of k_weight and v_weight.
+// With context parallelism each rank expands the K rows of all ranks. Its gradients of these rows,
+// and of the weights, are terms of a sum over the ranks.
 void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                         const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary,
                         const Batch& batch, const MlaTape& tape, Tensor dattention, bool accumulate,
@@ -77,19 +77,19 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
     return ctx.arena.allocate(dattention.dtype(), {all_latent.dim(0), width});
   };
   const auto flat = [&](const Tensor& weight) {
-    if (!weight.defined()) return weight;  // the gradient of a frozen one
+    if (!weight.defined()) return weight;  // undefined: the gradient of frozen weights
     return weight.reshaped({weight.dim(0) * weight.dim(1), weight.dim(2)});
   };
   const LatentViews latent = split_latent(all_latent, s);
   const QueryViews q = split_queries(tape.q, s);
-  const Tensor normed = key_rows(s.kv_rank);  // products take rows without gaps
+  const Tensor normed = key_rows(s.kv_rank);  // contiguous, as products require
   const Tensor k_nope = key_rows(n * s.nope_dim), v = key_rows(n * s.value_dim);
   ops::copy_head_columns(ctx, normed.split_last({1, s.kv_rank}), 0,
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
   ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
   ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
-  // Concatenates the parts of a head. Where values are wider, zeros fill up queries and
-  // keys: attention's gradients are of values that are no wider.
+  // Concatenates the two parts of each head. Attention's backward needs values no wider than
+  // queries and keys, so these are padded with zeros if necessary.
   const int64_t width = std::max(s.head_dim(), s.value_dim);
   const Tensor query_rows = rows(n * width), all_keys = key_rows(n * width);
   const Tensor queries = heads(query_rows, s, width), keys = heads(all_keys, s, width);
@@ -136,8 +136,8 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
                            true);
 }
 
-// Rows of every head's part [begin, begin + size) of a tensor on disk whose heads have `head_rows`
-// rows; `at` says where head h goes.
+// Declares one part of a tensor on disk that has `head_rows` rows per head: rows [begin, begin +
+// size) of every head. at(h): index in the parameter where head h goes.
 template <class At>
 void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec& s,
                     int64_t head_rows, int64_t columns, int64_t begin, int64_t size, const At& at) {
@@ -250,7 +250,8 @@ double forward_flops(const MlaSpec& s, int64_t num_tokens) {
   const double weights = h * static_cast<double>(s.a_size()) + q_input * per_head(s.head_dim()) +
                          per_head(s.nope_dim + s.value_dim) * static_cast<double>(s.kv_rank) +
                          per_head(s.value_dim) * h;
-  // Scores and values of the expanded form, halved by causality or for the keys that queries see.
+  // Scores and values of the expanded form: each query sees the earlier tokens, at most top_k of
+  // them.
   const double k = s.top_k > 0 ? std::min(n, static_cast<double>(s.top_k)) : n;
   const double pairs = n * k - k * k / 2;
   const double index = s.indexer ? forward_flops(*s.indexer, num_tokens) : 0;
@@ -301,7 +302,8 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
                  const MlaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   ops::matmul_forward(ctx, tape.a, normed, w.a_weight, w.a_bias);
-  // The latent rows of all tp ranks go to the pages, which every one of them has whole.
+  // Every tp rank holds whole pages, so with split rows these are written after the latent rows are
+  // gathered.
   const bool is_split = !batch.tp_rows.empty();
   ops::NormedRows queries;
   if (s.q_rank > 0)

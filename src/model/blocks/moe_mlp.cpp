@@ -17,16 +17,18 @@ Tensor allocate_rows(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, int6
   return arena.allocate(tensor::compute_dtype(arena.device()), {num_rows(s, num_tokens), width});
 }
 
-// The experts' rows of several ranks meet where the experts are.
+// Whether several ranks share the experts, so that routed rows are exchanged.
 bool is_split(const MoeMlpSpec& s) { return s.expert_ranks > 1 || s.etp_ranks > 1; }
 
-// In forward, where nothing keeps gate_up.
+// Whether the expert products of a single token include the shared expert. Only in forward, when
+// gate_up is not kept.
 bool joins_shared(const MoeMlpSpec& s, int64_t num_tokens) {
   return num_tokens == 1 && s.can_join_shared && s.shared->leaves == 1 && !is_split(s);
 }
-// Few tokens leave most of the device idle while the router and the order of its choices run.
+// Up to this many tokens the router and the sorting leave most of the device idle, so the shared
+// expert runs concurrently.
 constexpr int64_t kMostBesideRouter = 512;
-constexpr int64_t kArenaAlignment = 256;  // at most
+constexpr int64_t kArenaAlignment = 256;  // upper bound
 bool runs_shared_beside_router(const MoeMlpSpec& s, int64_t num_tokens) {
   return s.shared && s.has_whole_shared && s.shared->leaves == 1 && !is_split(s) &&
          num_tokens <= kMostBesideRouter && !joins_shared(s, num_tokens);
@@ -57,7 +59,7 @@ void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParamete
   ops::sort_by_expert(ctx, tape.routed, tape.copies);
 }
 
-// dx[R,H] of the routed rows, and dweights[T,k].
+// Writes dx[R,H] of the routed rows, and dweights[T,k].
 void experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                       const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                       const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
@@ -74,7 +76,8 @@ void experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::expert_matmul_backward_input(ctx, dx, tape.gate_up, w.gate_up_weight, tape.routed);
 }
 
-// Frequencies of experts are those of whole sequences, of which tp and cp ranks have parts.
+// Expert frequencies are counted over whole sequences; tp and cp ranks each hold a part, hence the
+// all-reduce.
 void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape,
                   Tensor dlogits, const RouterBalance& balance) {
   const tensor::ArenaScope scope(ctx.arena);
@@ -88,7 +91,7 @@ void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpT
                       spec.router, balance.rule);
 }
 
-// The gradients of the router's weights, and its part of dnormed, which is added to.
+// The gradients of the router's weights. Adds the router's part to dnormed.
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                      const MoeMlpTape& tape, Tensor dweights, Tensor normed, Tensor dnormed,
@@ -140,7 +143,7 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
 
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts,
                      MoeMlpTape& tape) {
-  SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // of no family
+  SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // in no model family
   tape.h = allocate_rows(arena, spec, counts.own, spec.intermediate_size);
   if (spec.shared) keep_down_input(arena, *spec.shared, counts, tape.shared);
 }
@@ -151,7 +154,7 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   const bool joined = joins_shared(spec, normed.dim(0)) && !tape.gate_up.defined();
   std::optional<ops::Branch> beside;
   if (tape.shared_output.defined()) {
-    // For gate and up, where the device's product does not end in SwiGLU.
+    // Memory for gate_up, in case the product on this device is not fused with SwiGLU.
     const int64_t bytes =
         normed.dim(0) * w.shared.gate_up_weight.dim(0) * tensor::dtype_bytes(normed.dtype());
     beside.emplace(ctx, ctx.arena.allocate(DType::kU8, {bytes + kArenaAlignment}));
@@ -161,12 +164,12 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
     if (!tape.returned.defined()) {
-      // A backward follows, which sends the rows itself.
+      // Recompute for backward, which dispatches the rows itself.
     } else {
       run_split_experts(ctx, spec, w, tape, normed);
     }
   } else {
-    Tensor x = normed;  // of one token it serves all rows
+    Tensor x = normed;  // all experts of a single token read the same row
     if (normed.dim(0) != 1) {
       x = allocate_rows(ctx.arena, spec, normed.dim(0), spec.hidden_size);
       ops::gather_rows(ctx, x, normed, tape.routed.tokens);
@@ -187,10 +190,10 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 
 namespace {
 
-// What a token's output is the sum of, from the arena.
+// The terms of the tokens' outputs, from the arena.
 struct ExpertOutputs {
-  Tensor rows;    // [R,H], to be weighted
-  Tensor shared;  // [T,H], where there is a shared expert
+  Tensor rows;    // [R,H], before weighting
+  Tensor shared;  // [T,H]; undefined without a shared expert
 };
 ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpParameters<Tensor>& w, const Batch& batch,

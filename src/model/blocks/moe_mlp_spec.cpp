@@ -1,4 +1,4 @@
-// What a mixture of experts is, before it computes: its shard, parameters, limits and operations.
+// The spec of a mixture of experts: shards, parameters, limits and FLOPs.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -14,7 +14,8 @@
 namespace slimexx::model {
 namespace {
 
-// Throws Error(kUsage) unless `ranks` divide `size`, and names the nearest that divide `common`.
+// Throws Error(kUsage) unless `size` divides by `ranks`. The hint names the nearest divisors of
+// `common`.
 void check_shares(const std::string& what, int64_t size, int64_t ranks, int64_t common,
                   const char* key) {
   if (size % ranks == 0) return;
@@ -24,7 +25,7 @@ void check_shares(const std::string& what, int64_t size, int64_t ranks, int64_t 
               suggest_divisors(common, ranks), key);
 }
 
-// Throws Error(kUsage) for what a grid cannot split.
+// Throws Error(kUsage) if the grid does not divide the block's sizes.
 void check_expert_grid(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
   const int64_t experts = spec.router.num_experts;
   if (spec.expert_copies == 0)

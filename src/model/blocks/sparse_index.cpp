@@ -17,14 +17,14 @@
 namespace slimexx::model {
 namespace {
 
-// Queries whose scores stand in memory at a time. A constant: memory must depend on shapes alone,
-// and a plan for the largest batch must hold for the others. On a GPU products of more rows are
-// faster, and 256 rows of 32,768 scores still fit into L2.
+// Queries scored at a time. A constant, because memory must depend on shapes only and a plan for
+// the largest batch must hold for all batches. On a GPU products of more rows are faster, and 256
+// rows of 32,768 scores still fit in L2.
 int64_t scored_rows(tensor::Device device) { return device.is_cpu() ? 128 : 256; }
 
 float root_of(int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); }
 
-// The first elements of each head, as many as the layer's own rotary dimensions.
+// Rotates the first elements of each head, as many as the layer's rotary dimension.
 void rotate(const ops::Context& ctx, Tensor heads, const ops::RotaryTable& rotary,
             Tensor positions) {
   ops::rotary(ctx, heads, rotary.cos, rotary.sin, positions, ops::RotaryStyle::kInterleaved, false);

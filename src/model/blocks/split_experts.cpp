@@ -7,7 +7,7 @@
 namespace slimexx::model {
 namespace {
 
-// Whether the number of received rows stays on the device; in a plan, whether it may.
+// Whether row counts stay on the device; in a planning context, whether they may.
 bool leaves_counts_on_device(const ops::Context& ctx) {
   if (ctx.device().is_cpu() || ctx.groups.ep.size() == 1 || ctx.groups.etp.size() > 1) return false;
   return ctx.planning() || (ctx.groups.ep_memory != nullptr && ctx.most_ep_rows > 0);
@@ -87,8 +87,8 @@ void uncounted_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::await_peer_rows(ctx);
 }
 
-// A plan always takes the path that counts on the host, which needs more memory than the other one,
-// except for the peer runs. So those are added here.
+// A planning context always takes the path that counts rows on the host. It needs more memory than
+// the other path, except for the peer runs, which are added here.
 ExpertDispatch count_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpTape& tape) {
   ExpertDispatch dispatch = plan_dispatch(ctx, spec.placement(), tape.routed, tape.copies);
   if (leaves_counts_on_device(ctx)) {
@@ -98,7 +98,7 @@ ExpertDispatch count_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const
   return dispatch;
 }
 
-// h[M,F] with the columns of all etp ranks, from the arena; with one etp rank it is `own`.
+// h[M,F]: gathers the columns of all etp ranks, into the arena. With one etp rank returns `own`.
 Tensor gather_h(const ops::Context& ctx, const MoeMlpSpec& s, const ExpertDispatch& dispatch,
                 Tensor own) {
   if (s.etp_ranks == 1) return own;
@@ -107,8 +107,8 @@ Tensor gather_h(const ops::Context& ctx, const MoeMlpSpec& s, const ExpertDispat
   return h;
 }
 
-// dh[M,F] = dy[M,H] times the down weights. An etp rank has a shard of their rows, so its columns
-// of dh are a sum over the etp ranks.
+// dh[M,F/e]: this etp rank's columns of dy[M,H] times the down weights. Each etp rank holds W of
+// their H rows and the same columns of dy, so the product is reduce-scattered over etp ranks.
 void down_backward_input(const ops::Context& ctx, const MoeMlpSpec& spec,
                          const ExpertDispatch& dispatch, Tensor dh, Tensor dy, Tensor w) {
   if (spec.etp_ranks == 1)

@@ -15,8 +15,8 @@ namespace {
 // Assumed prior: this many drafts were offered at each place, and each was accepted with this
 // probability, given that all drafts before it were.
 constexpr double kFirstOffered = 16, kFirstShare = 0.7;
-// A step with drafts can only launch when the step before is known, so the device waits for the
-// host: up to 1 % of such steps on an H200. The same again is assumed for other waits.
+// A step with drafts can only launch after the samples of the step before are known, so the device
+// waits for the host: up to 1 % of such steps on an H200. As much again is assumed for other waits.
 constexpr double kWait = 1.02;
 // Counts are halved when they reach this number, so older drafts weigh less. Assumed.
 constexpr double kMemory = 4096;

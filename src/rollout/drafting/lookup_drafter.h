@@ -16,7 +16,7 @@ namespace slimexx::rollout {
 
 class LookupDrafter {
  public:
-  // Lengths of the runs to look up, the longer first.
+  // Lengths of the runs to look up, longest first.
   static constexpr std::array<size_t, 2> kLengths = {5, 2};
 
   // Sequences are borrowed from start to finish. Their tokens stay in the index until the group's

@@ -1,4 +1,4 @@
-// Memory of keys and values: two page tensors a layer, in one buffer.
+// Memory of keys and values: two page tensors per layer, in one buffer.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace slimexx::rollout {
 
-// Throws Error(kUsage), naming the layer, if a layer keeps something else than pages. The engine
-// has no place for a state per sequence yet: prefix cache, drafts, preemption and recorded steps
+// Throws Error(kUsage), naming the layer, if a layer keeps anything other than pages. The engine
+// does not support a state per sequence yet: prefix cache, drafts, preemption and recorded steps
 // would have to save, share and restore it.
 void check_cache_kinds(const model::ModelSpec& spec);
 

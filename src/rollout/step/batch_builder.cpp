@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kAlignment = 256;  // alignment of each array, enough for any kernel
 constexpr auto kParameterBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
 
-// One array of a set.
+// The type and size of one array.
 struct Extent {
   tensor::DType dtype;
   int64_t size;  // elements
@@ -47,8 +47,8 @@ std::array<Extent, kNumArrays> array_extents(const BatchLimits& limits) {
            {kF32, drafts * limits.max_sequences}}};                 // draft_log_probs
 }
 
-// Rule N8: a random number is named by run seed, group, sample and position in the response. The
-// position here is `further` tokens after the one that the chunk samples.
+// Rule N8: run seed, group, sample and position in the response identify a random number. Here the
+// position is `further` tokens after the token that the chunk samples.
 ops::SamplingRow sampling_row(const Chunk& chunk, uint32_t further = 0) {
   const Sequence& sequence = *chunk.sequence;
   const SamplingParams& sampling = sequence.request.sampling;
@@ -169,7 +169,8 @@ void BatchBuilder::append_chunk(const Chunk& chunk, int32_t* page_row, int64_t f
   }
 }
 
-// Tokens that the step before samples are not known here: use 0, which only affects the drafts.
+// The token after a row may still be sampled by the step in flight. Then use 0: only drafts depend
+// on it.
 void BatchBuilder::append_next_tokens(const Chunk& chunk, int64_t first_row) {
   const std::vector<TokenId>& tokens = chunk.sequence->tokens;
   for (int64_t i = 0; i < chunk.count; ++i) {
@@ -188,7 +189,8 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
     context_lens_.i32()[b] = static_cast<int32_t>(chunks[b].begin);
   }
   batch_.attention.cu_seqlens = {cu, chunks.size() + 1};
-  // resolve_tokens() runs between the earlier steps and attention.
+  // Decode attention may read these keys while resolve_tokens() runs: earlier steps wrote them,
+  // unless another chunk of this step does.
   batch_.attention.context_is_written = std::ranges::none_of(chunks, &Chunk::adopts_pages);
 }
 
@@ -214,8 +216,8 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
                                         std::span<const model::LayerPages> layer_pages,
                                         bool makes_drafts) {
   makes_drafts_ = makes_drafts && limits_.num_mtp_drafts > 0;
-  // Decodes first, then longer and longer chunks: attention has a kernel for each
-  // (attention_runs.h).
+  // Decodes first, then by ascending length: attention runs neighbouring chunks of similar length
+  // with one kernel (attention_runs.h).
   sorted_.assign(shares.begin(), shares.end());
   std::ranges::stable_sort(sorted_, {}, &Chunk::count);
   const std::span<const Chunk> chunks = sorted_;

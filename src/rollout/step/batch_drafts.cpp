@@ -6,13 +6,13 @@
 
 namespace slimexx::rollout {
 
-// Draft chunks come after all others, in the same order of sequences. Rows without a sequence of
-// their own have no query.
+// Draft chunks come last in `chunks`, in the same order of sequences as the other chunks. Rows
+// beyond the sequences have no query.
 void BatchBuilder::stage_chain(std::span<const Chunk> chunks, bool decodes, int64_t num_rows) {
   if (limits_.num_mtp_drafts < 2) return;
   guesses_further_ = decodes && makes_drafts_;
   const int64_t own = guesses_further_ ? std::ranges::count(chunks, 0, &Chunk::draft) : 0;
-  // On the CPU every row has a query.
+  // On the CPU there are no such rows.
   const bool is_cpu = copies_.device.is_cpu();
   num_chain_rows_ = is_cpu ? own : guesses_further_ ? num_rows : std::min<int64_t>(num_rows, 1);
   std::fill_n(first_drafts_.i32(), num_chain_rows_, 0);
@@ -42,7 +42,7 @@ const std::vector<SamplingGroup>& BatchBuilder::group_drafts(int64_t max_rows) {
                     max_rows, draft_groups_);
 }
 
-// Row numbers of the batch are used as rows of the chain.
+// A sequence has the same row in the batch and in further passes, so the row numbers are shared.
 const std::vector<SamplingGroup>& BatchBuilder::group_chain(int64_t max_rows, int64_t pass,
                                                             tensor::Tensor parameters) {
   return cut_groups(

@@ -95,11 +95,12 @@ DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decod
   layout.page_table = layout.page_table.rows(0, rows);
   layout.device_cu_seqlens = cu_seqlens;
   layout.device_context_lens = chain.pass.context_lens;
-  // The previous pass wrote keys of this context.
+  // The pass before this one writes keys of this context, so they must not be read early.
   layout.context_is_written = false;
   layout.max_query_len = 1;
   layout.max_key_len = std::max<int64_t>(layout.max_key_len, 1);
-  // The CPU reads the lengths later, when the rows are computed.
+  // Lengths on the host are known only while planning. On the CPU they are views of device tensors,
+  // read when the rows are computed.
   layout.cu_seqlens = layout.context_lens = {};
   if (ctx.planning()) {
     chain.planned_cu_seqlens.resize(static_cast<size_t>(rows) + 1);

@@ -25,9 +25,9 @@ void sample_rows(const ops::Context& ctx, const model::Decoder& decoder,
                  const model::HeadParameters<tensor::Tensor>& head, tensor::Tensor x,
                  const SamplingGroup& group, int64_t allowed_tokens);
 
-// Output y [T,H] of the first MTP layer, whole on every tp rank. Row r predicts the token after
-// next_tokens[r] (i32), which is the token after row r. Its keys and values are in the last of the
-// batch's pages.
+// Output y [T,H] of the first MTP layer, whole on every tp rank. next_tokens[r] (i32) is the token
+// after row r; y's row r predicts the token after that. The layer's keys and values are in the last
+// of the batch's pages.
 tensor::Tensor draft_step(const ops::Context& ctx, const model::Decoder& decoder,
                           const model::ModelParameters& weights, const StepOutput& step,
                           tensor::Tensor next_tokens);
@@ -42,7 +42,8 @@ struct DraftChain {
   std::vector<int32_t> planned_cu_seqlens;  // referenced by the batch while planning
   model::Batch batch;
 };
-// Follows the batch `checked` of one token per row. cu_seqlens [R+1] i32 on the device.
+// Makes the draft pass after `checked`, a batch with one token per row. cu_seqlens [R+1] i32 on the
+// device.
 DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decoder,
                             const model::Batch& checked, tensor::Tensor cu_seqlens);
 // y [R,H] of this pass, as for draft_step, computed from `y` of the pass before.

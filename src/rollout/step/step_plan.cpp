@@ -113,7 +113,8 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
     }
   };
   plan_step(sizes.max_tokens);
-  // Fewer rows, but every rank holds all of them.
+  // Also plan the largest step with repeated rows: it has fewer rows, but every rank holds all of
+  // them.
   const int64_t repeated = most_repeated_rows(decoder.spec(), groups.tp.size());
   if (0 < repeated && repeated < sizes.max_tokens) plan_step(repeated);
   return plan.high_water_bytes();

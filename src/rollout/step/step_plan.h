@@ -44,7 +44,7 @@ int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes);
 
 // Arena bytes for a step, measured by a dry run of the largest one. Assumes that the engine's other
-// ranks have steps as large.
+// ranks run steps of the same size.
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups);
 

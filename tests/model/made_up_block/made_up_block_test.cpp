@@ -1,5 +1,6 @@
-// A block that the test adds, with a state per sequence (running_sum.h): it plans, computes and is
-// described without a line outside its own files, and what cannot serve it yet refuses it by name.
+// A block added by this test, with a state per sequence (running_sum.h). Planning, computing and
+// describing it needs no code outside its own files. Parts that do not support such a block yet
+// refuse it by name.
 #include <gtest/gtest.h>
 
 #include "model/model_passes.h"
@@ -10,7 +11,7 @@
 namespace slimexx::model {
 namespace {
 
-// Four layers of a family, of which the second and the last are running sums.
+// Four layers of qwen3_moe; the attention of the second and the last is replaced by running sums.
 ModelSpec with_running_sums() {
   ModelSpec spec = random_spec("qwen3_moe",
                                {.vocab_size = 64,
@@ -35,7 +36,7 @@ std::string message_of(const F& f) {
   return "";
 }
 
-// Pass plans first, and then runs in an arena of the planned size.
+// Pass makes a plan and then runs in an arena of the planned size.
 TEST(MadeUpBlock, RunsInPlannedMemory) {
   const ModelSpec spec = with_running_sums();
   const Sequences s = make_sequences({37, 1, 70}, spec.vocab_size, 3);
@@ -64,7 +65,8 @@ TEST(MadeUpBlock, SumsStartAtZeroInEverySequence) {
   EXPECT_EQ(first_difference(packed.log_probs, alone), "");
 }
 
-// The sum that backward differentiates: of log-probs and entropies, by the numbers that Pass draws.
+// The objective that backward differentiates: the sum of log-probs and entropies, weighted with the
+// random numbers of Pass.
 double objective(const Outcome& outcome) {
   const auto weighted = [](const std::vector<float>& values, uint64_t seed) {
     PhiloxStream random(seed, 6);

@@ -1,7 +1,7 @@
-// A block of no family, for the test that a block with a state per sequence needs nothing outside
-// its own files: a decayed running sum of values takes the place of attention.
+// A block of no model family. It tests that a block with a state per sequence needs no code outside
+// its own files. It replaces attention by a decayed running sum of values:
 //   v_t = W_v x_t;   s_t = decay s_{t-1} + v_t, from 0 at the start of a sequence;   y_t = W_o s_t
-// All that a later token needs of a sequence is s_t [D], whatever its length.
+// The state of a sequence is s_t [D], whatever its length.
 //
 // Legend: T packed tokens, H hidden size, D width of the sum. CPU only, on one rank.
 #pragma once
@@ -73,7 +73,7 @@ void allocate_rest(Arena& arena, const RunningSumSpec& spec, const RowCounts& ro
                    RunningSumTape& tape);
 inline bool keeps_qkv(const RunningSumTape& tape) { return tape.values.defined(); }
 
-// There are no pages.
+// This block has no pages.
 inline int64_t page_bytes(const RunningSumSpec&, DType, int64_t) { return 0; }
 inline LayerPages make_pages(const RunningSumSpec&, DType, Tensor, int64_t, int64_t) { return {}; }
 

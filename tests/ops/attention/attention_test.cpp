@@ -82,7 +82,7 @@ TEST_P(Attention, ForwardAgreesWithDoubles) {
   }
 }
 
-// Large scores: the running maximum must carry the sum.
+// Large scores overflow unless the running maximum is subtracted.
 TEST_P(Attention, LargeScoresDoNotOverflow) {
   Problem p({{150}, 2, 1, 16});
   for (int64_t i = 0; i < p.q.size(); ++i) p.q[i] *= 40.0f;
@@ -187,7 +187,7 @@ TEST_P(Attention, GradientsAgreeWithDifferences) {
   }
 }
 
-// Every tile edge: against the backward formulas in double.
+// Sizes at every tile edge, against the backward formulas in double.
 TEST_P(Attention, BackwardAgreesWithDoubles) {
   for (const auto& c : cases::attention_values()) {
     const Problem p(c);

@@ -1,5 +1,5 @@
-// Attention of a part of the queries over gathered keys, as context parallelism runs it: against
-// the packed form.
+// Attention of part of the queries over gathered keys, as in context parallelism, against the
+// packed form.
 #include "cpu_context.h"
 #include "ops/attention/attention_problem.h"
 #include "slimexx/ops/sparse_attention.h"
@@ -11,7 +11,7 @@ SLX_OPS_SUITE(GatheredAttention);
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Chunks [begin, end) of sequences, in ascending order, as a batch of their own.
+// Ascending chunks [begin, end) of sequences, as one batch.
 struct Part {
   std::vector<int32_t> cu{0}, context, starts, rows;
   int64_t num_keys = 0;
@@ -29,7 +29,7 @@ struct Part {
     layout.num_keys = num_keys;
     return layout;
   }
-  // Its rows of x [T,N] or [T,heads,D].
+  // The part's rows of x [T,N] or [T,heads,D].
   Array take(const Array& x) const {
     const tensor::Tensor all = x;
     const int64_t n = std::ssize(rows), width = all.stride(0) * 4;
@@ -70,7 +70,8 @@ Results run(const Context& ctx, const Problem& p, const Array& q, const Array& d
   return r;
 }
 
-// Rows to the bit; gradients of keys are sums over the parts.
+// Expects rows with the bits of the packed form. The gradients of keys, summed over the parts,
+// agree with the packed form's.
 void expect_packed(const Context& ctx, const Problem& p, const std::vector<Part>& parts,
                    const Array& selected = {}) {
   const Array dout = Array::random({p.num_tokens(), p.shape.query_heads, p.shape.dim}, 31);
@@ -112,7 +113,8 @@ TEST_P(GatheredAttention, WithSelectedKeys) {
     Array ids({p.num_tokens(), k}, DType::kI32);
     for (size_t b = 0; b + 1 < p.cu.size(); ++b)
       for (int32_t row = p.cu[b]; row < p.cu[b + 1]; ++row) {
-        const int32_t keys = row - p.cu[b] + 1;  // every third, then every one that is left
+        // Each query selects consecutive keys, but not its latest ones.
+        const int32_t keys = row - p.cu[b] + 1;
         int32_t* own = ids.view().i32() + row * k;
         const auto seen = static_cast<int32_t>(std::min<int64_t>(keys, k));
         for (int32_t i = 0; i < k; ++i) own[i] = i < seen ? i + (keys - seen) / 3 : -1;
@@ -121,7 +123,7 @@ TEST_P(GatheredAttention, WithSelectedKeys) {
   }
 }
 
-// The lightning indexer: scores and choice of a part's queries.
+// The lightning indexer: scores and selection for the queries of a part.
 TEST_P(GatheredAttention, IndexScoresAreThoseOfPackedRows) {
   const Problem p({{150, 7, 90}, 4, 1, 16});
   const Array weights = Array::random({p.num_tokens(), 4}, 5);
@@ -142,7 +144,7 @@ TEST_P(GatheredAttention, IndexScoresAreThoseOfPackedRows) {
   }
 }
 
-// Keys of a sequence without a query, and keys after all queries, still get zeros.
+// Sequences without a query, and keys after all queries, still get zero gradients.
 TEST_P(GatheredAttention, UnseenKeysGetNoGradient) {
   const Problem p({{9, 6, 8}, 2, 1, 8});
   Part part;

@@ -58,7 +58,7 @@ TEST_P(SparseAttention, FewerKeysThanWantedAreAllSelectedWhateverTheirScores) {
   EXPECT_EQ(select(ctx_, {kNan, -kInf, 1}, 3), (Ids{0, 1, 2}));
 }
 
-// Compared with sorting; scores with few values make many ties. Rows in one call and in several.
+// Against a full sort, in one call and in several. Scores with few values make many ties.
 TEST_P(SparseAttention, SelectionAgreesWithSorting) {
   const std::vector<int32_t> cu{0, 90, 90, 97, 250};
   const AttentionLayout layout{cu, {}, {}, 0};
@@ -101,7 +101,7 @@ struct IndexProblem {
         weights(Array::random({keys.num_tokens(), heads}, 41)) {}
   int64_t num_tokens() const { return keys.num_tokens(); }
 
-  // Rows [first, end) of the packed scores; entries that nothing writes are 77.
+  // Rows [first, end) of the packed scores; 77 in entries that the op does not write.
   Array scores(const Context& ctx, int64_t first, int64_t end, int64_t top_k) const {
     Array out({end - first, 140});
     out.fill(77);
@@ -161,7 +161,7 @@ TEST_P(SparseAttention, RunsOfRowsPagesAndThreadsChangeNoBitOfScores) {
   expect_same_for_any_threads([&] { return std::vector<Array>{p.scores(ctx_, 0, 203, 0)}; });
 }
 
-// The queries that get all of their keys need no scores; the others have theirs.
+// Queries that see all their keys need no scores; all other queries get theirs.
 TEST_P(SparseAttention, ScoresOfQueriesWithFewKeysMayBeLeftOut) {
   const IndexProblem p({133}, 4, 16);
   const Array all = p.scores(ctx_, 0, 133, 0), some = p.scores(ctx_, 0, 133, 90);
@@ -171,7 +171,7 @@ TEST_P(SparseAttention, ScoresOfQueriesWithFewKeysMayBeLeftOut) {
 
 // ---- attention over selected keys --------------------------------------------------------------
 
-// k random keys for each query, or all of them if there are no more.
+// k random keys for each query, or all its keys if there are at most k.
 Array random_selection(const Problem& p, int64_t k) {
   Array ids({p.num_tokens(), k}, DType::kI32);
   PhiloxStream random(8, 2);
@@ -293,7 +293,7 @@ TEST_P(SparseAttention, AllKeysSelectedAreDenseAttention) {
 TEST_P(SparseAttention, KeysThatAreNotSelectedNeverReachAQuery) {
   const Problem p({{100}, 4, 2, 16});
   Array ids({100, 3}, DType::kI32);
-  for (int32_t row = 0; row < 100; ++row)  // keys 0, 1 and 7 and no other
+  for (int32_t row = 0; row < 100; ++row)  // only keys 0, 1 and 7
     for (int32_t i = 0; i < 3; ++i)
       ids.view().i32()[row * 3 + i] = row < 3 ? (i <= row ? i : -1) : std::array{0, 1, 2}[i];
   const Array dout = Array::random({100, 4, 16}, 31);

@@ -1,4 +1,4 @@
-// Gradients of attention on the device against the CPU's from the same bf16 inputs.
+// Gradients of attention on the device against the CPU's, from the same bf16 inputs.
 #include "cpu_context.h"
 #include "ops/cuda/attention_cuda_problem.h"
 #include "slimexx/ops/attention.h"
@@ -8,9 +8,10 @@ namespace {
 
 class AttentionBackwardCuda : public DeviceTest {};
 
-// By tensor: probabilities, their gradients and the results are rounded to bf16, sums are f32.
+// Relative error over a tensor: probabilities, their gradients and the results are rounded to bf16;
+// sums are f32.
 constexpr double kBound = 1e-2;
-constexpr double kFloor = 1e-4;  // of an element, where a gradient cancels to nothing
+constexpr double kFloor = 1e-4;  // absolute error per element, for gradients that cancel
 
 TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
   for (const auto& c : attention_cases()) {
@@ -26,7 +27,8 @@ TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
       attention_backward(s, dq, dk, dv, dout, q, k, v, out, lse, packed.layout(), p.scale);
     };
     if (!is_served(c)) {
-      // Wide heads' kernels serve other sizes, where every query head has a kv head.
+      // Other head sizes are served by the kernels for wide heads, which need one kv head per query
+      // head.
       if (c.query_heads != c.kv_heads) expect_unserved(backward, name_of(c));
       continue;
     }
@@ -50,11 +52,11 @@ TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
   }
 }
 
-// Rows of a [T,H,W] array that are those of spans, by the queries' positions.
+// The queries in two spans of each sequence.
 struct OwnQueries {
   std::vector<int32_t> spans;  // [B,4]
   std::vector<bool> own;       // [T]
-  // The second and the last but one of six parts of each sequence, as context parallelism cuts it.
+  // Parts 1 and 4 of 6, the share of one rank in context parallelism.
   explicit OwnQueries(const std::vector<int32_t>& cu) : own(static_cast<size_t>(cu.back())) {
     for (size_t b = 0; b + 1 < cu.size(); ++b) {
       const int32_t length = cu[b + 1] - cu[b];
@@ -80,7 +82,8 @@ int64_t count_different(const Array& a, const Array& b) {
   return count;
 }
 
-// Queries that are not walked have the gradients of zeros, which change no sum.
+// Queries outside the spans are skipped. The result has the bits that zero gradients in their rows
+// would give.
 TEST_F(AttentionBackwardCuda, SpansOfQueriesHaveTheBitsOfZerosElsewhere) {
   std::vector<cases::AttentionCase> all = {{{700, 1, 390}, 8, 2, 64},  {{513, 64}, 6, 1, 128},
                                            {{130, 900, 5}, 2, 2, 128}, {{700, 1, 390}, 3, 3, 96},

@@ -1,5 +1,5 @@
-// Attention forward on the device: values against the CPU's from the same bf16 inputs, and the bits
-// of a query over batches, pages and chunks.
+// Attention forward on the device: values against the CPU's from the same bf16 inputs; and equal
+// bits for a query in any batch, pages and chunks.
 #include <numeric>
 
 #include "cpu_context.h"
@@ -11,8 +11,8 @@ namespace {
 
 class AttentionCuda : public DeviceTest {};
 
-// By tensor: probabilities and the output are rounded to bf16 (half a step is 2^-8 at most, a third
-// of that on average), sums are f32.
+// Relative error over a tensor: probabilities and the output are rounded to bf16, by at most half a
+// step (2^-8) and a third of that on average; sums are f32.
 constexpr double kForwardBound = 5e-3;
 constexpr double kStatisticsBound = 1e-4;  // log-sum-exp, f32
 
@@ -45,7 +45,7 @@ TEST_F(AttentionCuda, ForwardAgreesWithTheCpu) {
   }
 }
 
-// Large scores: the running maximum must carry the sum.
+// Large scores overflow unless the running maximum is subtracted.
 TEST_F(AttentionCuda, LargeScoresDoNotOverflow) {
   for (const int64_t dim : {64, 128}) {
     AttentionProblem p({{150}, 2, 1, dim});
@@ -74,7 +74,7 @@ TEST_F(AttentionCuda, SequenceAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// Keys and values of a problem in shuffled pages; what no sequence has reached holds NaN.
+// Keys and values of a problem in shuffled pages; slots that no sequence has reached hold NaN.
 struct Pages {
   int64_t page_tokens;
   Array k, v, table;
@@ -105,7 +105,7 @@ struct Pages {
   }
 };
 
-// Tokens [first, first + step) of every sequence through pages; adds their rows to `out`.
+// Runs tokens [first, first + step) of every sequence through pages and adds their rows to `out`.
 void run_chunk(const AttentionProblem& p, Pages& pages, int32_t first, int32_t step, Array& out) {
   std::vector<int32_t> cu{0}, context, rows;
   for (size_t b = 0; b < p.shape.lengths.size(); ++b) {
@@ -183,7 +183,7 @@ TEST_F(AttentionCuda, PagesOfOtherSizesAreRefused) {
   }
 }
 
-// Their probability is zero and must add nothing, however large they are.
+// Masked keys must not change the result, however large they are.
 TEST_F(AttentionCuda, LaterKeysNeverReachAQuery) {
   for (const int64_t dim : {64, 128}) {
     const AttentionProblem p({{200}, 4, 2, dim});

@@ -1,4 +1,4 @@
-// Two queues of a device, launched call by call and recorded.
+// Two streams of a device, launched call by call and recorded in a graph.
 #include <gtest/gtest.h>
 
 #include "ops/branch_cases.h"

@@ -41,8 +41,8 @@ inline Array random_bf16(std::initializer_list<int64_t> shape, uint64_t seed, do
 
 enum class Kept : uint8_t { kCompute, kAsIs };
 
-// A device copy of a host array: f32 in the compute type, or everything as it is. Undefined if made
-// from no array.
+// A device copy of a host array. f32 is converted to the compute dtype unless Kept::kAsIs; other
+// dtypes stay. Undefined if default-constructed.
 class OnDevice {
  public:
   OnDevice() = default;
@@ -65,7 +65,7 @@ class OnDevice {
     }
     tensor::upload(tensor::compute_stream(test_device()), view(), bytes.data());
   }
-  // Copies back in the original shape; the compute type becomes f32.
+  // Copies back in the original shape, converted to the original dtype.
   Array back() const {
     Array out = like_.clone();
     if (dtype_ == out.view().dtype()) {

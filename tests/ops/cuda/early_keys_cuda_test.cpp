@@ -1,6 +1,7 @@
-// Decode reads keys of earlier steps while the kernels before it run (context_is_written), and this
-// step's keys when they are there. What writes those waits here for a product that takes about a
-// millisecond, and the pages hold NaN where it writes.
+// Decode attention reads keys of earlier steps while the kernels before it still run
+// (context_is_written), and this step's keys after they are written. Here the kernel that writes
+// keys has to wait for a product of about a millisecond, and the slots that it writes hold NaN
+// until then.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -20,14 +21,15 @@ constexpr uint64_t kSeed = 41;
 constexpr int64_t kPageTokens = 16;
 constexpr float kEps = 1e-5f;
 
-// One tile of a product, with few thread blocks: what follows has room to start early.
+// A product with one tile: it leaves most of the device free, so that later kernels can start
+// early.
 struct SlowProduct {
   static constexpr int64_t kDepth = 1 << 18;
   OnDevice y{Array({64, 64})}, x{Array({64, kDepth})}, w{Array({64, kDepth})};
   void run(const Context& ctx) const { matmul_forward(ctx, y, x, w, {}); }
 };
 
-// The last token of each sequence is decoded; keys before it are in pages of its own.
+// The last token of each sequence is decoded. Every sequence has pages of its own.
 struct Decodes {
   std::vector<int32_t> lengths, cu, context, slots, positions;
   int64_t pages_each = 0;
@@ -52,7 +54,7 @@ struct Decodes {
     device_positions = integers_on_device(positions);
   }
   int64_t count() const { return static_cast<int64_t>(lengths.size()); }
-  // Rows of keys before the decoded ones, NaN from there on.
+  // Keys before the decoded token; NaN from there on.
   Array make_pages(int64_t heads, int64_t dim, uint64_t seed) const {
     Array pages = random_bf16({count() * pages_each, kPageTokens, heads, dim}, seed);
     const int64_t row = heads * dim, each = pages_each * kPageTokens;
@@ -80,7 +82,7 @@ struct Rotation {
   RotaryTable table() const { return {cos, sin, RotaryStyle::kHalfSplit}; }
 };
 
-// Sequences whose segments are merged in a cluster, by another kernel, and in registers.
+// Lengths for which segments are merged in a cluster, in a separate kernel, and in registers.
 std::vector<std::vector<int32_t>> all_lengths() {
   std::vector<int32_t> many;
   for (int32_t i = 0; i < 120; ++i) many.push_back(1 + i * 7);

@@ -1,4 +1,4 @@
-// Successive expert products on a stream, as a decode step queues them.
+// Consecutive expert products on one stream, as a decode step queues them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@ namespace {
 
 class ExpertProductsCuda : public DeviceTest {};
 
-// Layer after layer in the same memory, nothing waited for between them: the product that follows
-// another reads the offsets of its own layer.
+// All layers use the same memory, without a wait in between: a product with follows_product must
+// still read its own layer's offsets.
 TEST_F(ExpertProductsCuda, ProductsThatFollowOthersHaveTheirBits) {
   constexpr int64_t kLayers = 24, kExperts = 64, kTopK = 8, kF = 256, kWidth = 1024;
   const OnDevice w(random_bf16({kExperts, 2 * kF, kWidth}, 1, 2 / std::sqrt(double(kWidth)))),
@@ -26,7 +26,7 @@ TEST_F(ExpertProductsCuda, ProductsThatFollowOthersHaveTheirBits) {
     const DeviceRows shared(num_tokens, kExperts, kTopK);
     std::vector<OnDevice> ids, early, late;
     for (int64_t layer = 0; layer < kLayers; ++layer) {
-      std::vector<int32_t> chosen = shared.host.ids;  // other experts, as far apart as before
+      std::vector<int32_t> chosen = shared.host.ids;  // shifted to other experts below
       const auto shift = static_cast<int32_t>(layer * 5 % kExperts);
       for (int32_t& id : chosen) id = (id + shift) % kExperts;
       ids.push_back(as_is(integers(chosen)));

@@ -1,4 +1,4 @@
-// The mixture of experts on the device: products, sums and orders of routed rows; each expert's
+// The mixture of experts on the device: products, sums and the order of routed rows. Each expert's
 // rows have the bits of a plain product.
 #include "slimexx/ops/experts.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 class ExpertsCuda : public DeviceTest {};
 
-// More choices than a thread block has, and as many experts as are served.
+// More choices than a thread block has threads, and the largest supported number of experts.
 TEST_F(ExpertsCuda, CopiesAreThoseOfATable) {
   std::vector<int32_t> table, ids, expected;
   for (int32_t e = 0; e < kMostExperts; ++e) table.push_back(e * 7919 % 65536);
@@ -34,7 +34,8 @@ TEST_F(ExpertsCuda, CopiesAreThoseOfATable) {
   EXPECT_EQ(values_of(copies), expected);
 }
 
-// One run, many, and runs that end within a round.
+// Choices for one thread block of the sorting kernel, and for several; the last block may be partly
+// filled.
 TEST_F(ExpertsCuda, OrderIsThatOfTheCpu) {
   const std::vector<std::array<int64_t, 3>> sizes = {{1, 8, 2},      {57, 9, 3},    {256, 128, 8},
                                                      {2000, 160, 8}, {8192, 64, 4}, {1500, 384, 6}};
@@ -47,7 +48,7 @@ TEST_F(ExpertsCuda, OrderIsThatOfTheCpu) {
   }
 }
 
-// One kernel for a few tokens, two for more: the same choices, weights and orders, to the bit.
+// One kernel for few tokens, two for more: the same choices, weights and order, to the bit.
 TEST_F(ExpertsCuda, ChoosingAndSortingTogetherHaveTheBitsOfBoth) {
   for (const RouterRule& rule : router_rules())
     for (const int64_t tokens : {1, 2, 5, 16, 17, 40}) {
@@ -88,8 +89,9 @@ TEST_F(ExpertsCuda, ChoosingAndSortingTogetherHaveTheBitsOfBoth) {
 struct Shape {
   int64_t tokens, experts, k, n, inputs;
 };
-// Swapped tiles of 32 and of 64 rows and plain ones; experts without rows, with one, with several
-// tiles; sizes that are no multiple of a tile; at last many tiles for each thread block.
+// Swapped tiles of 32 and of 64 rows, and plain tiles. Experts without rows, with one row, with
+// several tiles. Sizes that are not multiples of a tile. The last case has many tiles per thread
+// block.
 std::vector<Shape> shapes() {
   return {{5, 8, 2, 64, 64},       {40, 16, 4, 72, 136},  {200, 128, 8, 128, 256},
           {200, 16, 3, 96, 64},    {700, 9, 3, 264, 200}, {900, 6, 2, 1536, 512},
@@ -142,7 +144,8 @@ TEST_F(ExpertsCuda, SwigluHasTheBitsOfBothOps) {
   }
 }
 
-// A token alone: its row serves all experts, and the results are those of the same row in a batch.
+// A single token: all experts read its row, and the results have the bits of the same row in a
+// batch.
 TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
   const std::vector<Shape> ones = {
       {3, 8, 2, 64, 64}, {70, 16, 4, 72, 136}, {200, 128, 8, 1536, 2048}, {700, 9, 3, 264, 200}};
@@ -179,7 +182,7 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
       run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, w, one); });
       run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, w, one); });
       const Array got_y = one_y.back(), got_h = one_h.back();
-      // Adding a shared expert changes nothing else, and its row is that of a plain product.
+      // A shared expert changes no other row, and its row has the bits of a plain product.
       run_op([&](const Context& s) { matmul_forward(s, shared_y, row, shared_w, {}); });
       run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, shared_w, {}); });
       run_op([&](const Context& s) { expert_matmul_forward(s, joined_y, row, w, one, shared_w); });
@@ -202,7 +205,7 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
         matmul_forward(s, shared_down, shared_h, shared_to_k, {});
       });
       expect_joined(down, own_down.back(), shared_down);
-      for (int64_t j = 0; j < shape.k; ++j) {  // ascending experts: row j is choice j
+      for (int64_t j = 0; j < shape.k; ++j) {  // experts are ascending, so row j is choice j
         const int64_t at = all.host.rows[static_cast<size_t>(t * shape.k + j)];
         EXPECT_TRUE(same_bits(got_y.view().rows(j, j + 1), whole_y.view().rows(at, at + 1)))
             << name_of(shape) << ", token " << t << ", choice " << j;
@@ -213,7 +216,7 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
   }
 }
 
-// The sum of the routed rows, the residual stream and the norm in one kernel.
+// One kernel for the sum of routed rows, the residual and the norm has the bits of separate ops.
 TEST_F(ExpertsCuda, SumsAddedAndNormedHaveTheBitsOfBothOps) {
   for (const Shape& shape : {Shape{1, 8, 2, 64, 8}, Shape{37, 16, 4, 2048, 8},
                              Shape{5, 9, 3, 5120, 8}, Shape{130, 6, 5, 264, 8}}) {
@@ -269,7 +272,8 @@ TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
         });
       EXPECT_TRUE(close_by_norm(gw.back(), dw, 2e-5, 1e-6)) << name_of(shape) << accumulate;
       EXPECT_TRUE(same_bits(gw.back(), again.back())) << name_of(shape);
-      // What is added is what is stored: one rounding each.
+      // With accumulation the result is the earlier gradient plus the sum stored without it,
+      // rounded once.
       if (accumulate) {
         EXPECT_TRUE(same_bits(gw.back(), sums)) << name_of(shape);
       }
@@ -279,8 +283,8 @@ TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
   }
 }
 
-// The bits of the ops that it stands for, each of which is compared with the CPU elsewhere; the sum
-// with the CPU's.
+// Expects the bits of the separate ops that this one fuses; other tests compare those with the CPU.
+// The sum is compared with the CPU here.
 void expect_swiglu_backward(DeviceRows& own, const Shape& shape, const Array& weights) {
   const int64_t num_rows = shape.tokens * shape.k, width = shape.n;
   const Array dh = random_bf16({num_rows, width}, 4),
@@ -355,8 +359,8 @@ TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
   }
 }
 
-// Rows without an expert come after the others. The products that add over rows read some of them,
-// which must be zero; the rest stays unchanged.
+// Rows without an expert come last. Weight gradients read some of them, so these must become zero;
+// the others stay unchanged.
 TEST_F(ExpertsCuda, SwigluBackwardLeavesZerosBehindTheLastRow) {
   const int64_t width = 40;
   const float unset = 7;

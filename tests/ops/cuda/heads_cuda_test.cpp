@@ -1,4 +1,4 @@
-// Products of heads on the device, their moves between widths, and latent rows.
+// Per-head products on the device, copies between head widths, and latent rows.
 #include "slimexx/ops/heads.h"
 
 #include <limits>
@@ -27,7 +27,7 @@ std::vector<HeadCase> head_cases() {
           {1, 128, 128, 512}, {500, 4, 264, 136}, {900, 20, 256, 512}};
 }
 
-// Heads are wider than the product, and the elements after it stay unchanged.
+// Heads are wider than the product; the elements after it stay unchanged.
 TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
   for (const HeadCase& c : head_cases()) {
     const std::string name = std::to_string(c.tokens) + " tokens, " + std::to_string(c.heads) +
@@ -76,7 +76,7 @@ TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
   }
 }
 
-// Wide tiles for many tokens, narrow ones for one token.
+// Many tokens use wide tiles, a single token narrow ones.
 TEST_F(HeadsCuda, RowsOfInputGradientsDependOnThemselvesAlone) {
   const Array w = random_bf16({20, 192, 512}, 42, 0.1), dy = random_bf16({700, 20, 192}, 43);
   const OnDevice own_w(w), own_dy(dy), whole(Array({700, 20, 512})), one(Array({1, 20, 512}));
@@ -135,7 +135,8 @@ TEST_F(HeadsCuda, ColumnsAreCopiedSummedAndRotated) {
     }
 }
 
-// One kernel for what are four ops: the norm, the rotation, and the pages' rows have their bits.
+// One kernel fuses four ops. The norm, the rotation and the rows in pages have the bits of the
+// separate ops.
 TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
   struct Sizes {
     int64_t tokens, rank, width;
@@ -174,7 +175,7 @@ TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
     const Array got = rows.back(), in_pages = pages.back();
     EXPECT_TRUE(same_bits(got, parts.back())) << c.rank << " and " << c.width;
     for (const int64_t query_rank :
-         {8, 768, 1536, 2048, 2056}) {  // the last by a kernel of its own
+         {8, 768, 1536, 2048, 2056}) {  // the last size has a separate kernel
       const OnDevice x(random_bf16({c.tokens, query_rank + 8}, 63)),
           w(random_bf16({query_rank}, 64)), y(Array({c.tokens, query_rank})),
           expected(Array({c.tokens, query_rank})), again(Array({c.tokens, row}));
@@ -227,7 +228,7 @@ void check_latent_queries(const std::vector<LatentQuerySizes>& sizes) {
   }
 }
 
-// Few tokens are rotated by the product's kernel, more by one of their own.
+// For few tokens the product's kernel also rotates; for more a second kernel does.
 TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
   check_latent_queries({{1, 20, 192, 512, 64},
                         {64, 20, 192, 512, 64},
@@ -237,8 +238,9 @@ TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
                         {2, 128, 128, 512, 64}});
 }
 
-// An H20 has 78 multiprocessors, an H100 PCIe 114, a MIG slice fewer: there a block has several
-// tiles. 20 heads are GLM-4.7-Flash's, 32 GLM-5.2's with TP 2 and DeepSeek-V3's with TP 4.
+// An H20 has 78 multiprocessors, an H100 PCIe 114, a MIG slice fewer: there a thread block has
+// several tiles. 20 heads are GLM-4.7-Flash's; 32 are GLM-5.2's with TP 2 and DeepSeek-V3's with TP
+// 4.
 TEST_F(HeadsCuda, LatentQueriesAreWholeOnChipsOfFewerMultiprocessors) {
   for (const int most : {114, 78, 60, 13, 1}) {
     kernels::limit_multiprocessors(most);

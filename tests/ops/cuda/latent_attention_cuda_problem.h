@@ -1,4 +1,4 @@
-// Problems of latent attention on the device: packed, and paged in chunks; with or without lists of
+// Problems for latent attention on the device: packed, and paged in chunks; with or without
 // selected keys.
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Latent attention on the device: values against the CPU's from the same bf16 inputs, and the bits
-// of a query over batches, pages, chunks and segments; and the backward pass of heads as wide as it
-// has them.
+// Latent attention on the device: values against the CPU's from the same bf16 inputs; and equal
+// bits for a query in any batch, pages, chunks and segments. Also attention's backward with heads
+// of its width.
 #include <array>
 #include <numeric>
 
@@ -16,7 +16,7 @@ class WideAttentionCuda : public DeviceTest {};
 
 constexpr double kForwardBound = 5e-3, kStatisticsBound = 1e-4, kGradientBound = 1e-2;
 
-// Blocks are of 64 keys, segments of 2048; tiles of 64 (token, head) rows.
+// Key blocks have 64 keys, segments 2048; tiles have 64 (token, head) rows.
 std::vector<LatentCase> latent_cases() {
   return {{{1}, 1, 512, 64},
           {{5, 0, 3}, 20, 512, 64},
@@ -79,7 +79,7 @@ TEST_F(LatentAttentionCuda, PagesAndChunksChangeNothing) {
   }
 }
 
-// Decode steps of the last query of some sequences, whose keys lie in pages of 64 tokens.
+// Decode steps of the last query of some sequences; keys lie in pages of 64 tokens.
 struct LastDecodes {
   const LatentProblem& p;
   const LatentPages pages;
@@ -125,7 +125,7 @@ struct LastDecodes {
   }
 };
 
-// Row `i` of `got` is the last of sequence b.
+// Expects row `i` of `got` to be the last row of sequence b.
 void expect_last_row(const LatentProblem& p, const Array& got, int64_t i, const Array& packed,
                      size_t b) {
   const int64_t row = p.shape.heads * p.shape.values;
@@ -142,8 +142,8 @@ TEST_F(LatentAttentionCuda, DecodesOfLongContextsHaveTheBitsOfTraining) {
   for (size_t b = 0; b < 4; ++b) expect_last_row(p, got, static_cast<int64_t>(b), packed, b);
 }
 
-// A segment is walked by a cluster of thread blocks where there are few of them, by one where there
-// are many: rounds of eight blocks of keys that are full, and that are not.
+// If there are few segments, a cluster of thread blocks computes each; otherwise one thread block
+// does. The lengths give full and partial rounds of eight key blocks.
 TEST_F(LatentAttentionCuda, DecodesOfFewSequencesHaveTheBitsOfMany) {
   for (const auto& [heads, values, rotary] :
        {std::array<int64_t, 3>{20, 512, 64}, {8, 512, 64}, {32, 448, 64}, {16, 128, 32}}) {

@@ -1,4 +1,4 @@
-// Log-softmax over the vocabulary on the device, with logits in memory and without them.
+// Log-softmax over the vocabulary on the device, with and without logits in memory.
 #include <bit>
 #include <limits>
 
@@ -13,7 +13,7 @@ namespace {
 
 class LogProbCuda : public DeviceTest {};
 
-// f32 sums of exponentials in another order, and another exp and log.
+// The device adds exponentials in another order, with another exp and log.
 constexpr double kRelative = 2e-6, kAbsolute = 8e-6;
 
 std::vector<cases::RowsCase> all_cases() {
@@ -30,7 +30,7 @@ std::vector<int32_t> some_targets(const cases::RowsCase& c) {
   return targets;
 }
 
-// Rows of f32 on the device; there they must start at 16 bytes.
+// Rows of f32 on the device, where each must be 16-byte aligned.
 struct PaddedRows {
   int64_t columns, stride;
   OnDevice wide;
@@ -94,7 +94,7 @@ TEST_F(LogProbCuda, AgreesWithTheCpu) {
     }
 }
 
-// Ranks of tensor parallelism hold a leaf each: what all say of a row is what one rank says.
+// With tensor parallelism each rank holds a leaf. Merged, the leaves give the results of one rank.
 TEST_F(LogProbCuda, LeavesAddUpToTheRow) {
   const int64_t rows = 5, v = 20480, minus_infinity_leaf = 2;
   for (const int64_t leaves : {1, 2, 4}) {
@@ -147,7 +147,7 @@ TEST_F(LogProbCuda, RowAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// dlogits on the device, bf16; with or without the entropy's part.
+// dlogits on the device, bf16; with or without the entropy term.
 Array device_gradient(const Result& r, const std::vector<int32_t>& targets, const Array& dlp,
                       const Array& dh, float temperature) {
   const PaddedRows logits(r.logits);
@@ -195,7 +195,7 @@ TEST_F(LogProbCuda, LeavesMergeAsOnTheCpu) {
   EXPECT_TRUE(close(lse.back(), doubles(expected), kRelative, 1e-6));
 }
 
-// -1 is a token of another leaf.
+// Target -1: a token of another leaf.
 TEST_F(LogProbCuda, TargetsOfOtherLeavesGiveZero) {
   const Array raw = Array::random({2, 100}, 1);
   const Result got = on_device(raw, {-1, 7}, 1.0f), expected = on_cpu(raw, {-1, 7}, 1.0f);
@@ -206,7 +206,7 @@ TEST_F(LogProbCuda, TargetsOfOtherLeavesGiveZero) {
 struct HeadCase {
   int64_t rows, vocabulary, size;
 };
-// The last two go through logits in memory.
+// The last two shapes need logits in memory.
 std::vector<HeadCase> head_cases() {
   return {{1, 256, 64},     {5, 1024, 128}, {70, 5000, 256},
           {130, 1272, 512}, {9, 1001, 64},  {7, 264, 61}};
@@ -224,7 +224,7 @@ struct Head {
 };
 
 struct HeadOnDevice {
-  OnDevice hidden, w, ids, dlp, dh;  // dh undefined where no entropy is wanted
+  OnDevice hidden, w, ids, dlp, dh;  // dh undefined without entropies
   HeadOnDevice(const Head& h, bool with_entropy)
       : hidden(h.hidden),
         w(h.w),
@@ -233,7 +233,7 @@ struct HeadOnDevice {
         dh(with_entropy ? as_is(h.dh) : OnDevice()) {}
 };
 
-// body(case, operands, temperature, with_entropy) for all of them.
+// Calls body(case, operands, temperature, with_entropy) for all combinations.
 template <class Body>
 void for_each_head(const Body& body) {
   for (const HeadCase& c : head_cases())
@@ -246,7 +246,7 @@ void for_each_head(const Body& body) {
       }
 }
 
-// The LM head's bits are those of the product into f32 logits and the ops on them.
+// The fused LM head has the bits of the product into f32 logits followed by the ops on them.
 TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
   for_each_head([](const HeadCase& c, const HeadOnDevice& h, float temperature, bool with_entropy) {
     const auto& [hidden, w, ids, dlp, dh] = h;
@@ -269,7 +269,7 @@ TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
     if (with_entropy) {
       EXPECT_TRUE(same_bits(own_entropies.back(), entropies.back())) << "entropies";
     }
-    // Rows of the gradient that the device's products can read start at 16 bytes.
+    // The device's products need gradient rows that are 16-byte aligned.
     const Array zeros({c.rows, (c.vocabulary + 7) / 8 * 8});
     const OnDevice wide(zeros), own_wide(zeros);
     const auto columns = [&](const OnDevice& x) { return x.view().columns(0, c.vocabulary); };
@@ -285,7 +285,7 @@ TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
   });
 }
 
-// bf16 values in the first halves of rows of f32.
+// Reads the bf16 values that fill the first half of each f32 row.
 Array first_halves(const Array& rows) {
   const int64_t num_rows = rows.view().dim(0), columns = rows.view().dim(1);
   Array out({num_rows, columns});

@@ -1,4 +1,4 @@
-// The matrix products on the device against the CPU's from the same bf16 values.
+// The matrix products on the device against the CPU's, from the same bf16 values.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"
@@ -11,11 +11,11 @@ namespace {
 class MatmulCuda : public DeviceTest {};
 
 constexpr uint64_t kSeed = 1;
-// f32 sums of exact products in another order than the CPU's.
+// f32 sums of exact products, in another order than the CPU's.
 constexpr double kSumBound = 2e-5;
 // A single bf16 rounding: at most half a step of 2^-7.
 constexpr double kRoundingBound = 1.0 / 256 + kSumBound;
-// dx that is added to what was there may be rounded twice.
+// When dx is accumulated, it may be rounded twice.
 constexpr double kTwoRoundings = 1e-2;
 
 std::vector<cases::MatmulCase> all_cases() {
@@ -78,7 +78,7 @@ TEST_F(MatmulCuda, RowAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// Sizes of both ways; only the one through gate_up in memory needs scratch.
+// Sizes for the fused path and for the path with gate_up in memory; only the latter needs scratch.
 TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
   const std::vector<cases::MatmulCase> all = {
       {1, 8, 64},       {5, 40, 128, true}, {64, 320, 192},        {130, 264, 512, true},
@@ -104,8 +104,9 @@ TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
   }
 }
 
-// Leaves of a row-parallel product: each has the bits of its columns without gaps. Few rows and
-// many, for operands in either order; widths of whole boxes, of 16 bytes and of neither.
+// Leaves of a row-parallel product: a column range has the bits of the same columns in contiguous
+// memory. Few rows and many, for both operand orders; widths that are multiples of a TMA box, of 16
+// bytes, and of neither.
 TEST_F(MatmulCuda, ColumnsOfWiderRowsHaveTheBitsOfTheirOwn) {
   for (const cases::MatmulCase& c : {cases::MatmulCase{3, 256, 512, true},
                                      {200, 264, 512},
@@ -134,7 +135,7 @@ TEST_F(MatmulCuda, ColumnsOfWiderRowsHaveTheBitsOfTheirOwn) {
   }
 }
 
-// Logits go to rows of a wider buffer; nothing beside them is written.
+// Logits are written to rows of a wider buffer; its other columns stay unchanged.
 TEST_F(MatmulCuda, StridedF32OutputChangesNothing) {
   for (const cases::MatmulCase& c : {cases::MatmulCase{14, 40, 56, true}, {9, 37, 50}}) {
     const Operands o(c);
@@ -191,7 +192,8 @@ TEST_F(MatmulCuda, BackwardAccumulates) {
   }
 }
 
-// Written, whatever was there; the bias is added to as ever.
+// Without accumulation the weight gradient overwrites its memory; the bias gradient is still added
+// to.
 TEST_F(MatmulCuda, WeightGradientIsWrittenWhereAsked) {
   for (const cases::MatmulCase& c : {cases::MatmulCase{5, 6, 7}, {40, 128, 64}, {0, 8, 8}}) {
     const Operands o(c);

@@ -12,8 +12,8 @@ namespace {
 
 class OptimizerCuda : public DeviceTest {};
 
-// State may lie on either, so it is the same to the bit: at learning rates and steps whose
-// constants round either way.
+// Optimizer state may be on host or device, so both must give the same bits. Includes learning
+// rates and steps whose constants round up and that round down.
 TEST_F(OptimizerCuda, AdamWHasTheBitsOfTheCpu) {
   for (const auto& [n, lr] : {std::pair<int64_t, float>{1, 1e-2f},
                               {16, 1e-2f},
@@ -38,7 +38,7 @@ TEST_F(OptimizerCuda, AdamWHasTheBitsOfTheCpu) {
   }
 }
 
-// Moments in bf16 are used as they were computed and stored rounded once.
+// The weight update uses the new moments in f32, before they are rounded once for storage in bf16.
 TEST_F(OptimizerCuda, Bf16MomentsAgreeWithTheCpu) {
   constexpr int64_t n = 5000;
   const Array p = Array::random({n}, 1), m({n}, DType::kBF16), v({n}, DType::kBF16),
@@ -57,7 +57,7 @@ TEST_F(OptimizerCuda, Bf16MomentsAgreeWithTheCpu) {
   EXPECT_TRUE(same_bits(widened(dv.back()), widened(v)));
 }
 
-// A shard's bits do not depend on where it was cut, and every range has its own decay.
+// A shard's bits do not depend on where it was cut; every range has its own weight decay.
 TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
   AdamWStep step = cases::kAdamWStep;
   step.step = 3;
@@ -100,7 +100,7 @@ TEST_F(OptimizerCuda, RangesAndShardsChangeNothing) {
   }
 }
 
-// Pieces of weights and gradients, aligned and unaligned, whose state is stored back to back.
+// Pieces of weights and gradients, aligned and unaligned, with their states stored back to back.
 TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   constexpr int64_t n = 60000;
   AdamWStep step = cases::kAdamWStep;
@@ -128,14 +128,14 @@ TEST_F(OptimizerCuda, PiecesOfALongerArray) {
   EXPECT_TRUE(same_bits(own_p.back(), pick(p.back())));
   EXPECT_TRUE(same_bits(own_m.back(), pick(m.back())));
   EXPECT_TRUE(same_bits(own_v.back(), pick(v.back())));
-  Array expected({n});  // between the pieces the zeros stay
+  Array expected({n});  // zeros remain between the pieces
   const Array updated = whole_w.back();
   for (const ElementRange& r : pieces)
     for (int64_t i = r.begin; i < r.end; ++i) expected[i] = updated[i];
   EXPECT_TRUE(same_bits(w.back(), expected));
 }
 
-// f32 weights, such as a router's, get the bits of the master at their own offsets.
+// f32 weights, such as the router's, get the bits of the masters, at their own offsets.
 TEST_F(OptimizerCuda, WeightsInF32AreTheMasters) {
   AdamWStep step = cases::kAdamWStep;
   step.step = 3;

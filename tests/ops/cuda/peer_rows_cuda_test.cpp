@@ -1,5 +1,5 @@
-// Rows to the experts of other ranks and back by kernels: ranks are threads that share a device, or
-// have one each where there are several. Every element names where it comes from.
+// Kernels that dispatch rows to the experts of other ranks and return them. Ranks are threads, all
+// on one device or each on its own. The value of each element encodes its origin.
 #include "slimexx/ops/peer_rows.h"
 
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ struct PeerCase {
   const char* name;
   int ranks;
   int64_t copies, top_k, width;
-  std::vector<int64_t> tokens;  // of the ranks, by turns
+  std::vector<int64_t> tokens;  // per rank; they rotate from call to call
 };
 void PrintTo(const PeerCase& c, std::ostream* out) { *out << c.name; }
 
-// The values of one call that every rank can compute for all ranks.
+// The inputs of one call, which every rank can compute for all ranks.
 struct Call {
   const PeerCase& of;
   int64_t number = 0;
@@ -33,14 +33,14 @@ struct Call {
     const auto turn = static_cast<size_t>(rank + number) % of.tokens.size();
     return of.tokens[turn];
   }
-  // [tokens, k], ascending in a row.
+  // [tokens, k], ascending in each row.
   std::vector<int32_t> ids(int rank) const {
     PhiloxStream random(static_cast<uint64_t>(1000 * number + rank), 3);
     std::vector<int32_t> all;
     for (int64_t t = 0; t < num_tokens(rank); ++t) {
       std::vector<int32_t> row;
       while (std::ssize(row) < of.top_k) {
-        // Copy 0 gets many rows, the last one none.
+        // Copy 0 gets many rows, the last copy none.
         const auto id = static_cast<int32_t>(
             random.next_below(2) == 0 ? row.size()
                                       : random.next_below(static_cast<uint64_t>(of.copies - 1)));
@@ -69,7 +69,7 @@ struct Received {
   int64_t token;
   int64_t choice;
 };
-// In the order in which the holder of [first, end) has them.
+// The rows that the holder of copies [first, end) receives, in their order.
 std::vector<Received> list_received(const Call& call, const dist::Range& held) {
   std::vector<Received> rows;
   for (int64_t copy = held.begin; copy < held.end; ++copy)
@@ -90,7 +90,7 @@ class PeerRowsCuda : public testing::TestWithParam<PeerCase> {
   }
 };
 
-// One rank's part of a call.
+// One rank's part of a call, with all checks.
 void run_call(const Context& ctx, const Call& call) {
   using enum tensor::DType;
   const PeerCase& c = call.of;
@@ -125,7 +125,7 @@ void run_call(const Context& ctx, const Call& call) {
   const std::vector<Received> expected = list_received(call, held);
   const PeerRuns runs = allocate_peer_runs(ctx, held.begin, held.size());
   const Tensor offsets = integers(held.size() + 1);
-  const int64_t most = std::ssize(expected) + 5;  // more than come
+  const int64_t most = std::ssize(expected) + 5;  // more than arrive
   const Tensor y = ctx.arena.allocate(kBF16, {most, c.width});
   const Tensor received_values = ctx.arena.allocate(kF32, {most});
   show_rows(ctx, runs, offsets,
@@ -198,7 +198,7 @@ void run_call(const Context& ctx, const Call& call) {
     }
 }
 
-// `kernels_wait`: what the memory is expected to say.
+// `kernels_wait`: the expected value of PeerMemory::kernels_wait.
 void run_calls(const PeerCase& c, dist::Collective& ranks, bool kernels_wait) {
   tensor::Arena arena(ranks.device(), int64_t{256} << 20, "test");
   const auto memory = dist::PeerMemory::make(ranks, arena.memory());
@@ -208,7 +208,7 @@ void run_calls(const PeerCase& c, dist::Collective& ranks, bool kernels_wait) {
   const dist::Groups groups{one, one, one, one, one, ranks, one, one, one, one, memory.get()};
   const Context ctx = compute_context(arena, groups);
   for (int64_t number = 0; number < 5; ++number) run_call(ctx, {c, number});
-  ranks.barrier();  // nobody's memory goes while others use it
+  ranks.barrier();  // keep this rank's memory until no other rank uses it
 }
 
 TEST_P(PeerRowsCuda, RowsComeAndGoOnOneDevice) {

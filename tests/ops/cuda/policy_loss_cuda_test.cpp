@@ -10,7 +10,7 @@ namespace {
 
 class PolicyLossCuda : public DeviceTest {};
 
-// f32 arithmetic of the same formulas with another exp.
+// The same formulas in f32, with another exp.
 constexpr double kRelative = 1e-5, kAbsolute = 1e-6;
 
 struct Problem {

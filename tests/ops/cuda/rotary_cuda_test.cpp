@@ -1,4 +1,4 @@
-// QK-norm, rotation and the write to pages on the device, where they are one op, against the CPU's.
+// QK-norm, rotation and the write to pages, one op on the device, against the CPU's.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"
@@ -26,7 +26,8 @@ struct Case {
   }
 };
 
-// The rotation's cases, the head norm's (nothing turns), and the device's own sizes.
+// The cases of the rotation, those of the per-head norm (without rotation), and the device's own
+// sizes.
 std::vector<Case> all_cases() {
   std::vector<cases::RotaryCase> shapes = cases::rotary_values();
   for (const auto& norms : {cases::norm_values(), cases::norm_gradients()})
@@ -122,7 +123,7 @@ TEST_F(RotaryCuda, ForwardAgreesWithTheCpu) {
   }
 }
 
-// Keys and values in pages are the bits that stand in `out` where it is packed.
+// Pages get the bits of the keys and values in the packed `out`.
 TEST_F(RotaryCuda, PagesGetTheBitsOfThePackedRows) {
   for (const Case& c : all_cases()) {
     if (!is_served(c)) continue;

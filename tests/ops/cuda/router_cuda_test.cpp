@@ -16,8 +16,8 @@ namespace {
 
 class RouterCuda : public DeviceTest {};
 
-// Equal exponentials aside, scores differ by rounding alone: no choice of these logits is that
-// near.
+// Apart from ties, scores differ from the CPU's by rounding, and no choice among these logits is so
+// close that this matters.
 TEST_F(RouterCuda, AgreesWithTheCpu) {
   constexpr int64_t kTokens = 150;
   for (const RouterRule& rule : router_rules()) {
@@ -72,7 +72,7 @@ TEST_F(RouterCuda, ATokenAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// NaN logits are chosen like others: distinct experts that exist.
+// NaN logits still give distinct experts that exist.
 TEST_F(RouterCuda, ChoicesOfNanAreExperts) {
   Array logits({2, 8});
   logits.fill(std::nanf(""));
@@ -90,7 +90,7 @@ TEST_F(RouterCuda, ChoicesOfNanAreExperts) {
   }
 }
 
-// What is counted is the CPU's to the last one, probabilities and losses but for rounding.
+// Counts must equal the CPU's exactly; probabilities and losses up to rounding.
 Balanced balance_on_device(const Array& logits, const std::vector<int32_t>& ids,
                            const std::vector<int32_t>& cu_seqlens, const RouterRule& rule,
                            const RouterBalanceRule& balance, const Array& dlogits) {

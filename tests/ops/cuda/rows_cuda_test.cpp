@@ -1,5 +1,5 @@
-// Norms, element-wise ops, gathers and the embedding on the device against the CPU's from the same
-// bf16 values. What is rounded once is within one bf16 step of the CPU's f32.
+// Norms, element-wise ops, gathers and the embedding on the device against the CPU's, from the same
+// bf16 values. Values that are rounded once are within one bf16 step of the CPU's f32 values.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"
@@ -14,9 +14,9 @@ class NormCuda : public DeviceTest {};
 class ElementwiseCuda : public DeviceTest {};
 
 constexpr float kEps = 1e-5f;
-// f32 sums over rows in another order than the CPU's.
+// f32 sums over rows, in another order than the CPU's.
 constexpr double kSumBound = 1e-5;
-// For gradients, whose terms cancel, before they are rounded.
+// For gradients before rounding, whose terms cancel.
 constexpr double kCancelled = 1e-5;
 
 std::vector<cases::RowsCase> norm_rows() {
@@ -147,7 +147,7 @@ TEST_F(ElementwiseCuda, SwigluAtTheEnds) {
   EXPECT_EQ(got[3], 0.0f);
 }
 
-// Every result is the f32 value, rounded once where it is bf16: exactly.
+// Exact: every result is the f32 value, rounded once if the output is bf16.
 TEST_F(ElementwiseCuda, SumsScalesAndConversionsAreExact) {
   for (const Kept kept : {Kept::kCompute, Kept::kAsIs}) {
     const auto stored = [kept](const Array& a) { return kept == Kept::kCompute ? rounded(a) : a; };
@@ -201,7 +201,7 @@ TEST_F(ElementwiseCuda, ElementsGather) {
   EXPECT_TRUE(same_bits(ey.back(), y));
 }
 
-// dtable is added to in ascending t, as on the CPU: the same bits.
+// The sums of dtable are in ascending t, as on the CPU: the same bits.
 TEST_F(ElementwiseCuda, EmbeddingAndItsTranspose) {
   for (const int64_t width : {33, 256})
     for (const int64_t count : {5, 700}) {
@@ -221,7 +221,7 @@ TEST_F(ElementwiseCuda, EmbeddingAndItsTranspose) {
     }
 }
 
-// Tokens before, inside and after the shard, with the vectorised path and the other.
+// Tokens before, inside and after the shard, with and without vectorised loads.
 TEST_F(ElementwiseCuda, EmbeddingOfAShard) {
   for (const int64_t width : {33, 256, 4104}) {
     std::vector<int32_t> ids;
@@ -235,7 +235,7 @@ TEST_F(ElementwiseCuda, EmbeddingOfAShard) {
   }
 }
 
-// Into columns of wider rows, whose other columns stay.
+// Copies into columns of wider rows; the other columns stay unchanged.
 TEST_F(ElementwiseCuda, CopyOfRows) {
   for (const int64_t width : {12, 13, 37888}) {
     const Array x = Array::random({5, width}, 1), y = Array::random({5, 3 * width + 4}, 2);

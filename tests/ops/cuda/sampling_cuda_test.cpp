@@ -1,5 +1,5 @@
-// Sampling on the device: the tokens that the stated rules give in double precision, and the bits
-// of the log-probs.
+// Sampling on the device: the tokens that the documented rules give in double, and the bits of the
+// log-probs.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -21,7 +21,7 @@ struct Sampled {
   Array log_probs;
 };
 
-// Rows of logits must start at 16 bytes on the device: columns a multiple of 4.
+// On the device rows of logits must be 16-byte aligned: pads columns to a multiple of 4.
 Sampled sample(const Array& raw, const std::vector<SamplingRow>& rows, int64_t allowed = 0) {
   const int64_t r = raw.view().dim(0);
   const OnDevice logits = as_is(raw), log_probs = as_is(Array({r})),
@@ -40,7 +40,8 @@ SamplingRow seeded(uint32_t i, const SamplingRow& rule = {}) {
   return row;
 }
 
-// The header's rules in double. -1: a comparison is so close that f32 weights may decide otherwise.
+// The rules of the header in double. Returns -1 if a comparison is so close that f32 weights may
+// decide otherwise.
 int32_t expected_token(const float* raw, int64_t n, const SamplingRow& row) {
   constexpr double kEdge = 1e-6;
   std::vector<int32_t> order(static_cast<size_t>(n));
@@ -126,7 +127,7 @@ void expect_stated_tokens(const Array& one, int64_t draws, int64_t allowed,
       EXPECT_EQ(got.tokens[at], token) << what << ", draw " << i << ", top_p " << rule.top_p
                                        << ", top_k " << rule.top_k << ", min_p " << rule.min_p;
     }
-    // With 40000 tokens an edge is near in 2e-6 * 40000 = 8 % of the draws.
+    // With 40000 tokens 2e-6 * 40000 = 8 % of the draws are close to an edge.
     EXPECT_GE(checked, draws * 3 / 4) << what;
   }
 }
@@ -148,7 +149,8 @@ TEST_F(SamplingCuda, TiesGoToTheLowerId) {
     const int32_t of_two = sample(raw, {seeded(i, {.top_k = 2})}).tokens[0];
     EXPECT_TRUE(of_two == 1 || of_two == 2) << of_two;
     const int32_t of_mass = sample(raw, {seeded(i, {.top_p = 0.3f})}).tokens[0];
-    EXPECT_TRUE(of_mass == 1 || of_mass == 2) << of_mass;  // 2.718 of 14.9, then 5.437
+    // 0.3 of the total 14.9 is 4.46: one tied token has 2.718, two have 5.437.
+    EXPECT_TRUE(of_mass == 1 || of_mass == 2) << of_mass;
   }
 }
 
@@ -177,7 +179,8 @@ TEST_F(SamplingCuda, RowAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// N9: what sampling reports is what scoring and training compute, from logits or without them.
+// N9: sampling reports the same log-prob bits that scoring and training compute, with or without
+// logits in memory.
 TEST_F(SamplingCuda, LogProbsAreThoseOfScoring) {
   const int64_t rows = 40, v = 5000, size = 128;
   const OnDevice hidden(random_bf16({rows, size}, 1)), w(random_bf16({v, size}, 2, 0.2)),
@@ -269,7 +272,8 @@ struct DraftBatch {
   }
 };
 
-// from, tokens, positions, slots and context lengths of both passes, and the bytes of parameters.
+// Returns from, tokens, positions, slots and context lengths of both passes, and the bytes of the
+// parameters.
 template <class Make, class Run>
 std::vector<int32_t> advance_twice(const DraftBatch& batch, const Make& make, const Run& run) {
   const auto zeros = [&] { return make(std::vector<int32_t>(DraftBatch::kSequences, -3)); };

@@ -1,6 +1,6 @@
-// Attention over selected keys on the device: values against the CPU's from the same bf16 inputs,
-// the bits of full attention where lists hold all keys, and bits over batches, pages and chunks;
-// and the gradients by head.
+// Attention over selected keys on the device: values against the CPU's from the same bf16 inputs;
+// the bits of full attention if all keys are selected; equal bits for any batch, pages and chunks;
+// and gradients of expanded heads.
 #include "cpu_context.h"
 #include "ops/cuda/latent_attention_cuda_problem.h"
 
@@ -11,8 +11,8 @@ class SparseAttentionCuda : public DeviceTest {};
 
 constexpr double kForwardBound = 5e-3, kStatisticsBound = 1e-4, kGradientBound = 1e-2;
 
-// Row `row` sees `k` keys of 0 .. position, drawn by selection sampling: all where there are no
-// more.
+// Selects `k` random keys of 0 .. position for `row`, by selection sampling; all keys if there are
+// at most k.
 void draw_keys(const Array& ids, int64_t row, int32_t position, PhiloxStream& random) {
   const int64_t k = ids.view().dim(1);
   int32_t* own = ids.view().i32() + row * k;
@@ -52,7 +52,7 @@ LatentProblem make_problem(const SparseCase& c) {
   return p;
 }
 
-// Blocks are of 64 entries of a list, segments of 2048; tiles of 64 heads of a token.
+// Blocks have 64 list entries, segments 2048; tiles have 64 heads of one token.
 std::vector<SparseCase> sparse_cases() {
   return {{{{1}, 4, 512, 64}, 1},
           {{{5, 0, 3}, 20, 512, 64}, 2},
@@ -127,7 +127,7 @@ TEST_F(SparseAttentionCuda, PagesChunksAndTheBatchChangeNothing) {
   }
 }
 
-// Queries from kMost on have a choice, and all of those leave key kHidden out.
+// Queries from kMost on see a selection, which never includes key kHidden.
 TEST_F(SparseAttentionCuda, KeysThatAreNotSeenNeverReachAQuery) {
   constexpr int64_t kMost = 30, kLength = 200;
   constexpr int32_t kHidden = 20;
@@ -167,7 +167,7 @@ struct FilledPages {
   }
 };
 
-// One query at the end of each of several contexts, whose lengths the device alone may know.
+// One query at the end of each of several contexts. Their lengths may be known only on the device.
 TEST_F(SparseAttentionCuda, DecodesOfLongContextsAgreeWithTheCpu) {
   const std::vector<int32_t> lengths = {6000, 2048, 1, 2049, 65, 5999};
   const auto count = static_cast<int64_t>(lengths.size());

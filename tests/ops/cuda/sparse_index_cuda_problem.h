@@ -49,7 +49,7 @@ struct IndexProblem {
   }
   int64_t num_tokens() const { return cu.back(); }
   int32_t longest() const { return *std::max_element(shape.lengths.begin(), shape.lengths.end()); }
-  // Odd, so that rows are not aligned.
+  // Odd, so that rows are not aligned to 16 bytes.
   int64_t columns() const { return longest() + 3 + longest() % 2; }
   Array blank(int64_t rows) const {
     Array scores({rows, columns()});
@@ -119,7 +119,7 @@ struct PagedBatch {
   AttentionLayout on_cpu() const { return {cu, context, pages.table, pages.page_tokens}; }
 };
 
-// Lengths of a paged batch on the device.
+// The lengths and the page table of a paged batch, on the device.
 struct DeviceLengths {
   OnDevice cu, context, table;
   explicit DeviceLengths(const PagedBatch& batch)

@@ -1,6 +1,6 @@
-// The choice of keys on the device: scores against the CPU's from the same bf16 inputs and their
-// bits over batches, runs of rows, pages and chunks; the selection against the CPU's from the
-// device's own scores; a decode's graph; and the index keys' norm.
+// Key selection on the device: scores against the CPU's from the same bf16 inputs, with equal bits
+// for any batch, runs of rows, pages and chunks; the selection against the CPU's from the device's
+// own scores; a recorded decode step; and the norm of index keys.
 #include "cpu_context.h"
 #include "ops/cuda/sparse_index_cuda_problem.h"
 #include "slimexx/ops/norm.h"
@@ -13,7 +13,7 @@ namespace {
 class SparseIndexCuda : public DeviceTest {};
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-// f32 sums in another order than the CPU's, of up to 64 weighted heads.
+// f32 sums of up to 64 weighted heads, in another order than the CPU's.
 constexpr double kScoreBound = 3e-4;
 
 // Rows [first, end) of the packed scores, `step` at a time.
@@ -88,7 +88,7 @@ TEST_F(SparseIndexCuda, RunsOfRowsChangeNoBit) {
   }
 }
 
-// Row i of `part` against the packed problem's row.
+// Expects row i of `part` to be the packed problem's row batch.rows[i].
 void expect_rows(const PagedBatch& batch, const Array& part, const Array& packed,
                  const std::string& what) {
   for (int64_t i = 0; i < batch.num_rows(); ++i) {
@@ -195,7 +195,7 @@ void expect_same_ids(const Array& got, const Array& expected, const std::string&
         << "row " << i / got.view().dim(1) << ", place " << i % got.view().dim(1) << ", " << what;
 }
 
-// What the last query of one sequence selects by these scores.
+// The keys that the last query of one sequence selects by these scores.
 std::vector<int32_t> select(const std::vector<float>& scores, int64_t k) {
   const auto n = static_cast<int32_t>(scores.size());
   const Array ids = select_on_device(Array::of(scores, {1, n}), {0, n}, n - 1, k);
@@ -217,7 +217,7 @@ TEST_F(SparseIndexCuda, TiesNansAndShortRowsAreSelectedByTheRules) {
   EXPECT_EQ(select({7}, 2), (Ids{0, -1}));
 }
 
-// Scores of few values make ties everywhere; every width, and clusters of 1 to 8 blocks a row.
+// Scores with few values make many ties. All widths, and clusters of 1 to 8 blocks per row.
 TEST_F(SparseIndexCuda, SelectionAgreesWithTheCpu) {
   struct Sizes {
     int32_t keys;
@@ -274,7 +274,8 @@ TEST_F(SparseIndexCuda, SelectionByTheDevicesScoresAgreesWithTheCpu) {
 
 // ---- decodes -----------------------------------------------------------------------------------
 
-// A recorded decode: lengths come from the device, the host knows bounds, and rows are padded.
+// A recorded decode step: the lengths are on the device, the host knows upper bounds, and rows are
+// padded.
 TEST_F(SparseIndexCuda, RecordedDecodesHaveTheBitsOfTraining) {
   constexpr int64_t kPadded = 8, kTopK = 2048;
   const IndexProblem p({{40000, 2050, 2051, 33, 2}, 4, 128});
@@ -309,7 +310,7 @@ TEST_F(SparseIndexCuda, RecordedDecodesHaveTheBitsOfTraining) {
     index_scores(ctx, scores, q, weights, page_rows, layout, 0, kTopK, p.scale);
     select_keys(ctx, ids, scores, layout, 0);
   };
-  step();  // of no sequence
+  step();  // without sequences
   tensor::synchronize(ctx.stream);
   const Array padded = ids.back();
   for (int64_t i = 0; i < padded.size(); ++i) ASSERT_EQ(padded.view().i32()[i], -1) << i;

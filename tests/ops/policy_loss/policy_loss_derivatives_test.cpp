@@ -1,5 +1,5 @@
-// Derivatives of the policy loss against central differences of the loss, written down a second
-// time.
+// Derivatives of the policy loss against central differences of an independent implementation of
+// the loss.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -35,7 +35,7 @@ double token_loss(const PolicyLossOptions& o, double log_ratio, double frozen_lo
   return o.eps_clip_c > 0 && advantage < 0 ? std::min(loss, -o.eps_clip_c * advantage) : loss;
 }
 
-// p.log_probs are what "without gradient" refers to; `log_probs` and `entropies` vary.
+// Terms without gradient use p.log_probs; `log_probs` and `entropies` vary.
 double reference_loss(const LossProblem& p, const PolicyLossOptions& o,
                       const std::vector<double>& log_probs, const std::vector<double>& entropies) {
   const std::vector<double>& old = p.old_log_probs.empty() ? p.log_probs : p.old_log_probs;
@@ -154,7 +154,7 @@ TEST(PolicyLossDerivatives, AgreeWithDifferences) {
   }
 }
 
-// A sample's terms are its own: any split into microbatches gives the same derivatives to the bit.
+// A sample's terms do not depend on other samples: any split into microbatches gives the same bits.
 TEST(PolicyLossDerivatives, SplitsChangeNothing) {
   const LossProblem p = random_problem(11, false);
   for (const LossKind kind : {LossKind::kClip, LossKind::kGspo}) {

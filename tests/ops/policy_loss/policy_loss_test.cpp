@@ -8,7 +8,7 @@
 namespace slimexx::ops::testing {
 namespace {
 
-// One sample of one token: log-ratio to the old policy, advantage.
+// One sample of one token with this ratio to the old policy and this advantage.
 LossProblem one_token(double ratio, double advantage) {
   return {.cu_rows = {0, 1},
           .log_probs = {-1 + std::log(ratio)},
@@ -35,7 +35,7 @@ TEST(PolicyLoss, ClipByHand) {
       {0.5, -1, 0.8, 0, 1, 0},     // max(0.5, 0.8): clipped
       {2.5, -2, 5.0, 5.0, 0, 0},   // below the dual clip, 3 * 2
       {4.0, -2, 6.0, 0, 0, 0},     // max(8, 2.56) = 8, bounded to 6
-      {4.0, 2, -2.56, 0, 0, 1},    // the dual clip is for negative advantages alone
+      {4.0, 2, -2.56, 0, 0, 1},    // the dual clip only applies to negative advantages
       {0.01, -2, 1.6, 0, 1, 0},
   };
   for (const Row& row : table) {
@@ -52,12 +52,12 @@ TEST(PolicyLoss, ClipByHand) {
     EXPECT_NEAR(out.metric(LossMetric::kRatio), row.ratio, 2e-6);
     EXPECT_NEAR(out.metric(LossMetric::kPpoKl), -std::log(row.ratio), 2e-6);
   }
-  // Without the dual clip the loss of the fourfold ratio stays 8.
+  // Without the dual clip the loss at ratio 4 stays 8.
   EXPECT_NEAR(run_policy_loss(one_token(4.0, -2), {}).metric(LossMetric::kLoss), 8, 1e-5);
 }
 
 TEST(PolicyLoss, CispoByHand) {
-  // -clip(r) A log p, the ratio without gradient: r 1.5 -> 1.28, 0.5 -> 0.8, 1.1 stays.
+  // -clip(r) A log p, where the clipped ratio has no gradient: 1.5 -> 1.28, 0.5 -> 0.8, 1.1 stays.
   for (const auto& [ratio, clipped] : {std::pair{1.5, 1.28}, {0.5, 0.8}, {1.1, 1.1}}) {
     for (const double advantage : {2.0, -3.0}) {
       const LossProblem p = one_token(ratio, advantage);
@@ -72,8 +72,8 @@ TEST(PolicyLoss, CispoByHand) {
 
 TEST(PolicyLoss, GspoByHand) {
   // One sample: log-ratios ln 2 and ln 0.5 have mean 0, so the sequence's ratio is 1 and both
-  // losses are -A. A masked third token (log-ratio 5) has no say. d loss / d mean = -(0.5 + 0.5),
-  // of which each token moves the mean by 1/2.
+  // losses are -A. The masked third token (log-ratio 5) is ignored. d loss / d mean = -(0.5 + 0.5),
+  // and each token moves the mean by 1/2.
   LossProblem p{.cu_rows = {0, 3},
                 .log_probs = {-1 + std::log(2), -1 + std::log(0.5), 4},
                 .entropies = {},
@@ -88,7 +88,8 @@ TEST(PolicyLoss, GspoByHand) {
   EXPECT_NEAR(out.dlog_probs[0], -0.5, 1e-6);
   EXPECT_NEAR(out.dlog_probs[1], -0.5, 1e-6);
   EXPECT_EQ(out.dlog_probs[2], 0);
-  // Tokens of unlike advantages: the mean's derivative -(0.5 * 1 + 0.5 * 5) is still shared evenly.
+  // With unequal advantages the derivative by the mean, -(0.5 * 1 + 0.5 * 5), is still shared
+  // equally.
   p.advantages = {1, 5, 1};
   out = run_policy_loss(p, {.kind = LossKind::kGspo});
   EXPECT_NEAR(out.dlog_probs[0], -1.5, 1e-6);
@@ -139,8 +140,8 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.opsm_delta = 0;
   p.old_log_probs.clear();
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
-  // Compares the sequence's ratio 1/2. Only the other token contributes to its derivative, which
-  // both share.
+  // GSPO: the sequence's ratio 1/2 is compared. Only the other token contributes to its derivative,
+  // which both tokens share.
   p.old_log_probs = {-1, -1, -1, -1, -1};
   o.kind = LossKind::kGspo;
   out = run_policy_loss(p, o);
@@ -170,7 +171,7 @@ TEST(PolicyLoss, KlByHand) {
   };
   for (const Row& row : table) {
     const KlValue kl = estimate_kl(row.kind, static_cast<float>(row.d));
-    const double rounding = std::abs(row.d) * 1.2e-7;  // of expm1(-d), and of d itself
+    const double rounding = std::abs(row.d) * 1.2e-7;  // rounding errors of expm1(-d) and of d
     EXPECT_NEAR(kl.value, row.value, 1e-6 * std::abs(row.value) + rounding) << row.d;
     EXPECT_NEAR(kl.derivative, row.derivative, 1e-5 * std::abs(row.derivative)) << row.d;
   }
@@ -189,7 +190,7 @@ TEST(PolicyLoss, KlByHand) {
 }
 
 TEST(PolicyLoss, ImportanceSamplingByHand) {
-  // Loss -1 before the weight; clipped to [0.5, 2].
+  // The loss is -1 before the importance weight, which is limited to [0.5, 2].
   struct Row {
     double raw, truncated, masked, clipped;
   };
@@ -209,7 +210,7 @@ TEST(PolicyLoss, ImportanceSamplingByHand) {
     EXPECT_NEAR(masked.dlog_probs[0], -row.masked, 1e-6);
     o.tis = TisMode::kOff;
     EXPECT_NEAR(run_policy_loss(p, o).metric(LossMetric::kPgLoss), -1, 1e-6);
-    // Without old log-probs the weight is the current policy's over the engine's.
+    // Without old log-probs the weight is the ratio of the current policy to the engine.
     p.old_log_probs.clear();
     o.tis = TisMode::kTruncate;
     EXPECT_NEAR(run_policy_loss(p, o).metric(LossMetric::kPgLoss), -row.truncated, 1e-6);
@@ -233,7 +234,8 @@ TEST(PolicyLoss, EntropyAndRolloutDifference) {
   EXPECT_EQ(out.metric(LossMetric::kTokens), 1);
 }
 
-// Masked tokens are compared where the caller says that they were sampled, and add to nothing else.
+// Masked tokens that were sampled (compare_masked) count in the comparison metrics and nowhere
+// else.
 TEST(PolicyLoss, MaskedTokensAreComparedAndTrainNothing) {
   for (const LossKind kind : {LossKind::kClip, LossKind::kGspo, LossKind::kCispo}) {
     LossProblem p{.cu_rows = {0, 4, 6},
@@ -267,8 +269,8 @@ TEST(PolicyLoss, MaskedTokensAreComparedAndTrainNothing) {
   }
 }
 
-// Without old log-probs they are the current ones: the ratio is 1 to the last bit, and its gradient
-// that of -A log p.
+// Without old log-probs the current ones take their place: the ratio is exactly 1, with the
+// gradient of -A log p.
 TEST(PolicyLoss, RatioIsExactlyOneWithoutOldLogProbs) {
   for (const LossKind kind : {LossKind::kClip, LossKind::kGspo, LossKind::kCispo}) {
     LossProblem p = one_token(1.7, 3);

@@ -1,7 +1,7 @@
-// The dense MLP: down(silu(gate) * up), gate and up by one product.
+// The dense MLP: down(silu(gate) * up); one product computes gate and up.
 //
-// With tensor parallelism a rank has either a column shard for all rows, or (replicated) the whole
-// block for its own rows.
+// With tensor parallelism a rank holds either a column shard, which it computes for all rows, or
+// (replicated) the whole block, which it computes for its own rows.
 //
 // Legend: T packed tokens, H hidden size, F feed-forward size of this rank's shard. Tensors [t,H]
 // hold this rank's rows of the residual stream. If the block is replicated, T is t.
@@ -34,9 +34,10 @@ DenseMlpParameters<Tensor> bind(const DenseMlpParameters<ParameterId>& p, const 
 }
 
 struct DenseMlpTape {
-  Tensor gate_up = {};  // [T,2F]; backward puts its gradient in its place. Undefined where no
-                        // backward reads it: then h is made in the product
-  Tensor h = {};        // [T,F] silu(gate) * up; undefined: made from gate_up where it is read
+  // [T,2F]; backward overwrites it with its gradient. Undefined in a forward without backward: then
+  // the product is fused with SwiGLU and only h is computed.
+  Tensor gate_up = {};
+  Tensor h = {};  // [T,F] silu(gate) * up; undefined: computed from gate_up when needed
 };
 
 struct DenseMlpSpec {
@@ -65,17 +66,17 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
 inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
 double forward_flops(const DenseMlpSpec& spec, int64_t num_tokens);
 
-// Answers (block_traits.h).
+// Properties (block_traits.h).
 inline const char* kind_name(const DenseMlpSpec&) { return "dense"; }
 std::string describe(const DenseMlpSpec& spec);
 inline RateClass rate_class(const DenseMlpSpec&) { return RateClass::kDense; }
-// Tensors or boxes on disk that there are once per expert.
+// Tensors or slices on disk that exist once per expert.
 inline int64_t count_named_boxes(const DenseMlpSpec&) { return 0; }
 inline void set_leaves(DenseMlpSpec& spec, int64_t leaves) { spec.leaves = leaves; }
 inline SplitProduct split_product(const DenseMlpSpec& spec) {
   return {"intermediate_size", 2 * spec.intermediate_size};
 }
-// Whether tensor-parallel ranks gather and reduce the block's rows, unless they hold it whole.
+// Whether tensor-parallel ranks gather and reduce the block's rows. Replicated blocks never do.
 inline bool gathers_tp_rows(const DenseMlpSpec&) { return true; }
 inline void adapt_to_engine(DenseMlpSpec& spec, const EngineLayout& layout) {
   spec.is_replicated = layout.replicates_dense;

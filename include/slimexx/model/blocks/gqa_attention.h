@@ -34,7 +34,7 @@ GqaParameters<Tensor> bind(const GqaParameters<ParameterId>& p, const View& view
           view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
 }
 
-// What forward leaves for backward.
+// Results of forward that backward reads.
 struct GqaTape {
   Tensor qkv_raw = {};    // [T,(Hq+2Hkv)D] before QK-norm; undefined without QK-norm
   Tensor qkv = {};        // [T,(Hq+2Hkv)D] normed and rotated; with QK-norm [T,(Hq+Hkv)D]: the
@@ -72,12 +72,12 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& spec, con
 void check_device_sizes(const GqaSpec& spec, tensor::Device device);
 double forward_flops(const GqaSpec& spec, int64_t num_tokens);
 
-// Answers (block_traits.h).
+// Properties (block_traits.h).
 inline const char* kind_name(const GqaSpec&) { return "gqa"; }
 std::string describe(const GqaSpec& spec);
 inline RateClass rate_class(const GqaSpec&) { return RateClass::kDense; }
 inline CacheKind cache_kind(const GqaSpec&) { return CacheKind::kPages; }
-// Tensors or boxes on disk that there are once per head.
+// Tensors or slices on disk that exist once per head.
 inline int64_t count_named_boxes(const GqaSpec&) { return 0; }
 // Elements of a head that can be rotated.
 inline int64_t rotary_head_dim(const GqaSpec& spec) { return spec.head_dim; }
@@ -104,9 +104,9 @@ int64_t page_bytes(const GqaSpec& spec, DType dtype, int64_t page_tokens);
 LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens);
 
-// The steps of forward, in order. Recompute runs those whose results were not kept.
-// normed[t,H] -> tape.qkv (and qkv_raw); keys and values go to the layer's pages where there are
-// some.
+// The steps of forward, in order. Recompute runs those whose results were not kept. project_qkv
+// writes tape.qkv (and qkv_raw) from normed[t,H], and the keys and values to the layer's pages if
+// there are any.
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);

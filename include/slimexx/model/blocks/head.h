@@ -23,7 +23,7 @@ class ParameterList;
 template <class T>
 struct HeadParameters {
   T final_norm;  // [H]
-  T lm_head;     // [V,H]; the embedding where tied
+  T lm_head;     // [V,H]; the embedding's if tied
 };
 
 struct HeadSpec {
@@ -35,8 +35,8 @@ struct HeadSpec {
 // The rows that predict. Every tp rank gets the log-probs of all of them.
 struct HeadRows {
   Tensor rows;     // [r] i32, rows of this rank's residual stream
-  Tensor targets;  // [R] i32, the next tokens; with tensor parallelism those in this rank's leaf of
-                   // the vocabulary, counted from its first, and -1 for the others
+  Tensor targets;  // [R] i32, the next tokens; with tensor parallelism their indices in this rank's
+                   // leaf of the vocabulary, or -1 if another rank's leaf has them
   std::span<const dist::Range> tp_ranges = {};  // by tp rank, its part of R; empty: one tp rank
 };
 
@@ -48,9 +48,10 @@ int64_t head_chunk_rows(const HeadSpec& spec, const HeadOptions& options);
 
 // What the head's backward needs; allocated from the context's arena by head_forward.
 struct HeadTape {
-  Tensor x;         // [r,H] gathered residual rows
-  Tensor hidden;    // [R,H] after the final norm, of all tp ranks
-  Tensor logits;    // [R,V] f32, kept only if R fits one chunk: normalised, or raw where fused
+  Tensor x;       // [r,H] gathered residual rows
+  Tensor hidden;  // [R,H] after the final norm, of all tp ranks
+  Tensor logits;  // [R,V] f32, kept only if R fits one chunk: normalised, or raw if the product is
+                  // fused
   Tensor lse = {};  // [R]
 };
 
@@ -72,9 +73,9 @@ void head_backward(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
                    const HeadOptions& options, const HeadTape& tape, Tensor entropies,
                    Tensor dlog_probs, Tensor dentropies, Tensor dx, bool accumulate);
 
-// Generation: raw logits[R,V] f32 of rows[R] i32 of x[T,H], all tp ranks' rows of the residual
-// stream (gather_tp_rows); allocated from the context's arena. The tp ranks all-gather their
-// leaves, so every rank has whole rows.
+// For generation: raw logits[R,V] f32 for the rows[R] (i32) of x[T,H], allocated from the context's
+// arena. x has the rows of all tp ranks (gather_tp_rows). The tp ranks all-gather their leaves of
+// the logits, so every rank has whole rows.
 Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                    Tensor x, Tensor rows);
 

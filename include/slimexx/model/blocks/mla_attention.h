@@ -31,11 +31,11 @@ class ParameterList;
 
 template <class T>
 struct MlaParameters {
-  T a_weight, a_bias;  // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: into the ranks; Rq = 0: of the latent alone
+  T a_weight, a_bias;  // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only the latent's
   T q_norm, kv_norm;   // [Rq], [Rkv]; q_norm only with Rq > 0
-  T q_weight;  // [n(Dn+Dr), Rq or H]: rows of all heads without rotation, then those with it
-  T k_weight;  // [n,Dn,Rkv]
-  T v_weight;  // [n,Dv,Rkv]
+  T q_weight;          // [n(Dn+Dr), Rq or H]: unrotated rows of all heads, then rotated ones
+  T k_weight;          // [n,Dn,Rkv]
+  T v_weight;          // [n,Dv,Rkv]
   T o_weight, o_bias;  // [H, n Dv], [H]
   IndexerParameters<T> indexer;
 };
@@ -48,10 +48,10 @@ MlaParameters<Tensor> bind(const MlaParameters<ParameterId>& p, const View& view
 }
 
 struct MlaTape {
-  Tensor a = {};          // [t,Rq+Rkv+Dr] before the norms and the rotation
-  Tensor q_normed = {};   // [T,Rq]
-  Tensor latent = {};     // [T,Rkv+Dr]: the normed latent, then the rotated key that heads share
-  Tensor q = {};          // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
+  Tensor a = {};         // [t,Rq+Rkv+Dr] before the norms and the rotation
+  Tensor q_normed = {};  // [T,Rq]
+  Tensor latent = {};    // [T,Rkv+Dr]: the normed latent, then the rotated key that all heads share
+  Tensor q = {};         // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
   Tensor attention = {};  // [T,n Dv]
   Tensor lse = {};        // [T,n] f32
 };
@@ -62,10 +62,10 @@ struct MlaSpec {
   using Tape = MlaTape;
 
   int64_t hidden_size = 0, num_heads = 0;
-  int64_t q_rank = 0;                                 // Rq; 0: queries are made from the input
+  int64_t q_rank = 0;                                 // Rq; 0: queries are computed from the input
   int64_t kv_rank = 0;                                // Rkv
   int64_t nope_dim = 0, rope_dim = 0, value_dim = 0;  // Dn, Dr, Dv
-  bool bias = false;        // of the products into the ranks, and of the output
+  bool bias = false;        // of the down-projections and the output product
   double norm_eps = 1e-6;   // of q_norm and kv_norm
   int64_t leaves = 1;       // of the output product on this rank (row_parallel.h)
   double scale_factor = 1;  // yarn: multiplies the score scale 1/sqrt(Dn+Dr)
@@ -93,7 +93,8 @@ inline int64_t count_named_boxes(const MlaSpec& spec) { return spec.num_heads; }
 inline int64_t rotary_head_dim(const MlaSpec& spec) { return spec.rope_dim; }
 inline double score_factor(const MlaSpec& spec) { return spec.scale_factor; }
 inline void set_leaves(MlaSpec& spec, int64_t leaves) { spec.leaves = leaves; }
-// Ranks hold different heads; what all ranks hold whole, they hold for their own rows.
+// Empty: no two ranks hold the same head. Every rank has the other tensors whole, with gradients
+// from its own rows.
 inline std::vector<CopiedRows> list_copied_rows(const MlaSpec&, const MlaSpec&,
                                                 const MlaParameters<Tensor>&, int) {
   return {};

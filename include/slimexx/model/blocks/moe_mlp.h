@@ -1,5 +1,5 @@
-// Mixture of experts: a router sends a token to k of E experts, each a SwiGLU MLP; their weighted
-// outputs and that of the shared expert, if there is one, are summed.
+// Mixture of experts: a router sends each token to k of E experts, each a SwiGLU MLP. The output is
+// the weighted sum of theirs, plus that of the shared expert if there is one.
 //
 // Legend: T packed tokens, H hidden size, E experts, k experts per token, R = T*k routed rows
 // (ops/experts.h), F feed-forward size of an expert.
@@ -40,11 +40,11 @@ MoeMlpParameters<Tensor> bind(const MoeMlpParameters<ParameterId>& p, const View
 struct MoeMlpTape {
   Tensor logits = {};             // [T,E] f32
   Tensor ids = {}, weights = {};  // [T,k] i32 and f32
-  Tensor copies = {};             // [T,k] i32: physical experts that this rank sends to
-  ops::RoutedRows routed = {};    // by copy
+  Tensor copies = {};             // [T,k] i32: physical experts that this rank's rows go to
+  ops::RoutedRows routed = {};    // sorted by copy
   // Only with all experts on this rank:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h = {};        // [R,F], as DenseMlpTape::h; joined, behind them that of the shared expert
+  Tensor h = {};        // [R,F], as DenseMlpTape::h; then the shared expert's row if it is joined
   // Only with experts on several ranks: [R,H], expert outputs of the routed rows. Forward only.
   Tensor returned = {};
   DenseMlpTape shared = {};
@@ -89,7 +89,7 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spe
 void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
 double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 
-// Answers, as in dense_mlp.h.
+// Properties, as in dense_mlp.h.
 inline const char* kind_name(const MoeMlpSpec&) { return "moe"; }
 std::string describe(const MoeMlpSpec& spec);
 inline RateClass rate_class(const MoeMlpSpec&) { return RateClass::kExperts; }
@@ -139,7 +139,7 @@ void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   const ops::ResidualNorm& residual);
 
-// As for the dense MLP. No gradient flows through the choice of experts.
+// As for the dense MLP. The choice of experts has no gradient.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
               const MoeMlpParameters<Tensor>& g, const Batch& batch, const MoeMlpTape& tape,
               Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
