@@ -32,7 +32,7 @@ double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
 
 double frozen_weight_flops(const ModelSpec& spec, const StageRange& stage, int64_t num_tokens) {
   if (spec.frozen.empty()) return 0;
-  double elements = 0;  // that a token meets
+  double elements = 0;  // parameter elements that a token uses
   for (const ParameterInfo& info : list_parameters(spec, stage)) {
     const bool is_lookup =
         info.name == "embedding.weight" && !(spec.tied_embeddings && stage.has_head);

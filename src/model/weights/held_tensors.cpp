@@ -18,7 +18,7 @@ BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const
 
 namespace {
 
-// Numbers the lists of a layout by their first rank.
+// Gives each distinct list of a layout a number, in the order of the ranks that first use it.
 std::vector<int> number_lists(const Layout& layout) {
   std::map<const std::vector<ParameterInfo>*, int> numbers;
   std::vector<int> of_rank;
