@@ -77,7 +77,8 @@ bool is_mtp(const std::string& parameter) { return parameter.starts_with("layers
 bool is_copy(const std::string& parameter) {
   return parameter == "layers.4.embedding.weight" || parameter == "layers.4.head.weight";
 }
-// Whether the parameter is updated without a gradient or not at all.
+// Whether the parameter has no gradient: a copy, or a correction bias, which has its own update
+// rule.
 bool is_frozen(const std::string& parameter) {
   return is_copy(parameter) || parameter.ends_with("correction_bias");
 }
