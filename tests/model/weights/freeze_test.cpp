@@ -61,7 +61,7 @@ TEST(FreezeParameters, AStageFreezesItsOwn) {
   const ModelSpec spec = frozen_spec(kDense, {"down_proj", "embed_tokens"});
   const StageRange last{.first_layer = 1, .end_layer = 2, .has_embedding = false, .has_head = true};
   EXPECT_EQ(frozen_in(list_parameters(spec, last)),
-            (Names{"embedding.weight", "layers.1.mlp.down.weight"}));  // the last is a tied copy
+            (Names{"embedding.weight", "layers.1.mlp.down.weight"}));  // embedding: the tied copy
 }
 
 // All experts are one parameter. Indexers and correction biases are frozen without a pattern.

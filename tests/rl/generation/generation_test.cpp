@@ -90,7 +90,7 @@ TEST(Generator, SamplesStandInThePromptsOrder) {
   EXPECT_NE(samples[0].tokens, samples[1].tokens);
 }
 
-// E1 and E4: training on another number of ranks gives the log-probs of generation, bit for bit.
+// E1 and E4: training on a different number of ranks gives bit-identical log-probs to generation.
 TEST(Generator, TrainerComputesTheSameLogProbs) {
   const auto samples = generate(2)[0];
   std::vector<sample::Sample> bare;
