@@ -36,7 +36,7 @@ TEST(PackingVectors, KarmarkarKarp) {
   }
 }
 
-// Worked out by hand.
+// Expected results worked out by hand with the algorithm's rules.
 TEST(PackingVectors, SmallOnes) {
   EXPECT_EQ(pack_first_fit(std::vector<int64_t>{9, 1, 8, 2, 7, 3}, 10),
             (Bins{{0, 1}, {2, 3}, {4, 5}}));

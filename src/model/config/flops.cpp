@@ -22,7 +22,7 @@ double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
   const auto add = [&](const auto& block) { flops += forward_flops(block, num_tokens); };
   for (const MtpSpec& mtp : spec.mtp) {
     if (!mtp.is_trained) continue;
-    flops += 4 * n * h * h;  // from both norms into the layer
+    flops += 4 * n * h * h;  // input projection [2h, h]: two FLOPs per multiply-add
     std::visit(add, mtp.layer.attention);
     std::visit(add, mtp.layer.mlp);
     add(spec.head());

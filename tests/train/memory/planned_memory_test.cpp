@@ -78,7 +78,7 @@ TEST_P(PlannedMemory, DecidesWhatIsKeptAndChangesNoBit) {
   EXPECT_GE(levels, 2);
 }
 
-// A run with the granularity that was planned never exceeds the plan.
+// A run that uses the planned recompute granularity never exceeds the plan.
 TEST_P(PlannedMemory, FixedGranularityFitsItsPlan) {
   for (const std::string recompute : {"none", "full"}) {
     const ActivationBytes bytes = plan(GetParam(), recompute);
