@@ -18,10 +18,9 @@ struct FamilyDefaults {
   std::optional<int64_t> num_kv_heads{};  // nullopt: as many as heads
   std::optional<int64_t> head_dim{};      // nullopt: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
-  std::optional<double>
-      partial_rotary_factor{};  // nullopt: rotary covers whole heads, other factors are refused
-  const char* layer_type = "full_attention";   // the only value allowed in layer_types
-  std::optional<int64_t> max_window_layers{};  // nullopt: a window covers all layers
+  std::optional<double> partial_rotary_factor{};  // nullopt: must be 1
+  const char* layer_type = "full_attention";      // the only value allowed in layer_types
+  std::optional<int64_t> max_window_layers{};     // nullopt: a window covers all layers
   int64_t max_positions = 32768;
   int64_t q_rank = 0;  // for latent attention
 };

@@ -57,8 +57,7 @@ HeldTensors list_held_tensors(const Layout& layout) {
     }
     ranks_of[static_cast<size_t>(list)].push_back(rank);
   }
-  std::map<std::vector<int>, std::shared_ptr<const std::vector<int>>>
-      holders_of;  // key: the lists that hold the box
+  std::map<std::vector<int>, std::shared_ptr<const std::vector<int>>> holders_of;  // key: lists
   for (auto& [name, tensor] : tensors.by_name) {
     for (HeldBox& held : tensor.boxes) {
       std::vector<int> lists;

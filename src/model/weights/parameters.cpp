@@ -183,8 +183,7 @@ tensor::Tensor ParameterStore::weight(ParameterId id) const {
 }
 
 tensor::Tensor ParameterStore::gradient(ParameterId id) const {
-  if (id == kNoParameter || !info(id).trainable)
-    return {};  // a stage may have only frozen parameters
+  if (id == kNoParameter || !info(id).trainable) return {};  // a stage may be all frozen
   SLX_CHECK(gradients_.data() != nullptr, "store without gradients");
   return view(group_of(info(id)).gradients, info(id));
 }

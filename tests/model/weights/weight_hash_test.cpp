@@ -51,8 +51,7 @@ TEST(WeightHash, IsThatOfTheWholeHoweverItIsCut) {
 TEST(WeightHash, FindsValuesThatChangedPlaces) {
   Held held({.tp = 2});
   const WeightHashes before = held.hash();
-  for (size_t rank = 0; rank < kRanks; rank += 2)
-    held.swap_values(rank);  // all replicas of one half
+  for (size_t rank = 0; rank < kRanks; rank += 2) held.swap_values(rank);  // all replicas
   const WeightHashes after = held.hash();
   for (const auto& [name, hash] : before) EXPECT_EQ(after.at(name) == hash, name != "o") << name;
   EXPECT_NE(total_hash(after), total_hash(before));

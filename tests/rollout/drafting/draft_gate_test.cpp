@@ -52,8 +52,7 @@ TEST(DraftGate, OneDraftPaysFromItsPriceOn) {
 
 TEST(DraftGate, ALaterDraftCountsWithAllBeforeIt) {
   DraftGate gate(2, kExperts);
-  for (int i = 0; i < 1000; ++i)
-    gate.record(2, i % 2 == 0 ? 1 : 0);  // the second draft is never accepted
+  for (int i = 0; i < 1000; ++i) gate.record(2, i % 2 == 0 ? 1 : 0);  // never accepts both
   EXPECT_EQ(gate.choose(1, 0, 2), 1);
 }
 

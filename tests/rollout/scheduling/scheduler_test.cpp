@@ -363,8 +363,7 @@ TEST(Scheduler, SamplesOfAPromptShareItsPagesWithinOneStep) {
   ASSERT_EQ(plan.size(), 8u);
   EXPECT_EQ(plan[0].count, 21);
   for (size_t i = 1; i < 8; ++i) {
-    EXPECT_EQ(plan[i].begin, 20)
-        << i;  // five full pages are shared; the rest is computed per sequence
+    EXPECT_EQ(plan[i].begin, 20) << i;  // five full pages are shared
     EXPECT_EQ(plan[i].count, 1) << i;
   }
   EXPECT_EQ(scheduler.pages().num_held(), 5 + 8);

@@ -78,8 +78,7 @@ TEST(ExpertGrids, CrossOtherAxes) {
                    std::to_string(grid.sizes.cp) + " pp " + std::to_string(grid.sizes.pp) + " ep " +
                    std::to_string(grid.sizes.ep) + " of " + std::to_string(grid.world_size));
       GridRun alone = expert_run(family, 1, 1, packed(48));
-      alone.optimizer.adam_eps =
-          1e-5;  // keeps Adam from full steps on gradients that are pure rounding
+      alone.optimizer.adam_eps = 1e-5;  // no full steps on gradients that are pure rounding
       GridRun run = alone;
       alone.leaves = grid.sizes.tp;
       run.world_size = grid.world_size;
@@ -117,8 +116,7 @@ TEST(ExpertGrids, RoutersSeeWholeSequences) {
                    std::to_string(grid.sizes.cp) + " pp " + std::to_string(grid.sizes.pp));
       GridRun alone = expert_run(family, 1, 1, options);
       alone.num_steps = 1;
-      alone.optimizer.adam_eps =
-          1e-5;  // keeps Adam from full steps on gradients that are pure rounding
+      alone.optimizer.adam_eps = 1e-5;  // no full steps on gradients that are pure rounding
       GridRun run = alone;
       alone.leaves = grid.sizes.tp;
       run.world_size = grid.world_size;

@@ -80,8 +80,7 @@ TEST(GridMatrix, RandomGridsTrainAsOneRank) {
   const auto seed = static_cast<uint64_t>(read_number("SLX_GRID_SEED", 1));
   PhiloxStream random(seed, 9);
   const std::vector<Sample> samples = mixed_samples(7, 23, 320);
-  std::map<std::pair<std::string, int>, GridResult>
-      of_one_rank;  // key: family and number of leaves
+  std::map<std::pair<std::string, int>, GridResult> of_one_rank;  // key: family, leaves
   for (int64_t i = 0; i < read_number("SLX_GRIDS", 5); ++i) {
     const MatrixCase c = draw_case(random);
     SCOPED_TRACE(c.text() + ", seed " + std::to_string(seed));

@@ -177,8 +177,7 @@ std::vector<float> run_training(bool tied, int64_t max_tokens, const char* recom
 
 TEST(NcclRanks, TrainerOverlapChangesNoBit) {
   for (const bool tied : {true, false}) {
-    for (const int64_t max_tokens :
-         {60, 4096}) {  // several microbatches; or one, so that a rank has none
+    for (const int64_t max_tokens : {60, 4096}) {  // several microbatches; one: a rank has none
       const auto behind = run_training(tied, max_tokens, "none", false);
       for (const char* recompute : {"none", "full"})
         EXPECT_EQ(first_difference(run_training(tied, max_tokens, recompute, true), behind), "");
