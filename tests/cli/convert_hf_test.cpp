@@ -158,7 +158,8 @@ TEST(ConvertHf, MastersAreCastToTheDtypeOfTheConfig) {
   }
 }
 
-// Untrained tensors are next to the masters in the dtype that training computed with.
+// A checkpoint stores untrained tensors next to the master weights, in the dtype of the training
+// forward.
 TEST(ConvertHf, WhatWasNotTrainedIsCastToo) {
   const Folder folder;
   const std::string directory = folder / "run/step_000001";

@@ -132,7 +132,7 @@ TEST(Init, TheVocabularyMustHoldTheTokenizer) {
   EXPECT_NE(f.err.find("set vocab_size to 260 or more"), std::string::npos) << f.err;
 }
 
-// A folder with only tokenizer.json, from GLM-4.5: 151,552 rows.
+// A folder with only GLM-4.5's tokenizer.json gives a vocabulary of 151,552 rows.
 TEST(Init, TakesAFolderOfNothingButATokenizer) {
   const std::string source = real_tokenizer_path("glm-4.5");
   const Folder folder;

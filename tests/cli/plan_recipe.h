@@ -1,4 +1,4 @@
-// Plans of the recipes in configs/.
+// Helpers to plan the recipes in configs/.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

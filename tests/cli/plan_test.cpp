@@ -115,8 +115,9 @@ TEST(Plan, RecipesOfManyHosts) {
   }
 }
 
-// 64 experts on engines of 6 ranks: 11 on each of the first four ranks, 10 on the others. Stages
-// have 4 ranks, so the second starts at rank 4, which has 10, but its rank 6 has 11.
+// With 64 experts on engines of 6 ranks, the first four ranks hold 11 and the others 10. Stages
+// have 4 ranks: the second starts at rank 4, which holds 10, but also contains rank 6, which is the
+// next engine's first and holds 11.
 TEST(Plan, AStageIsItsFullestRank) {
   const Finished f = plan(
       "glm4.7-flash-30b-16gpus", "GLM-4.7-Flash",
@@ -134,7 +135,8 @@ TEST(Plan, AStageIsItsFullestRank) {
   EXPECT_EQ(stages.at(1).at("engine_weights"), stages.at(0).at("engine_weights"));
 }
 
-// Without the data, an example is taken to fill a microbatch, up to the model's max positions.
+// If the data is not read, the plan assumes that an example fills a microbatch, up to the model's
+// max positions.
 TEST(Plan, ExamplesThatAreNotReadAreNoted) {
   const Json json = plan_qwen({"--gpus", "1"}, {"train.loss_type=sft", "train.global_batch_size=32",
                                                 "train.max_tokens_per_gpu=50000"});
@@ -163,9 +165,9 @@ TEST(Plan, BytesAreThoseOfTheRows) {
   EXPECT_NEAR(bytes_over("expert parallel, routed rows") / routed, 1, 0.01);
 }
 
-// The same with two ranks per expert, which has 1536 columns. Both ranks' rows are gathered in
-// forward and in backward, and their gradients are reduced: 3 rows. Half a row of columns is sent
-// in both directions: 2 x 0.5 rows. Each rank sends its share of the 1536 columns three times.
+// The same with two ranks per expert of 1536 columns. Both ranks' rows are gathered in forward and
+// in backward, and their gradients are reduced: 3 rows. Half a row of columns is sent in both
+// directions: 2 x 0.5 rows. Each rank sends its share of the 1536 columns three times.
 TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
   const Finished f = plan("glm4.7-355b", "GLM-4.7",
                           {"--json", "--set", "parallel.expert_model_parallel_size=8",
@@ -208,7 +210,7 @@ TEST(Plan, MemoryIsTherePlainAndWithoutTheDriver) {
   EXPECT_NEAR(gib("without driver and libraries"), all - driver, 0.11);
 }
 
-// The TP ranks are also the ranks of an expert, so both kinds of traffic are one link.
+// The TP group is also the ETP group, so both kinds of traffic are listed as one link.
 TEST(Plan, LinksThatAreOneAreListedOnce) {
   const Finished f = plan("glm4.5-355b", "GLM-4.5",
                           {"--json", "--set", "parallel.expert_model_parallel_size=2",

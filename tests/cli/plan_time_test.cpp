@@ -36,8 +36,8 @@ TEST(Plan, LinksOfAnH800AreSlower) {
   EXPECT_NEAR(seconds("h800") / seconds("h100"), 9.0 / 4, 1e-9);
 }
 
-// Frozen weights save weight gradients, a third of the products; less for attention scores and
-// values, which have no weights.
+// Frozen weights save the weight-gradient products, a third of all products with weights; attention
+// scores and values have no weights, so the total saving is less.
 TEST(Plan, FrozenWeightsShortenTraining) {
   const Json whole = plan_qwen({"--gpus", "1"}, {});
   const Json norms = plan_qwen({"--gpus", "1"}, {"train.only_train_params_name_list=[norm]"});
@@ -50,10 +50,10 @@ TEST(Plan, FrozenWeightsShortenTraining) {
               flops(norms) / flops(whole), 1e-6);
 }
 
-// Counted by hand. 256 sequences: 40 layers have two all-reduces, each 9.5 us plus the other rank's
-// 256 rows of 4096 bf16 at 350 GB/s; then comes the other half of 151,552 f32 logits. With
-// replicated MLPs a layer has one all-reduce. 16 sequences use the low-latency protocol: 2.3 us
-// plus 16 rows, doubled by flags.
+// Counted by hand. With 256 sequences, each of 40 layers has two all-reduces, each 9.5 us plus the
+// other rank's 256 rows of 4096 bf16 at 350 GB/s. Then the other half of 151,552 f32 logits is
+// gathered. With replicated MLPs a layer has one all-reduce. 16 sequences use the low-latency
+// protocol: 2.3 us plus 16 rows, doubled by flags.
 TEST(Plan, DecodeStepsOfSeveralRanksExchange) {
   const auto plan_engines = [](const std::vector<std::string>& rollout) {
     std::vector<std::string> words = {"--gpus", "2",    "--gpu", "h100", "--response-tokens",

@@ -49,7 +49,7 @@ TEST(Tokenize, ReadsAndWritesCompressedLines) {
   ASSERT_EQ(
       run_slimexx({"tokenize", "--hf-checkpoint", folder / "m", "--input", once, "--output", twice})
           .status,
-      0);  // result rows also have a "text"
+      0);  // result rows also contain "text"
   EXPECT_EQ(parse_lines(read_bytes(twice))[0]["text"], "abc abc");
 }
 

@@ -14,12 +14,12 @@ using e2e::read_bytes;
 
 // `arguments` follow the program's name.
 Finished run_slimexx(const std::vector<std::string>& arguments);
-// On several ranks under mpirun; e2e::why_no_ranks() tells whether that is possible.
+// Runs it on several ranks under mpirun; e2e::why_no_ranks() says whether that is possible.
 Finished run_slimexx_ranks(int num_ranks, const std::vector<std::string>& arguments);
 
 std::string golden_model(const std::string& name);
 const std::vector<std::string>& golden_models();
-// The objects of a text in JSON lines.
+// Parses JSON lines.
 std::vector<Json> parse_lines(const std::string& text);
 
 }  // namespace slimexx::cli

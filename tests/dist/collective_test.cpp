@@ -26,7 +26,7 @@ TEST(Collective, ThreadRanks) {
   }
 }
 
-// A group does not wait for a group of other ranks.
+// A group does not wait for groups of other ranks.
 TEST(Collective, PartsDoNotWaitForEachOther) {
   run_thread_ranks(4, [](Collective& c) {
     const auto part = c.split(c.rank() / 2, 0);

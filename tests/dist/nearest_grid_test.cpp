@@ -7,7 +7,7 @@
 namespace slimexx::dist {
 namespace {
 
-// "key: hint"
+// Formats the advice as "key: hint".
 std::string advice_text(int world_size, const GridSizes& sizes, const GridRule& rule = {}) {
   const GridAdvice advice = advise_grid(world_size, sizes, rule);
   return advice.key + ": " + advice.hint;
@@ -43,7 +43,7 @@ TEST(NearestGrid, TheRuleHolds) {
   EXPECT_EQ(advice_text(6, {.ep = 3}, rule), "parallel.expert_model_parallel_size: set it to 2");
   EXPECT_EQ(advice_text(3, {.tp = 3, .etp = 3}, rule),
             "parallel.tensor_model_parallel_size: set it to 1");
-  // No sizes obey the rule, so it is ignored.
+  // No sizes satisfy the rule, so it is ignored.
   EXPECT_EQ(advice_text(6, {.tp = 4, .etp = 4}, [](const GridSizes&) { return false; }),
             "parallel.tensor_model_parallel_size: set it to 3 or 6, or use 4 or 8 ranks");
 }

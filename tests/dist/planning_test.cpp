@@ -27,7 +27,7 @@ std::vector<Place> places_of(const Groups& g) {
   return places;
 }
 
-// For each pair of groups, whether they are one object.
+// For each pair of groups: whether they are the same object.
 std::vector<bool> shared_groups(const Groups& g) {
   std::vector<bool> shared;
   const Collective* groups[] = {&g.world, &g.tp,  &g.cp,  &g.pp,    &g.dp,

@@ -15,7 +15,8 @@ TEST(ContextShards, ARankHasAnEarlyAndALateChunk) {
   EXPECT_EQ(context_chunks(7, 1, 0), (std::array<Range, 2>{Range{0, 3}, Range{3, 7}}));
 }
 
-// Of any length: every position once, chunks ascend in zigzag order and differ by a token at most.
+// For any length: each position occurs once, chunks ascend in zigzag order, and sizes differ by at
+// most one token.
 TEST(ContextShards, ChunksCoverEverySequenceEvenly) {
   for (const int cp : {1, 2, 3, 4, 7})
     for (int64_t length = 0; length < 40; ++length) {
@@ -37,7 +38,7 @@ TEST(ContextShards, ChunksCoverEverySequenceEvenly) {
 }
 
 TEST(ContextShards, RowsByRankAndBySequence) {
-  // The first sequence has rows at all of its positions, the second at 2, 3, 4 and 5 alone.
+  // The first sequence has rows at all positions, the second only at 2 to 5.
   const std::vector<SequenceRows> sequences = {{4, {0, 4}}, {8, {2, 6}}};
   const ContextShards s = shard_rows(sequences, 2);
   EXPECT_EQ(s.ranges, (std::vector<Range>{{0, 2}, {2, 8}}));
@@ -68,8 +69,7 @@ TEST(ContextShards, OrdersAreInverseAndRanksFollowEachOther) {
   }
 }
 
-// Every row is in a page of its sequence, at its position; nothing but the ends of last pages is
-// left over.
+// Every row is in a page of its sequence, at its position; only the ends of last pages are unused.
 TEST(ContextShards, PagesHoldSequencesByPosition) {
   const std::vector<int64_t> lengths = {300, 1, 128, 129, 2 * kContextPage};
   std::vector<SequenceRows> sequences;

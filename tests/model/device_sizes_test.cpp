@@ -1,5 +1,5 @@
-// Models whose sizes a device's kernels do not serve are refused before anything is taken there; so
-// these run without a device, too.
+// Models whose sizes the device kernels do not support are refused before any allocation, so these
+// tests run without a device too.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -73,7 +73,7 @@ TEST(DeviceSizes, OfMtpLayersThoseThatAreTrainedCount) {
     std::string refused;
     try {
       const Decoder decoder(spec, test_device(), 64);
-    } catch (const Error& error) {  // without a device, of whatever size the model is
+    } catch (const Error& error) {  // without a device, models of any size fail
       refused = error.where();
     }
     EXPECT_EQ(refused == "num_experts", is_trained) << refused;

@@ -1,5 +1,4 @@
-// Experts, or parts of them, on several ranks: the block gives the bits of one rank, and its
-// gradients.
+// Experts split over ranks, whole or in parts: the block gives the bits and gradients of one rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,12 +32,12 @@ struct Problem {
   MoeMlpSpec spec;
   ExpertValues weights;
   std::vector<int64_t> num_tokens;  // by rank
-  int cp = 1;                       // more: ranks plan for their own tokens, and know those of all
+  int cp = 1;                       // above 1: ranks plan for their own tokens and know all counts
   std::vector<float> x, dout;       // [sum of num_tokens, H]
 };
 
-// Three of eight experts, as the order of two terms changes no sum; or `loved` ones that every
-// token goes to.
+// Three of eight experts per token, because two terms sum to the same bits in any order. Or every
+// token goes to the experts in `loved`.
 Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<size_t>& loved,
                      int64_t hidden_size = 24) {
   Problem p;
@@ -60,14 +59,14 @@ Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<s
 }
 
 struct ExpertOutcome {
-  std::vector<float> down, dnormed;  // of all tokens
+  std::vector<float> down, dnormed;  // for all tokens
   ExpertValues gradients;            // summed over ranks
-  double used_of_plan = 0;           // the most that a rank used of its plan's bytes
+  double used_of_plan = 0;           // maximum over ranks of used / planned bytes
   bool met_plan() const { return used_of_plan == 1; }
 };
 
-// Of the matrices of all experts the elements that a rank holds: of each of its copies, of each
-// section of rows (gate and up are two), the rank's share.
+// The elements of all experts' matrices that a rank holds: its share of each section of rows (gate
+// and up are two) for each of its copies.
 std::vector<dist::Range> list_held(const MoeMlpSpec& s, const dist::GridPosition& at,
                                    int64_t elements, int64_t sections) {
   const dist::Range held = s.placement().held_by(at.ep);
@@ -112,7 +111,7 @@ MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, ExpertValues& v, int64_t loca
                      .down_bias = {}}};
 }
 
-// Forward and backward, as a layer runs them. Redundant experts have no backward.
+// Forward and backward as in a layer. There is no backward with redundant experts.
 void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
                const MoeMlpParameters<Tensor>& g, LayerKeep level, Tensor x, Tensor dout,
                Tensor down, Tensor dnormed) {
@@ -134,7 +133,7 @@ void run_block(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPara
   backward(ctx, spec, w, g, batch, kept, dout, x, dnormed, false);
 }
 
-// In an arena of the size that a plan for the largest of the ranks has.
+// Runs in an arena as large as the plan for the largest rank.
 void run_rank(const Problem& p, const dist::ProcessGrid& grid, LayerKeep level, std::mutex& mutex,
               ExpertOutcome& outcome) {
   const int rank = grid.groups().world.rank();
@@ -202,7 +201,8 @@ ExpertOutcome run(const Problem& p, const dist::GridSizes& sizes, LayerKeep leve
   return outcome;
 }
 
-// `ep` ranks split the experts, `etp` each of them: then gradients of tokens are sums over ranks.
+// `ep` ranks split the set of experts, `etp` ranks split each expert; with etp > 1 token gradients
+// are sums over ranks.
 void expect_one_ranks_results(const Problem& p, int ep, int etp = 1) {
   Problem alone = p;
   alone.spec.expert_copies = 0;
@@ -233,7 +233,7 @@ void expect_one_ranks_results(const Problem& p, int ep, int etp = 1) {
   }
 }
 
-// Some ranks have many tokens, some none.
+// Random counts: some ranks have many tokens, some none.
 std::vector<int64_t> uneven_tokens(int num_ranks, uint64_t seed) {
   PhiloxStream random(seed, 9);
   std::vector<int64_t> tokens;
@@ -252,7 +252,7 @@ TEST(ExpertParallel, UnevenTokensGiveOneRanksResults) {
     }
 }
 
-// Two groups of ranks that know nothing of each other.
+// Two independent groups of ranks.
 TEST(ExpertParallel, GroupsOfRanksAreApart) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -260,7 +260,7 @@ TEST(ExpertParallel, GroupsOfRanksAreApart) {
   }
 }
 
-// The most rows that can come: the plan has them, and no byte more.
+// The plan holds exactly the most rows that can arrive.
 TEST(ExpertParallel, AllTokensGoToOneRank) {
   for (const int ranks : {2, 4, 8}) {
     const std::vector<int64_t> tokens(static_cast<size_t>(ranks), 19);
@@ -280,7 +280,7 @@ TEST(ExpertParallel, OneRankHasAllTokens) {
   }
 }
 
-// Eight experts on 3, 5 and 6 ranks, as engines place them, and copies of some or all on top.
+// Eight experts on 3, 5 and 6 ranks, placed as in engines, with redundant copies of some or all.
 TEST(ExpertParallel, CopiesThatDoNotDivideByRanksGiveOneRanksResults) {
   for (const int ranks : {3, 5, 6})
     for (const int64_t copies : {8, 9, 11, 16, 17})
@@ -292,14 +292,14 @@ TEST(ExpertParallel, CopiesThatDoNotDivideByRanksGiveOneRanksResults) {
       }
 }
 
-// Every rank plans for the one that holds most, so that all have as much left for other things.
+// Every rank plans for the rank with the most experts, so that all have the same memory left.
 TEST(ExpertParallel, AllTokensGoToTheTwoCopiesOfAnExpert) {
   Problem p = make_problem({19, 19, 19}, {0, 1});
   p.spec.expert_copies = 10;  // ranks hold 0 to 3, 4 to 6, and 7, 0, 1
   expect_one_ranks_results(p, 3);
   const std::vector<int32_t> second = ExpertPlacement{8, 10, 3}.copies_for(1);
   EXPECT_EQ((std::vector<int32_t>{second[0], second[1]}), (std::vector<int32_t>{8, 9}));
-  p.spec.expert_copies = 8;  // one rank gets all rows
+  p.spec.expert_copies = 8;  // without redundancy one rank gets all rows
   expect_one_ranks_results(p, 3);
   EXPECT_TRUE(run(p, {.ep = 3}, LayerKeep::kAll).met_plan());
 }
@@ -309,7 +309,7 @@ TEST(ExpertParallel, NobodyHasTokens) {
   expect_one_ranks_results(make_problem({0, 0, 0, 0}, {}), 2, 2);
 }
 
-// Ranks of an expert have other tokens than each other, and some of them none.
+// The ETP ranks of an expert have different tokens; some have none.
 TEST(ExpertParallel, RanksOfAnExpertGiveOneRanksResults) {
   struct Grid {
     int ranks, ep, etp;
@@ -322,8 +322,8 @@ TEST(ExpertParallel, RanksOfAnExpertGiveOneRanksResults) {
     }
 }
 
-// The plan has as much for each rank of an expert as a token more of each rank would bring. What
-// takes most is columns of the experts, or whole rows.
+// The plan covers the rows of all ranks of an expert. The largest buffers are expert columns in one
+// case, whole rows in the other.
 TEST(ExpertParallel, AllTokensGoToTheRanksOfAnExpert) {
   for (const int64_t hidden_size : {24, 64}) {
     SCOPED_TRACE(hidden_size);
@@ -334,7 +334,7 @@ TEST(ExpertParallel, AllTokensGoToTheRanksOfAnExpert) {
   }
 }
 
-// Parts of sequences: one rank of each expert has most tokens, and all go to one expert's ranks.
+// With context parallelism one rank of each ETP group has most tokens, and all go to one expert.
 TEST(ExpertParallel, RanksOfAnExpertHaveRoomForUnevenParts) {
   Problem p = make_problem({30, 4, 30, 4, 30, 4, 16, 4}, {6, 7}, 64);
   p.cp = 2;

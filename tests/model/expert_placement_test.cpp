@@ -46,7 +46,8 @@ TEST(ExpertPlacement, RanksHoldEveryCopyOnceAndNoExpertTwice) {
   }
 }
 
-// Ranks take turns, so that every copy of an expert has as many of them, or one more.
+// Ranks alternate between copies, so that the copies of an expert serve equally many ranks, up to
+// one.
 TEST(ExpertPlacement, RanksShareTheCopiesOfAnExpert) {
   for (const ExpertPlacement& p : kPlacements) {
     std::vector<int64_t> senders(static_cast<size_t>(p.num_copies));

@@ -1,6 +1,6 @@
-// Parameters of a made-up family with every layout on disk that a part can describe: interleaved
-// rows of two halves, sections one below the other, columns of one tensor in two parameters,
-// swapped halves, experts in one tensor each and all in one.
+// Parameters of a made-up family with every disk layout that a part can describe: interleaved rows
+// of two halves, stacked sections, columns of one tensor in two parameters, swapped halves, one
+// tensor per expert, and all experts in one tensor.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -74,7 +74,7 @@ inline std::vector<ParameterInfo> made_up_parameters() {
   return infos;
 }
 
-// The same as an engine holds them, with `num_copies` physical experts.
+// The same for an engine, with `num_copies` physical experts.
 inline std::vector<ParameterInfo> made_up_parameters(int64_t num_copies) {
   std::vector<ParameterInfo> infos = made_up_parameters();
   for (ParameterInfo& info : infos)
@@ -108,7 +108,7 @@ inline std::vector<io::HfTensor> made_up_folder() {
   return list;
 }
 
-// The values of a parameter, computed without boxes.
+// The expected values of a parameter, computed without boxes.
 inline std::vector<float> made_up_values(const ParameterInfo& info) {
   const MadeUpTensors tensors = made_up_tensors();
   std::vector<float> values(static_cast<size_t>(info.num_elements()));

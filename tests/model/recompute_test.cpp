@@ -1,5 +1,5 @@
-// Recomputed activations give the bits that kept ones give, on the CPU; on a device:
-// transformer_cuda_test.cpp.
+// Recomputed activations have the bits of kept ones, on the CPU; transformer_cuda_test.cpp tests
+// devices.
 #include <gtest/gtest.h>
 
 #include "model/model_passes.h"
@@ -31,7 +31,8 @@ TEST_P(RecomputeTest, ChangesNoBit) {
   }
 }
 
-// Bytes decide alone: more of them never keep less, none keep the least, and what is added fits.
+// The budget alone decides what is kept: a larger one never keeps less, 0 keeps the minimum, and
+// the plan fits.
 TEST_P(RecomputeTest, BytesDecideWhatIsKept) {
   const ModelSpec spec = device_spec(GetParam(), 0.08);
   constexpr int64_t kTokens = 100;

@@ -1,4 +1,4 @@
-// The axis of the grid whose ranks sum the gradients of a parameter; each rank owns a slice of it.
+// The grid axis whose ranks sum the gradients of a parameter; each rank owns a slice of it.
 #pragma once
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/parameters.h"

@@ -34,9 +34,9 @@ RopeSpec make_rope(const Json& c) {
   return rope;
 }
 
-// The reference's power is within one unit in the last place, ours correctly rounded: nearly all
-// frequencies have its bits, and none is further off than a unit or two. Frequencies rounded only
-// once miss a quarter of the bits.
+// The reference's pow is accurate to one ulp, ours is correctly rounded: nearly all frequencies
+// have equal bits, the others differ by one or two ulps. Rounding only once would miss a quarter of
+// the bits.
 TEST(RotaryTable, FrequenciesHaveTheReferencesBits) {
   const std::string path = test_data_path("model/rotary_frequencies.jsonl");
   std::ifstream file(path);

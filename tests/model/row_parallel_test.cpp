@@ -1,4 +1,5 @@
-// Tensor-parallel ranks against one rank with as many leaves: products, the vocabulary, embeddings.
+// Compares tensor-parallel ranks with one rank that uses the same number of leaves: products, the
+// vocabulary, embeddings.
 #include "model/row_parallel.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ Tensor view(std::vector<int32_t>& values) {
   return Tensor(values.data(), DType::kI32, {}, {std::ssize(values)});
 }
 
-// Rows [first, end) of the matrix, and columns.
+// Rows or columns of a matrix in a range.
 Floats rows_of(const Floats& all, int64_t columns, dist::Range rows) {
   return {all.begin() + rows.begin * columns, all.begin() + rows.end * columns};
 }
@@ -47,12 +48,12 @@ Floats columns_of(const Floats& all, int64_t columns, dist::Range part) {
   return values;
 }
 
-// Rank r of `ranks` equal shares of n.
+// Share r of n elements in `ranks` equal shares.
 dist::Range share(int64_t n, int ranks, int r) { return {n * r / ranks, n * (r + 1) / ranks}; }
 
 constexpr int64_t kTokens = 7, kHidden = 12, kWide = 24, kVocabulary = 40;
 
-// Of 7 rows; the last ranks have fewer, or none.
+// A batch of 7 rows; the last ranks have fewer rows or none.
 struct TpBatch {
   TpBatch(int ranks, int rank) : tokens(static_cast<size_t>(kTokens)) {
     PhiloxStream random(5, 9);
@@ -75,7 +76,7 @@ struct TpBatch {
   Batch batch;
 };
 
-// body(context, batch, ranks, rank) on every tp rank.
+// Runs body(context, batch, ranks, rank) on every tp rank.
 template <class Body>
 void run_on_tp(int ranks, const Body& body) {
   dist::run_thread_ranks(ranks, [&](dist::Collective& tp) {
@@ -88,7 +89,7 @@ void run_on_tp(int ranks, const Body& body) {
 }
 
 struct DenseOutcome {
-  Floats down, dnormed, gate_up_bias, down_bias;  // gradients of vectors summed over ranks
+  Floats down, dnormed, gate_up_bias, down_bias;  // bias gradients are summed over ranks
 };
 
 // A dense MLP with biases, forward and backward.
@@ -182,7 +183,7 @@ TEST(RowParallel, EmbeddingsAreExact) {
   for (const int ranks : {2, 5, 8}) EXPECT_EQ(run(ranks), one) << ranks;
 }
 
-// Leaves of the vocabulary make the rows of logits that one rank computes, on every rank.
+// Logits from vocabulary leaves are complete on every rank, with the bits of one rank.
 TEST(RowParallel, RowsOfLogitsAreWholeOnEveryRank) {
   const Floats x = random_floats(kTokens * kHidden, 1), norm(kHidden, 1),
                table = random_floats(kVocabulary * kHidden, 2);
@@ -206,8 +207,7 @@ TEST(RowParallel, RowsOfLogitsAreWholeOnEveryRank) {
     for (const Floats& logits : run(ranks)) EXPECT_EQ(logits, one) << ranks;
 }
 
-// Sampling from leaves reports the log-probs that the head computes of them (N9), on one rank and
-// on many.
+// Sampling from leaves reports the head's log-probs (N9), on one rank and on many.
 TEST(RowParallel, HeadAndSamplingMergeLeavesAlike) {
   const Floats x = random_floats(kTokens * kHidden, 1), norm(kHidden, 1),
                table = random_floats(kVocabulary * kHidden, 2);
@@ -266,7 +266,7 @@ TEST(RowParallel, HeadAndSamplingMergeLeavesAlike) {
   }
 }
 
-// The error names config.json's key and says what does not divide.
+// The error names the key of config.json and the size that does not divide.
 TEST(RowParallel, SizesThatDoNotDivideAreRefused) {
   const auto expect_refused = [](const auto& make, const std::string& what,
                                  const std::string& hint) {

@@ -1,5 +1,4 @@
-// Which keys layers see: their own indexer's choice, or that of the last layer before them that has
-// one.
+// Which keys a layer sees: those that its own indexer selects, or the last indexer before it.
 #include <gtest/gtest.h>
 
 #include "model/model_passes.h"
@@ -23,11 +22,11 @@ ModelSpec sparse_spec(int64_t top_k) {
   return spec;
 }
 
-// What one packed sequence of 90 tokens gives: the result's rows, and of each layer the ids.
+// Results for one sequence of 90 tokens: output rows, and the selected ids per layer.
 struct Outputs {
   std::vector<float> out;
   std::vector<std::vector<int32_t>> selected;
-  std::vector<const void*> memory;  // of the ids
+  std::vector<const void*> memory;  // addresses of the ids
 };
 
 Outputs run_sparse(int64_t top_k) {
@@ -67,7 +66,7 @@ TEST(SparseIndex, LayersShareTheSelectionOfTheLastIndexerBeforeThem) {
   }
 }
 
-// What a layer sees matters from the first query on that leaves keys out, and not before.
+// Selection has no effect before the first query that has more than top_k keys.
 TEST(SparseIndex, QueriesWithFewKeysHaveTheBitsOfDenseAttention) {
   const Outputs sparse = run_sparse(kTopK), dense = run_sparse(90);
   const size_t width = sparse.out.size() / 90, few = kTopK * width;
@@ -83,8 +82,7 @@ TEST(SparseIndex, QueriesWithFewKeysHaveTheBitsOfDenseAttention) {
         << row;
 }
 
-// Random weights choose neither the first keys nor the last, so what other tests compare is a
-// choice.
+// Random weights do not just select the first or last keys, so other tests compare real selections.
 TEST(SparseIndex, SelectionsAreSpreadOverTheSequence) {
   const Outputs r = run_sparse(kTopK);
   for (const size_t layer : {0, 3, 6}) {

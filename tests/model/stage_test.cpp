@@ -1,5 +1,5 @@
-// A pipeline stage computes what its layers compute inside the whole model, forward and backward,
-// bit for bit: whichever layers, whatever is kept, also where layers differ from each other.
+// A pipeline stage has the bits of its layers inside the whole model, forward and backward, for any
+// layers, any kept activations, and layers of different shapes.
 #include <gtest/gtest.h>
 
 #include "model/model_passes.h"
@@ -19,7 +19,7 @@ ModelSpec seven_layers(const std::string& family) {
                                 .max_positions = 96,
                                 .num_layers = kLayers},
                                0.08);
-  // Layer 4 is of another shape: nothing may take one layer's sizes for all of them.
+  // Layer 4 has another shape, so that code that applies one layer's sizes to all fails.
   if (auto* attention = std::get_if<GqaSpec>(&spec.layers[4].attention)) {
     attention->num_kv_heads = 4;
     attention->qkv_bias = !attention->qkv_bias;
@@ -28,10 +28,10 @@ ModelSpec seven_layers(const std::string& family) {
   return spec;
 }
 
-// What flows over the borders of layers in one pass over the whole model.
+// Activations and gradients at layer borders in one pass over the whole model.
 struct Borders {
   std::vector<std::vector<float>> x;   // x[l]: the input of layer l; x[kLayers]: the result
-  std::vector<std::vector<float>> dx;  // the gradients of these
+  std::vector<std::vector<float>> dx;  // gradients of x
 };
 
 std::vector<float> values_of(const Tensor& t) { return {t.f32(), t.f32() + t.num_elements()}; }
@@ -77,7 +77,8 @@ Borders run_whole(RandomModel& model, const Sequences& s, KeepPlan keep) {
   return borders;
 }
 
-// The stage with the weights of `whole`, its own gradients, and the borders' values as its input.
+// Runs a stage with the weights of `whole` and the border values as input, and compares its outputs
+// and gradients.
 void expect_same(RandomModel& whole, const Borders& borders, const Sequences& s,
                  const StageRange& stage, KeepPlan keep) {
   const auto first = static_cast<size_t>(stage.first_layer);
@@ -112,8 +113,7 @@ void expect_same(RandomModel& whole, const Borders& borders, const Sequences& s,
   EXPECT_EQ(first_difference(values_of(dx), borders.dx[first]), "");
   for (const ParameterInfo& info : store.infos()) {
     if (!info.trainable) continue;
-    // The head runs apart: its gradients, and those of a table that is the head alone, are not
-    // made.
+    // The head runs separately, so its gradients (and those of a head-only table) are not computed.
     if (info.name == "final_norm.weight" || info.name == "lm_head.weight") continue;
     if (info.name == "embedding.weight" && !stage.has_embedding) continue;
     EXPECT_EQ(first_difference(values_of(store.gradient(info.id)),
@@ -141,7 +141,7 @@ TEST_P(StageTest, ComputesWhatItsLayersComputeInTheWhole) {
   }
 }
 
-// Uneven layers: what the plan keeps fits, and no layer's bytes stand for another's.
+// With uneven layers the kept activations fit, because the plan counts each layer's own bytes.
 TEST_P(StageTest, KeepPlanCountsEveryLayerOfTheStage) {
   const ModelSpec spec = seven_layers(GetParam());
   const StageRange stage{.first_layer = 3, .end_layer = 6, .has_embedding = false};

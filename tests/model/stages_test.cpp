@@ -1,4 +1,4 @@
-// How layers are split into pipeline stages, and what is said where they cannot be.
+// Splitting layers into pipeline stages, and the errors if they do not divide.
 #include "slimexx/model/stages.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ ModelSpec spec_with(int64_t num_layers) {
   return spec;
 }
 
-// "0-3 4-7": the layers of each rank, its chunks joined by "+".
+// Layers per rank as in "0-3 4-7", with chunks joined by "+".
 std::string split_text(const ModelSpec& spec, const PipelineSplit& split) {
   std::string text;
   for (const auto& chunks : list_stages(spec, split)) {
@@ -117,7 +117,7 @@ TEST(Stages, OneStageHasNoFirstAndNoLast) {
             "parallel.pipeline_model_parallel_size");
 }
 
-// What is suggested is accepted.
+// Suggested splits are valid.
 TEST(Stages, SuggestedSplitsDivide) {
   for (int64_t layers = 2; layers <= 60; ++layers) {
     for (int ranks = 2; ranks <= std::min<int64_t>(layers, 16); ++ranks) {
@@ -152,7 +152,7 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
       refusal(spec, {.num_ranks = 4}),
       "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
       "selects; stages may begin at layers 0, 2; set parallel.pipeline_model_parallel_size to 2");
-  // A cycle of four layers, of which the first selects.
+  // Cycles of four layers, where only the first selects keys.
   ModelSpec cycles = spec;
   cycles.layers.clear();
   for (int layer = 0; layer < 24; ++layer)
@@ -163,7 +163,8 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
             "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
             "set parallel.decoder_first_pipeline_num_layers to 4 and "
             "parallel.decoder_last_pipeline_num_layers to 4");
-  // Interleaved stages would be of three layers: no other number of them begins where it may.
+  // Interleaved stages of three layers would begin at layers that share a selection, and no other
+  // count works.
   EXPECT_EQ(refusal(cycles, {.num_ranks = 4, .layers_per_virtual_stage = 3}),
             "a pipeline stage would begin at layer 3, which shares the keys that an earlier layer "
             "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
@@ -174,7 +175,7 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
             "a pipeline stage would begin at layer 3, which shares the keys that an earlier layer "
             "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
             "set parallel.num_layers_per_virtual_pipeline_stage to 4");
-  // An uneven split that divides begins where it may, too.
+  // An uneven split must begin at allowed layers too.
   EXPECT_EQ(refusal(cycles, {.num_ranks = 5}),
             "24 layers do not divide by 5 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 8");
@@ -196,8 +197,8 @@ TEST(Stages, TheLastStageHoldsACopyOfTheEmbeddingWhereItNeedsOne) {
   EXPECT_FALSE(holds_embedding_copy(spec, whole_model(spec)));
 }
 
-// Checkpoints and norms see every element once, also of an embedding that two stages hold; all
-// stages together hold what the model has.
+// Each element counts once in checkpoints and norms, also an embedding that two stages hold;
+// together the stages hold the whole model.
 TEST(Stages, CountEveryElementOnce) {
   for (const std::string name : {"models/qwen3_tied_mqa", "models/llama", "oracle/glm4_moe"}) {
     const std::string folder = test_data_path("golden/" + name);

@@ -1,5 +1,5 @@
-// Whole models of every family: bf16 on the device against f32 on the CPU from the same weights,
-// and the bits that must not depend on packing or recomputation.
+// Whole models of every family: compares bf16 on the device with f32 on the CPU for the same
+// weights, and checks that packing and recomputation change no bits.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace slimexx::model {
 namespace {
 
-// By tensor, of bf16 activations against f32 ones, over two layers.
+// Per-tensor bounds for bf16 against f32 activations, over two layers.
 constexpr double kLogProbBound = 5e-3;
 constexpr double kGradientBound = 3e-2;
 
@@ -58,8 +58,8 @@ TEST_P(TransformerCuda, RecomputationAndRunsChangeNoBit) {
   }
 }
 
-// The same gradient of the logits to the bit (log_prob_cuda_test.cpp), but its products with the
-// hidden states and the weights may be other algorithms: its rows lie further apart.
+// The logit gradients have equal bits (log_prob_cuda_test.cpp), but their products with hidden
+// states and weights may use other algorithms because the row stride differs.
 TEST_P(TransformerCuda, KeptLogitsGiveWhatLogitsMadeAgainGive) {
   RandomModel device(spec_, test_device(), true);
   const auto num_rows = static_cast<int64_t>(s_.rows.size());

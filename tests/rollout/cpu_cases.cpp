@@ -6,7 +6,7 @@ std::vector<EngineCase> engine_cases() {
   std::vector<EngineCase> cases;
   for (const std::string& family : model::all_families())
     cases.push_back({family, {}, tiny_spec(family), {1, 4, 16}});
-  // Selections of more keys than a block has, by two indexers.
+  // Selects more keys than a block has, with two indexers.
   model::ModelSpec sparse = tiny_spec("glm_moe_dsa", 5);
   model::add_indexers(sparse, 67);
   cases.push_back({"glm_moe_dsa_67_keys", {}, sparse, {1, 4, 16}});

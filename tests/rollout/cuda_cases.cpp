@@ -8,7 +8,7 @@ std::vector<EngineCase> engine_cases() {
   for (const std::string& family : model::device_families())
     cases.push_back(
         {family, model::test_device(), model::device_spec(family, 0.12), {16, 32, 128}});
-  // Selections of more keys than a block has.
+  // Selects more keys than a block has.
   cases.push_back({"glm_moe_dsa_67_keys",
                    model::test_device(),
                    model::with_keys(model::device_spec("glm_moe_dsa", 0.12), 67),

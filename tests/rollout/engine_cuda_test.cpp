@@ -1,4 +1,5 @@
-// What the engine refuses on a device alone; the suites run there through cuda_cases.cpp.
+// Requests for features that the engine refuses only on a device; cuda_cases.cpp runs the suites
+// there.
 #include "rollout/engine_case.h"
 #include "slimexx/base/error.h"
 

@@ -1,4 +1,4 @@
-// Speculative decoding: guesses change when a request is done, and no bit of what it generates.
+// Speculative decoding: drafts change when a request finishes, but no bit of what it generates.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ class EngineDrafts : public EngineSuite {
     if (!IsSkipped()) requests_ = mixed_requests(7, 21, 61);
   }
 
-  // Requests and their twins, each of which starts some steps after its like.
+  // Runs requests and identical twins that start some steps later.
   EngineStats run_twins(EngineOptions options, int64_t num_drafts, const std::string& what) {
     options.num_draft_tokens = num_drafts;
     options.gates_drafts = false;
@@ -53,8 +53,8 @@ class EngineDrafts : public EngineSuite {
     return stats;
   }
 
-  // Caches from one that holds a single sequence to one that holds some, which differ in whether
-  // sequences wait, are preempted or guess.
+  // Cache sizes from one sequence to several, so that sequences wait, are preempted or have drafts
+  // in different runs.
   template <class Run>
   void with_few_pages(EngineOptions options, Run&& run) {
     options.page_tokens = std::max<int64_t>(smallest_page(), 4);
@@ -68,8 +68,8 @@ class EngineDrafts : public EngineSuite {
     all_.accepted_tokens += stats.accepted_tokens;
     all_.preemptions += stats.preemptions;
   }
-  // Of all runs of a test: which of them guesses right, wrong or is preempted depends on the pages
-  // that a device has.
+  // Checks over all runs of a test that drafts were accepted and rejected, and sequences preempted:
+  // which run does which depends on the device's page sizes.
   void expect_every_kind() const {
     EXPECT_GT(all_.accepted_tokens, 0);
     EXPECT_GT(all_.draft_tokens, all_.accepted_tokens);
@@ -81,7 +81,7 @@ class EngineDrafts : public EngineSuite {
   EngineStats all_;
 };
 
-// A twin finds in its like's tokens what comes next. Other guesses are wrong.
+// A twin finds its next tokens in the first request's response. Other drafts are wrong.
 TEST_P(EngineDrafts, LookedUpChangeNothing) {
   const EngineStats none = run_twins(roomy(), 0, "no drafts");
   EXPECT_EQ(none.draft_tokens + none.accepted_tokens + none.verifications, 0);
@@ -131,7 +131,7 @@ Generated run_mtp(const RandomModel& model, tensor::Device device, EngineOptions
   return run;
 }
 
-// The MTP layer's weights are random: most of its guesses are wrong, but not all.
+// The MTP layer has random weights: most of its drafts are wrong, but not all.
 TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
   const MtpModel made = make_mtp_model(GetParam().spec, device());
   const RandomModel& model = *made.model;
@@ -158,7 +158,7 @@ TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
     options.max_running_requests = 40;
     expect_equal(options, ", few rows");
     with_few_pages(roomy(), expect_equal);
-    // Most of them are wrong, so few are made.
+    // Most drafts are wrong, so the gate allows few.
     const auto [results, gated] =
         run_mtp(model, device(), roomy(), num_drafts, requests_, "gated", true);
     for (size_t i = 0; i < results.size(); ++i) expect_same(results[i], none.results[i], "gated");
@@ -167,9 +167,8 @@ TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
   expect_every_kind();
 }
 
-// Nothing is added to the residual stream, and the MTP layer reads the embedding alone: what the
-// model says behind a token is what the MTP layer says before the model has seen it, and again
-// behind its own guess.
+// Zeroes all residual outputs and lets the MTP layer read only the embedding. Its draft then equals
+// the model's next token, and the same holds after its own draft.
 void teach_mtp(const MtpModel& taught) {
   const std::string mtp = fmt::format("layers.{}.", taught.spec.num_layers());
   model::ParameterStore& store = taught.model->store;

@@ -1,6 +1,6 @@
-// E1 and E2 of the numeric contract: what a request generates, to the last bit of its log-probs,
-// depends neither on how the engine ran it (batch, chunks, pages, recorded steps, preemption) nor
-// on whether generation or training computed it.
+// E1 and E2 of the numeric contract: a request's tokens and log-probs are bit-identical however the
+// engine runs it (batch, chunks, pages, recorded steps, preemption), and equal to those of
+// training.
 #include <cstdio>
 #include <set>
 
@@ -21,7 +21,7 @@ class EngineEquality : public EngineSuite {
     expected_ = by_family[GetParam().family];
   }
 
-  // Runs all requests together and compares with each alone; returns what happened.
+  // Runs all requests together and compares with each alone; returns the statistics.
   EngineStats run(const EngineOptions& options, const std::string& what,
                   bool backwards = false) const {
     Engine together = engine(options);
@@ -71,7 +71,7 @@ TEST_P(EngineEquality, AnyBatchChunkPageCacheAndOrder) {
 }
 
 TEST_P(EngineEquality, PreemptionChangesNothing) {
-  EngineStats sum[2];  // by whether pages are shared
+  EngineStats sum[2];  // index: whether pages are shared
   for (const int64_t total : {max_sequence(), 2 * max_sequence()}) {
     for (const bool cache : {true, false}) {
       for (const int64_t chunk : {9, 2048}) {
@@ -128,7 +128,8 @@ TEST_P(EngineEquality, TrainingComputesTheSameBits) {
   }
 }
 
-// N6 and N9: one rank computes the sums of two tensor-parallel ones, in generation as in training.
+// N6 and N9: one rank can compute the sums of two tensor-parallel ranks, in generation as in
+// training.
 TEST_P(EngineEquality, LeavesAreTheSameBitsInTraining) {
   model::ModelSpec even = GetParam().spec;
   even.vocab_size = (even.vocab_size + 15) / 16 * 16;  // shards on GPUs are multiples of 8
@@ -144,10 +145,11 @@ TEST_P(EngineEquality, LeavesAreTheSameBitsInTraining) {
   const PackedSamples packed = pack(requests, completions);
   ASSERT_GT(reported.size(), 100u);
   EXPECT_EQ(training_log_probs(two_leaves, packed, 0.7f), reported);
-  EXPECT_NE(training_log_probs(plain, packed, 0.7f), reported);  // else leaves were not there
+  EXPECT_NE(training_log_probs(plain, packed, 0.7f), reported);  // otherwise leaves had no effect
 }
 
-// On a device decode steps are recorded for some batch sizes; others are padded to those.
+// On a device, decode steps are recorded (as CUDA graphs) for some batch sizes; other batches are
+// padded.
 TEST_P(EngineEquality, RecordedStepsOfPaddedBatchesChangeNothing) {
   std::vector<Request> requests;
   for (int i = 0; i < 33; ++i) {
@@ -178,7 +180,7 @@ TEST_P(EngineEquality, RecordedStepsOfPaddedBatchesChangeNothing) {
 
 TEST_P(EngineEquality, NothingIsAllocatedOnceWarm) {
   Engine warm = engine(roomy());
-  // A decode step is recorded when it is used again, in each of the two sets of its memory.
+  // A decode step is recorded at its second use, in each of the two memory sets.
   for (int round = 0; round < 4; ++round) generate_all(warm, requests_);
   const tensor::AllocationCounters before = tensor::allocation_counters(device());
   for (int round = 0; round < 3; ++round) generate_all(warm, requests_);
@@ -189,7 +191,8 @@ TEST_P(EngineEquality, NothingIsAllocatedOnceWarm) {
   EXPECT_EQ(after.num_graphs > 0, !device().is_cpu());
 }
 
-// Others write what they like into the cache's memory between requests: NaNs, too.
+// While the cache memory is lent out between requests, others may write anything there, including
+// NaNs.
 TEST_P(EngineEquality, LentMemoryLeavesNoTrace) {
   Engine lender = engine(roomy());
   for (int round = 0; round < 2; ++round) {
@@ -203,7 +206,7 @@ TEST_P(EngineEquality, LentMemoryLeavesNoTrace) {
   }
 }
 
-// Equal bits of a model that says the same thing whatever the prompt would show nothing.
+// Equal bits prove nothing if the model ignores the prompt.
 TEST_P(EngineEquality, TheModelIsNotDegenerate) {
   std::set<std::vector<TokenId>> distinct;
   std::set<TokenId> tokens;

@@ -1,6 +1,6 @@
-// E1 and E2 where the device's attention changes its ways: sequences that cross blocks of 128 keys,
-// a segment of 1024, the bounds of recorded steps' key lengths; heads of 128; steps that mix
-// decodes with short and long chunks; batches for which decode takes clusters, segments, whole
+// E1 and E2 where the device's attention switches algorithms: sequences that cross blocks of 128
+// keys, a segment of 1024 keys or the key-length limits of recorded steps; heads of 128; steps that
+// mix decodes with short and long chunks; batches for which decode uses clusters, segments or whole
 // sequences.
 #include <map>
 #include <string>
@@ -25,7 +25,8 @@ EngineCase long_case(const std::string& family) {
   return {family, model::test_device(), spec, {16, 128}, 1300};
 }
 
-// Prompts of 900 to 1100 tokens, `num_samples` of each, that end beyond 1024 keys or before.
+// Prompts of 900 to 1100 tokens with `num_samples` samples each, so that responses end below or
+// above 1024 keys.
 std::vector<Request> long_requests(int num_prompts, uint32_t num_samples, int64_t max_new_tokens) {
   std::vector<Request> requests;
   PhiloxStream random(31, 2);
@@ -71,8 +72,8 @@ class LongEngine : public EngineSuite {
   }
 };
 
-// A budget of tokens decides how long the chunks beside 7 decodes are: up to 2041 and 505 tokens,
-// which are walked whole, 13 that are split by keys, 4 that go with the decodes.
+// The token budget sets the size of the chunks beside 7 decodes: chunks of up to 2041 and 505
+// tokens use whole-sequence attention, 13 is split by keys, 4 joins the decodes.
 TEST_P(LongEngine, MixedStepsChangeNothing) {
   const std::vector<Request> requests = long_requests(8, 3, 200);
   const std::vector<Completion> alone = each_alone(requests);
@@ -117,8 +118,9 @@ TEST_P(LongEngine, TrainingComputesTheSameBits) {
   }
 }
 
-// Two key heads: 8 sequences have a cluster each for their two segments, of 100 a thread block
-// takes a segment, and of 272 whole sequences, for there are more than three a multiprocessor.
+// With two key heads, 8 sequences get a cluster each for their two segments; with 100 a thread
+// block takes one segment; with 272 it takes a whole sequence, because there are more than three
+// per multiprocessor.
 TEST_P(LongEngine, DecodeOfAnyBatchChangesNothing) {
   const std::vector<Request> requests = long_requests(34, 8, 64);
   const std::vector<Completion> alone = each_alone(requests);
@@ -131,8 +133,8 @@ TEST_P(LongEngine, DecodeOfAnyBatchChangesNothing) {
   }
 }
 
-// The driver's memory for recorded steps is not in the counters: what the device has less, beyond
-// those, is what the plan leaves for it.
+// The counters do not include the driver's memory for recorded steps. The drop in free device
+// memory beyond the counters must be within the plan.
 TEST_P(LongEngine, RecordedStepsTakeNoMoreThanPlanned) {
   const std::vector<Request> requests = long_requests(10, 4, 64);
   const EngineOptions forty = options(2048, 40, 40 * 1312);
@@ -145,7 +147,8 @@ TEST_P(LongEngine, RecordedStepsTakeNoMoreThanPlanned) {
     generate_all(first, requests);
   }
   const int64_t planned = plan_recorded_bytes(model_->spec, dist::groups_of_one(), 0);
-  // Other programs on the device change its figures meanwhile: the least of some attempts is ours.
+  // Other programs on the device also change its free memory, so take the minimum over several
+  // attempts.
   int64_t taken = planned + 1, recorded = 0;
   for (int attempt = 0; attempt < 5 && taken > planned; ++attempt) {
     const int64_t before = bytes_beyond_counters();

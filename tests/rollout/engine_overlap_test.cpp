@@ -1,5 +1,5 @@
-// A step is launched before the one before it is recorded: what is found out late (a stop), asked
-// for in between (an abort) or shared right after leaves what it would have left step by step.
+// Each step is launched before the previous one is recorded. Late stops, aborts in between and
+// pages shared right after must give the results of a step-by-step run.
 #include "rollout/engine_case.h"
 
 #include <limits>
@@ -11,7 +11,7 @@ namespace {
 
 class EngineOverlap : public EngineSuite {
  protected:
-  // One that ends with token `at` of `whole`, or where the same token stands before.
+  // A request that stops at token `at` of `whole`, or at an earlier equal token.
   static Request stopped_at(Request request, const Completion& whole, size_t at) {
     request.sampling.stop_token_ids = {whole.tokens.at(at)};
     return request;
@@ -25,7 +25,7 @@ class EngineOverlap : public EngineSuite {
       tokens.push_back(static_cast<TokenId>((first + i * i) % 61));
     return tokens;
   }
-  // The first `length` tokens of a response that nothing but its length ends.
+  // The first `length` tokens of a response that ends only by length.
   static Completion cut(Completion whole, int64_t length, FinishReason finish) {
     whole.tokens.resize(static_cast<size_t>(length));
     whole.log_probs.resize(static_cast<size_t>(length));
@@ -49,7 +49,7 @@ TEST_P(EngineOverlap, AStopIsFoundWhileTheNextStepRuns) {
     expect_same(results[0], cut(whole, length, FinishReason::kStop), "stopped");
     const EngineStats& stats = stopping.stats();
     EXPECT_EQ(stats.generated_tokens, length);
-    EXPECT_EQ(stats.dropped_tokens, length < 40);  // the end by length is known before
+    EXPECT_EQ(stats.dropped_tokens, length < 40);  // an end by length is known in advance
     EXPECT_EQ(stats.steps, length + (length < 40));
     EXPECT_EQ(calls, length + 1);
     EXPECT_EQ(stats.recomputed_tokens + stats.preemptions, 0);
@@ -64,7 +64,7 @@ TEST_P(EngineOverlap, OneStepsResultsComeWithTheNextCall) {
   one.submit(make_request(1, prompt_of(4), 1));
   EXPECT_TRUE(one.step().empty());
   EXPECT_TRUE(one.has_work());
-  EXPECT_EQ(one.num_running(), 0);  // its last token is under way
+  EXPECT_EQ(one.num_running(), 0);  // its last token is in flight
   EXPECT_EQ(one.stats().generated_tokens, 0);
   const std::vector<Completion> results = one.step();
   ASSERT_EQ(results.size(), 1u);
@@ -73,14 +73,14 @@ TEST_P(EngineOverlap, OneStepsResultsComeWithTheNextCall) {
   EXPECT_EQ(one.stats().steps, 1);
 }
 
-// Many at once, with stops; all that is counted is what is returned.
+// Many requests with stops at once; the statistics count exactly the returned tokens.
 TEST_P(EngineOverlap, StopsAmongOthers) {
   std::vector<Request> requests = mixed_requests(9, 5, 61);
   for (Request& request : requests) {
     request.sampling.stop_token_ids = {11, 12};
     request.sampling.max_new_tokens = 60;
   }
-  // Two that start together and cannot end so in a cache for one.
+  // Two requests that start together, in a cache too small for both to finish.
   for (const int64_t id : {1001, 1000})
     requests.insert(requests.begin(), make_request(id, prompt_of(17), max_sequence()));
   const std::vector<Completion> alone = each_alone(requests);
@@ -104,8 +104,8 @@ TEST_P(EngineOverlap, StopsAmongOthers) {
   }
 }
 
-// The step under way computes the stop token's keys, too, and may fill a page with them. Nothing
-// may be found but what was computed before, whatever the stop's place in its page.
+// The in-flight step also computes the stop token's keys and may fill a page with them. Later
+// requests may find only pages that were computed before, for any position of the stop in its page.
 TEST_P(EngineOverlap, WhatIsFoundAfterAStop) {
   EngineOptions options = roomy();
   options.page_tokens = std::max<int64_t>(smallest_page(), 4);
@@ -137,7 +137,7 @@ TEST_P(EngineOverlap, WhatIsFoundAfterAStop) {
   EXPECT_GT(stops, 5);
 }
 
-// Others begin with what a response has said so far, from one step to the next.
+// Other requests start with the response so far as their prompt, from one step to the next.
 TEST_P(EngineOverlap, ResponsesAreSharedAsTheyGrow) {
   EngineOptions options = roomy();
   options.page_tokens = smallest_page();
@@ -158,7 +158,7 @@ TEST_P(EngineOverlap, ResponsesAreSharedAsTheyGrow) {
   size_t next = 0;
   for (int64_t calls = 1; shared.has_work(); ++calls) {
     for (Completion& result : shared.step()) results[result.id] = std::move(result);
-    // After `calls` steps calls - 1 tokens are known.
+    // After `calls` steps, calls - 1 tokens are known.
     while (next < followers.size() && followers[next].id - 100 <= calls - 1)
       shared.submit(followers[next++]);
   }
@@ -197,7 +197,7 @@ TEST_P(EngineOverlap, AbortTakesWhatIsUnderWay) {
     }
     expect_same(results[1], cut(whole[0], 2, FinishReason::kLength), "the id's next request");
     expect_same(results[2], whole[1], "not aborted");
-    // Its last token was under way: it ended by itself.
+    // Its last token was in flight, so it finished normally.
     expect_same(results[3], calls < 3 ? cut(whole[2], calls, FinishReason::kAbort) : whole[2],
                 "the short one");
     EXPECT_EQ(aborted.stats().dropped_tokens, 0);
@@ -212,7 +212,7 @@ TEST_P(EngineOverlap, AfterAbortAllNothingIsUnderWay) {
   aborted.abort_all();
   aborted.on_weights_updated();
   aborted.lend_cache();
-  EXPECT_TRUE(aborted.has_work());  // what it has is still to be returned
+  EXPECT_TRUE(aborted.has_work());  // its result is still to be returned
   EXPECT_FALSE(aborted.step().empty());
   EXPECT_FALSE(aborted.has_work());
   const std::vector<Completion> alone = each_alone(requests),
@@ -220,7 +220,7 @@ TEST_P(EngineOverlap, AfterAbortAllNothingIsUnderWay) {
   for (size_t i = 0; i < again.size(); ++i) expect_same(again[i], alone[i], "after an abort");
 }
 
-// The step behind one that gave no token is launched already. It reads token 0 in its place.
+// The step after a failed one is launched already; it reads token 0 as its input.
 TEST_P(EngineOverlap, LogitsThatAreNotNumbersAreAnError) {
   const model::ParameterInfo& norm =
       *std::ranges::find(model_->store.infos(), "final_norm.weight", &model::ParameterInfo::name);
@@ -231,7 +231,7 @@ TEST_P(EngineOverlap, LogitsThatAreNotNumbersAreAnError) {
   for (int i = 0; i < 3; ++i) broken.step();
   weight[0] = std::numeric_limits<float>::quiet_NaN();
   model_->store.write_weights(norm, 0, weight.data(), norm.num_elements());
-  broken.step();  // launches the broken one
+  broken.step();  // launches the step that fails
   try {
     broken.step();
     ADD_FAILURE() << "no error";

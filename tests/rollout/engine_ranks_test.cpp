@@ -1,6 +1,6 @@
-// Engines of several ranks, as threads, on the CPU or sharing a GPU (cpu_cases.cpp,
-// cuda_cases.cpp): tokens and log-probs have the bits of one rank that computes as many leaves
-// (numerics contract, N5 and N6), however requests are batched, cached and preempted.
+// Multi-rank engines, as threads, on the CPU or sharing a GPU (cpu_cases.cpp, cuda_cases.cpp):
+// tokens and log-probs have the bits of one rank with the same number of leaves (numerics contract,
+// N5 and N6), for any batching, caching and preemption.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,15 +16,15 @@
 namespace slimexx::rollout {
 namespace {
 
-constexpr int64_t kSampledTokens = 61;  // fewer than the vocabulary has
+constexpr int64_t kSampledTokens = 61;  // below the vocabulary size
 constexpr int64_t kMaxSequence = 116;
 
 struct RankCase {
   std::string family;
   int num_ranks = 1;
   dist::GridSizes sizes = {};
-  bool replicates_dense = false;  // every rank has all of the dense MLPs
-  int64_t expert_copies = 0;      // of eight experts
+  bool replicates_dense = false;  // every rank has the whole dense MLPs
+  int64_t expert_copies = 0;      // physical copies of eight experts; 0: no redundancy
 };
 void PrintTo(const RankCase& c, std::ostream* out) {
   *out << c.family << "_" << c.num_ranks << "_tp" << c.sizes.tp << "_ep" << c.sizes.ep
@@ -32,7 +32,7 @@ void PrintTo(const RankCase& c, std::ostream* out) {
   if (c.expert_copies > 0) *out << "_copies" << c.expert_copies;
 }
 
-// What ranks of the case hold of a model of these layers.
+// The spec that the ranks of the case use for this model.
 model::ModelSpec spec_of_ranks(const RankCase& c, model::ModelSpec spec) {
   const auto adapt = [&](model::LayerSpec& layer) {
     if (auto* dense = std::get_if<model::DenseMlpSpec>(&layer.mlp))
@@ -65,7 +65,8 @@ EngineOptions roomy() {
   return options;
 }
 
-// Of ranks that share the device's streams: a recording would have what others queue.
+// Options for ranks that share the device's streams: no recorded steps, because a recording would
+// capture other ranks' work.
 EngineOptions of_threads(EngineOptions options) {
   options.records_steps = false;
   return options;
@@ -89,7 +90,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     expected_ = run_one(options).first;
   }
 
-  // What one rank makes, with as many leaves.
+  // Results of one rank with the same number of leaves.
   std::pair<std::vector<Completion>, EngineStats> run_one(const EngineOptions& options) const {
     const RandomModel one(spec_, setting().device, false, GetParam().sizes.tp);
     Engine engine(one.decoder, one.weights, setting().device, options, nullptr, kSampledTokens);
@@ -97,7 +98,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     return {std::move(completions), engine.stats()};
   }
 
-  // What each rank makes. Each of n attention groups has every n-th request.
+  // Results of each rank. Attention group i of n gets every n-th request.
   std::vector<RankResult> run(const EngineOptions& options) const {
     const RankCase& c = GetParam();
     std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));
@@ -166,7 +167,8 @@ TEST_P(EngineRanks, PreemptionAndChunksChangeNothing) {
   }
 }
 
-// Ranks guess what one rank guesses, and in lock step each has its own sequences to guess for.
+// Ranks draft the same tokens as one rank; with data-parallel attention each group drafts for its
+// own sequences.
 TEST_P(EngineRanks, GuessesChangeNothing) {
   for (const auto& [num_drafts, by_mtp] : {std::pair{3, false}, {1, true}, {3, true}}) {
     const std::string what = std::to_string(num_drafts) + (by_mtp ? " by mtp" : " looked up");
@@ -188,7 +190,8 @@ TEST_P(EngineRanks, GuessesChangeNothing) {
   }
 }
 
-// Leaves are another order of sums: else equal bits would say nothing. Experts and groups are not.
+// Only the number of leaves changes the order of sums, which shows that the equality tests mean
+// something; expert and attention groups do not.
 TEST_P(EngineRanks, OnlyLeavesHaveOtherBitsThanOneRank) {
   const RandomModel plain(spec_, setting().device, false);
   Engine engine(plain.decoder, plain.weights, setting().device, roomy(), nullptr, kSampledTokens);
@@ -212,18 +215,18 @@ INSTANTIATE_TEST_SUITE_P(
         RankCase{"glm4_moe_lite", 4, {.tp = 2, .ep = 4}}, RankCase{"glm_moe_dsa", 4, {.ep = 4}},
         RankCase{"glm4_moe", 4, {.tp = 4, .ep = 4}, true}, RankCase{"glm4", 2, {.tp = 2}, true},
         RankCase{"deepseek_v3", 4, {.tp = 2, .ep = 4}, true},
-        // All experts on every rank or pair of ranks of a group, or of an engine.
+        // All experts within every attention group, or within the engine.
         RankCase{"qwen3_moe", 2, {.tp = 2}}, RankCase{"glm4_moe", 4, {.tp = 4, .ep = 2}},
         RankCase{"glm4_moe_lite", 4, {.ep = 2}},
-        // Experts that do not divide, and redundant ones.
+        // Experts that do not divide by the ranks, and redundant ones.
         RankCase{"qwen3_moe", 3, {.ep = 3}, false, 8},
         RankCase{"glm4_moe", 6, {.tp = 2, .ep = 6}, false, 11},
         RankCase{"deepseek_v3", 2, {.tp = 2, .ep = 2}, true, 16},
         RankCase{"glm_moe_dsa", 3, {.ep = 3}, false, 20}),
     [](const auto& instance) { return testing::PrintToString(instance.param); });
 
-// A dense model's rows are split over tp ranks where a step has many of them, and whole on every
-// rank where it has few.
+// In a dense model, steps with many rows split them over tp ranks; steps with few rows keep all on
+// every rank.
 TEST(EngineRanksOfDenseModels, ManyAndFewRowsHaveTheSameBits) {
   if (!has_device()) GTEST_SKIP() << "no GPU";
   const tensor::Device device = setting().device;
@@ -260,13 +263,13 @@ TEST(EngineRanksOfDenseModels, ManyAndFewRowsHaveTheSameBits) {
   }
 }
 
-// Routed experts would compute a row for every rank that has it.
+// Without a split, routed experts would compute a row once for every rank that has it.
 TEST(EngineRanksOfExperts, SplitAllRows) {
   EXPECT_EQ(most_repeated_rows(spec_of("glm4_moe"), 2), 0);
   EXPECT_EQ(most_repeated_rows(spec_of("glm4"), 1), 0);
 }
 
-// Attention groups without a single request take part in the steps of the others.
+// Attention groups without requests take part in the steps of the others.
 TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
   if (!has_device()) GTEST_SKIP() << "no GPU";
   const tensor::Device device = setting().device;
@@ -279,7 +282,7 @@ TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
     const ShardedModel model(host, spec, {.ep = 4}, device);
     Engine engine(model.decoder, model.weights, device, of_threads(roomy()), nullptr,
                   kSampledTokens, {}, model.grid.groups());
-    // One rank after the other has all the requests.
+    // Each rank in turn has all the requests.
     for (int turn = 0; turn < host.size(); ++turn) {
       const bool is_mine = turn == host.rank();
       if (is_mine)
@@ -299,8 +302,8 @@ TEST(EngineLockStep, RanksWithoutRequestsRunEmptySteps) {
   });
 }
 
-// Keys and values of heads are split, and copied where there are fewer heads than ranks; latent
-// rows are whole on every rank.
+// KV heads are split, and replicated if there are fewer than ranks; latent rows are replicated on
+// every rank.
 TEST(EngineMemoryOfRanks, CountsTheirShareOfKeysAndValues) {
   if (!has_device()) GTEST_SKIP() << "no GPU";
   const tensor::Device device = setting().device;

@@ -56,13 +56,13 @@ TEST_F(EngineTest, EndsAtLengthOfRequestAndOfSequence) {
 TEST_F(EngineTest, StopsAtIdsAndStrings) {
   Engine engine = make_engine();
   const Completion whole = generate_all(engine, {make_request(0, {3, 1, 4}, 60)}).front();
-  const size_t at = 10;  // stop behind this token, or at an earlier one that is the same
+  const size_t at = 10;  // stop after this token, or at an earlier equal one
   const size_t first =
       static_cast<size_t>(std::ranges::find(whole.tokens, whole.tokens[at]) - whole.tokens.begin());
   Request by_id = make_request(0, {3, 1, 4}, 60);
   by_id.sampling.stop_token_ids = {whole.tokens[at]};
   Request by_text = make_request(0, {3, 1, 4}, 60);
-  // Ends within a token and begins within another.
+  // The stop string begins and ends inside tokens.
   const std::string text = token_text_[static_cast<size_t>(whole.tokens[at - 1])].substr(1) +
                            token_text_[static_cast<size_t>(whole.tokens[at])].substr(0, 2);
   by_text.sampling.stop = {"never", text};
@@ -107,7 +107,7 @@ TEST_F(EngineTest, AbortReturnsWhatThereIs) {
   EXPECT_EQ(aborted[1].finish, FinishReason::kAbort);
   EXPECT_FALSE(engine.has_work());
   EXPECT_TRUE(engine.step().empty());
-  // The id is free again, and the same name continues to draw the same tokens.
+  // The id is free again, and the same id draws the same tokens.
   const Completion again = generate_all(engine, {make_request(7, {1, 2}, 6)}).front();
   EXPECT_TRUE(std::equal(aborted[1].tokens.begin(), aborted[1].tokens.end(), again.tokens.begin()));
 }

@@ -16,7 +16,7 @@ namespace slimexx::rollout {
 
 using model::RandomModel;
 
-// Sizes that are fast on the CPU.
+// A model small enough to be fast on the CPU.
 inline model::ModelSpec tiny_spec(const std::string& family, int64_t num_layers = 2) {
   return model::random_spec(family,
                             {.vocab_size = 61,

@@ -1,4 +1,4 @@
-// A random model sharded over the ranks of a grid; the whole is that of RandomModel.
+// A random model sharded over a grid; all shards together equal the RandomModel.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Steps as lists of operations over slots.
+// Tests the executor, which runs a step as a list of operations over slots.
 #include "train/passes/executor.h"
 
 #include "train/listed_step.h"
@@ -15,8 +15,8 @@ ListedStep run(const std::string& model, const std::vector<Operation>& operation
                          level);
 }
 
-// The order of forwards changes no bit: each microbatch has its own memory, and backwards add up in
-// the order of the list.
+// The order of forwards does not change the result: each microbatch has its own memory, and
+// backwards accumulate in list order.
 TEST(Executor, TwoSlotsGiveTheGradientsOfOne) {
   const Bins microbatches = {{0, 3}, {1}};
   const std::vector<Operation> in_turn = list_operations(0, {}, 2);
@@ -29,7 +29,7 @@ TEST(Executor, TwoSlotsGiveTheGradientsOfOne) {
       EXPECT_EQ(first_difference(actual.gradients, expected.gradients), "") << model;
       EXPECT_EQ(first_difference(actual.metrics, expected.metrics), "") << model;
       EXPECT_EQ(actual.stages, (std::vector<int64_t>{0, 1, 2, 3}));
-      // The newest first is another sum.
+      // Backward in reverse order sums in another order.
       const ListedStep newest_first =
           run(model, {{kForward, 0, 0}, {kForward, 1, 1}, {kBackward, 1, 1}, {kBackward, 0, 0}}, 2,
               microbatches, level);
@@ -38,7 +38,7 @@ TEST(Executor, TwoSlotsGiveTheGradientsOfOne) {
   }
 }
 
-// Products that backwards leave are those that they would have run, in the order of the list.
+// Deferred weight-gradient products give the same bits as those that run in backward.
 TEST(Executor, DeferredProductsGiveTheSameBits) {
   const Bins microbatches = {{0, 3}, {1}, {2}};
   const std::vector<Operation> in_turn = list_operations(0, {}, 3);
@@ -63,8 +63,8 @@ TEST(Executor, DeferredProductsGiveTheSameBits) {
   }
 }
 
-// Empty microbatches add nothing, wherever they stand; before the others they write the zeros that
-// those add to.
+// Empty microbatches add nothing at any position. Before all others, they write the zeros that the
+// others add to.
 TEST(Executor, EmptyMicrobatchesChangeNoBit) {
   for (const char* model :
        {"qwen3_tied_mqa", "qwen2_untied", "glm4_no_bias", "../oracle/qwen3_moe",

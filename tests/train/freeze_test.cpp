@@ -1,5 +1,5 @@
-// Parameters that are frozen by name: their bytes stay under weight decay, their gradients are not
-// there, the norm does not count them, and all other gradients keep their bits.
+// Tests freezing parameters by name: weight decay does not change them, they have no gradients and
+// do not count in the norm, and all other gradients keep their bits.
 #include <cmath>
 #include <map>
 #include <ostream>
@@ -23,7 +23,7 @@ void PrintTo(const FrozenCase& c, std::ostream* out) { *out << c.name; }
 GridRun small_run(const std::string& folder) {
   GridRun run{.folder = test_data_path("golden/" + folder), .options = packed(48), .num_steps = 2};
   run.optimizer.weight_decay = 0.1;
-  run.optimizer.clip_grad = 0;  // scaled alike whatever the norm
+  run.optimizer.clip_grad = 0;  // so that the norm does not scale the gradients
   run.learning_rate = 1e-2;
   return run;
 }
@@ -49,7 +49,7 @@ double norm_without(const TensorValues& gradients, const Names& frozen) {
   return std::sqrt(sum);
 }
 
-// `whole` trained everything, `start` nothing.
+// `whole` is a run that trains everything, `start` one that trains nothing.
 void expect_frozen(const GridResult& run, const GridResult& whole, const GridResult& start,
                    const Names& frozen, const std::string& what) {
   EXPECT_EQ(run.scores[0].log_probs, whole.scores[0].log_probs) << what;
@@ -73,7 +73,7 @@ GridResult without_steps(GridRun run, std::span<const Sample> samples) {
 
 class EveryParameter : public testing::TestWithParam<FrozenCase> {};
 
-// Each matrix, bias and norm alone, so that every block meets a gradient that is not there.
+// Freezes each matrix, bias and norm alone, so that every block runs with a missing gradient.
 TEST_P(EveryParameter, FreezesAlone) {
   GridRun run = small_run(GetParam().folder);
   const std::vector<Sample> samples = samples_for(GetParam().folder);
@@ -81,7 +81,7 @@ TEST_P(EveryParameter, FreezesAlone) {
   const io::HfFolder folder = io::HfFolder::open(run.folder);
   model::ModelSpec spec = model::read_model_spec(folder.config(), run.folder);
   model::drop_missing_mtp(spec, folder);
-  std::set<std::string> kinds;  // names without numbers: one layer of a kind is enough
+  std::set<std::string> kinds;  // names without layer numbers: one layer per kind suffices
   for (const model::ParameterInfo& info : model::list_parameters(spec)) {
     std::string kind = info.name;
     std::erase_if(kind, [](char c) { return '0' <= c && c <= '9'; });
@@ -103,12 +103,12 @@ INSTANTIATE_TEST_SUITE_P(Families, EveryParameter,
                                          FrozenCase{"deepseek_v3", "oracle/deepseek_v3"}),
                          [](const auto& instance) { return instance.param.name; });
 
-// The products of the head's gradient, of all tokens.
+// The difference is the head's gradient products for all tokens.
 TEST(FrozenWeights, AreNotCountedAsTrained) {
   GridRun run = small_run("oracle/qwen2");
   const std::vector<Sample> samples = samples_for("oracle/qwen2");
   const StepResult whole = run_on_grid(run, samples).steps[0];
-  run.frozen = {"embed_tokens"};  // the head too
+  run.frozen = {"embed_tokens"};  // tied: also the head
   const StepResult frozen = run_on_grid(run, samples).steps[0];
   const model::ModelSpec spec =
       model::read_model_spec(io::HfFolder::open(run.folder).config(), run.folder);
@@ -143,7 +143,7 @@ TEST_P(FrozenOnGrid, KeepsBytesAndTheOtherGradients) {
   expect_frozen(result, whole, start, frozen, c.name);
 }
 
-// Of the second case the first stage, and of the last the second, have nothing to train.
+// In the second case the first stage has nothing to train, in the last case the second stage.
 INSTANTIATE_TEST_SUITE_P(
     Grids, FrozenOnGrid,
     testing::Values(

@@ -32,7 +32,7 @@ TEST(GradientParts, AreTheHeadTheLayersFromTheLastAndTheEmbedding) {
 TEST(GradientParts, SmallOnesWaitForTheNext) {
   const TinyPolicy policy("qwen2_untied");
   const auto fine = list_gradient_parts(policy.store, policy.spec, 1);
-  // More than the head holds: it goes with the last layer.
+  // The limit exceeds the head, so that the head joins the last layer's part.
   const auto merged = list_gradient_parts(policy.store, policy.spec, fine[0].range.size() + 16);
   EXPECT_EQ(merged[0].range, (dist::Range{fine[1].range.begin, fine[0].range.end}));
   EXPECT_EQ(merged[0].last_stage, 1);
@@ -45,7 +45,7 @@ TEST(GradientParts, SmallOnesWaitForTheNext) {
   EXPECT_EQ(one[0].range, (dist::Range{0, policy.store.num_elements()}));
 }
 
-// The MTP layers stand behind the head, and backward is through with them before it.
+// MTP layers are stored after the head, and backward finishes them first.
 TEST(GradientParts, MtpLayersGoWithTheHead) {
   const Oracle policy(test_data_path("golden/oracle/glm4_moe"), true);
   size_t found = 0;
@@ -71,7 +71,7 @@ TEST(GradientParts, SmallModelsHaveSmallerOnes) {
             2u);
 }
 
-// The aim of the cut: in every part each rank has as much as any other, up to a multiple of 16.
+// Every rank's share of every part is equal, up to a multiple of 16.
 TEST(GradientParts, EveryRankHasAnEqualShareOfEveryPart) {
   const TinyPolicy policy("qwen2_untied");
   const auto parts = ranges_of(list_gradient_parts(policy.store, policy.spec, 1));

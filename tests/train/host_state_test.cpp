@@ -1,4 +1,4 @@
-// Updates in host memory: chunk by chunk the bits of one update of everything.
+// Updates of optimizer state in host memory: chunked updates have the bits of one whole update.
 #include "slimexx/train/host_state.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ constexpr ops::AdamWStep kHostStep{.lr = 1e-2f,
                                    .weight_decay = 0,
                                    .step = 3,
                                    .gradient_scale = 0.7f};
-// Pieces of a state that lie apart in the flat arrays; one is longer than many chunks.
+// Separate ranges of the flat arrays; one is longer than many chunks.
 const std::vector<ops::DecayRange> kStateRanges = {
     {0, 5, 0.1f, 20}, {5, 800, 0.0f, 40}, {900, 1000, 0.1f, 300}};
 

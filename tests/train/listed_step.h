@@ -1,5 +1,5 @@
-// One step with a given list of operations, in slots of its own: the executor's tests compare such
-// steps.
+// Runs one step from a given list of operations with its own slots, so that executor tests can
+// compare steps.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>

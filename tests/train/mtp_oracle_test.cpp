@@ -1,4 +1,4 @@
-// MTP layers against what PyTorch computed of them: logits, the loss and its gradients.
+// Compares MTP layers with PyTorch: logits, loss and gradients.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -51,7 +51,7 @@ TEST_P(MtpOracle, Logits) {
     ASSERT_NEAR(logits.f32()[i], expected[i], kLogProbTolerance) << i;
 }
 
-// Before clipping, and with no weight on the loss.
+// Gradients before clipping, without a weight on the loss.
 TEST_P(MtpOracle, LossAndGradients) {
   StepLoss loss;
   loss.policy.kind = ops::LossKind::kSft;

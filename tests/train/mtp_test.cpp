@@ -1,4 +1,4 @@
-// Training of MTP layers: what it changes, what it must not, and what it does not depend on.
+// Tests what training MTP layers changes, what it must leave alone, and what it must not depend on.
 #include "train/passes/mtp_pass.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace slimexx::train {
 namespace {
 
-// Sums of f32 in another order.
+// f32 sums in another order
 constexpr double kRounding = 1e-5;
 
 using Values = std::map<std::string, std::vector<float>>;  // by parameter
@@ -27,7 +27,7 @@ struct Outcome {
 
 std::vector<Sample> samples() {
   std::vector<Sample> all = mixed_samples(9, 41, 320);
-  // Too short for an MTP layer: its one response token is the second of all.
+  // Too short for an MTP layer: its only response token is the second token.
   all.push_back({.tokens = {7, 8}, .response_length = 1, .loss_mask = {1}});
   for (auto field : {&Sample::advantages, &Sample::old_log_probs, &Sample::ref_log_probs,
                      &Sample::rollout_log_probs})
@@ -37,7 +37,7 @@ std::vector<Sample> samples() {
 
 OptimizerOptions unclipped() {
   OptimizerOptions optimizer;
-  optimizer.clip_grad = 0;  // by the norm of all gradients, those of MTP layers among them
+  optimizer.clip_grad = 0;  // the norm includes MTP gradients
   return optimizer;
 }
 
@@ -57,7 +57,7 @@ Outcome run_step(const std::string& family, bool trains_mtp, const TrainOptions&
     };
     Trainer trainer(policy.decoder, policy.store, ranks, dist::data_parallel_groups(ranks), options,
                     unclipped(), 0.9f, {});
-    // What an earlier use of the memory left must not count.
+    // Values left in the gradient memory must not count.
     for (const auto& info : policy.store.infos())
       if (info.trainable)
         std::fill_n(policy.store.gradient(info.id).f32(), info.num_elements(), 7.f);
@@ -77,15 +77,16 @@ bool is_mtp(const std::string& parameter) { return parameter.starts_with("layers
 bool is_copy(const std::string& parameter) {
   return parameter == "layers.4.embedding.weight" || parameter == "layers.4.head.weight";
 }
-// Has no gradient, and what the router learns by none.
+// Whether the parameter has no gradient: a copy, or a correction bias, which has its own update
+// rule.
 bool is_frozen(const std::string& parameter) {
   return is_copy(parameter) || parameter.ends_with("correction_bias");
 }
 
 class MtpTraining : public testing::TestWithParam<std::string> {};
 
-// Embedding, trunk and head learn nothing from it, to the bit: with one microbatch, whose gradients
-// are written, and several, which add to them.
+// The MTP loss changes no bit of the gradients of embedding, trunk and head: with one microbatch,
+// which writes gradients, and with several, which add to them.
 TEST_P(MtpTraining, OtherGradientsAreBitEqualToARunWithoutIt) {
   for (const int64_t tokens : {4096, 50}) {
     for (const int num_ranks : {1, 2}) {
@@ -122,7 +123,7 @@ TEST_P(MtpTraining, ChangesItsOwnWeights) {
 // The oracle whose MTP layer has copies of embedding and head, as published models have them.
 constexpr const char* kWithCopies = "glm4_moe";
 
-// Programs that draft with the layer may read the copies.
+// The copies are exported for other engines, so they must follow the trained tensors.
 TEST(MtpCopies, FollowEmbeddingAndHead) {
   const Outcome with = run_step(kWithCopies, true, packed(60));
   for (const auto& [copy, original] : {std::pair{"layers.4.embedding.weight", "embedding.weight"},
@@ -134,7 +135,7 @@ TEST(MtpCopies, FollowEmbeddingAndHead) {
   }
 }
 
-// Different in one element, it was never a copy.
+// A tensor that differs in one element is not a copy.
 TEST(MtpCopies, OthersStayAsTheyWereLoaded) {
   Oracle policy(test_data_path("golden/oracle/") + kWithCopies, true);
   const model::ParameterInfo& head =
@@ -187,7 +188,7 @@ TEST_P(MtpTraining, DoesNotDependOnPackingRecomputationOrRanks) {
   }
 }
 
-// The factor weighs gradients and no metric.
+// The factor scales gradients, not metrics.
 TEST_P(MtpTraining, FactorScalesItsGradients) {
   TrainOptions whole = packed(60), quarter = packed(60);
   whole.mtp_loss_scaling_factor = 1;
@@ -217,7 +218,7 @@ TEST_P(MtpTraining, StepsLowerItsLoss) {
   EXPECT_LT(losses.back(), 0.7 * losses.front());
 }
 
-// The plan has the pass of the MTP layer: in the memory of the plan a step needs no more.
+// The plan includes the MTP pass: a step fits in the planned memory.
 TEST_P(MtpTraining, FitsThePlannedMemory) {
   constexpr int64_t kLongest = 40, kTokens = 120;
   dist::Collective alone;
@@ -265,7 +266,7 @@ TEST(MtpLabels, RollWithinEachSampleAndSkipWhatIsMasked) {
   EXPECT_FLOAT_EQ(work.factor, 0.2f);
 }
 
-// A model of two MTP layers, in which every token goes to every expert: the loss is smooth.
+// A model with two MTP layers. Every token uses all experts, so that the loss is smooth.
 model::ModelSpec spec_of_two() {
   model::ModelSpec spec = model::random_spec("glm4_moe",
                                              {.vocab_size = 64,
@@ -281,8 +282,8 @@ model::ModelSpec spec_of_two() {
   return spec;
 }
 
-// The second layer's loss also reaches the first, by the hidden states that pass between them:
-// gradients are the slopes of the loss, parameter by parameter.
+// The second layer's loss also reaches the first through the hidden states. Compares gradients with
+// finite differences of the loss, per parameter.
 TEST(MtpLayers, GradientsAreTheSlopesOfTheirLoss) {
   constexpr double kFactor = 0.5, kDistance = 1e-2, kTolerance = 1e-2;
   model::RandomModel policy(spec_of_two(), {}, true);
@@ -309,7 +310,7 @@ TEST(MtpLayers, GradientsAreTheSlopesOfTheirLoss) {
     double squares = 0;
     for (const float value : g) squares += double{value} * value;
     const double norm = std::sqrt(squares);
-    if (norm < 1e-3) continue;  // below what differences of f32 losses resolve
+    if (norm < 1e-3) continue;  // below the resolution of f32 loss differences
     const std::vector<float> start = policy.weight_values(info);
     const auto loss_at = [&](double distance) {
       std::vector<float> moved = start;

@@ -29,7 +29,7 @@ TEST(Operations, OneStageAlternates) {
             (std::vector<Operation>{{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}));
 }
 
-// One forward, one backward behind the warm-up. A transfer stands where both ranks are free for it.
+// 1F1B after the warm-up. A transfer is placed where both ranks are free for it.
 TEST(Operations, TwoStagesTakeTurns) {
   const PipelineShape shape{.num_ranks = 2};
   EXPECT_EQ(list_operations(0, shape, 3), (std::vector<Operation>{{kForward, 0, 0},
@@ -53,9 +53,9 @@ TEST(Operations, TwoStagesTakeTurns) {
   EXPECT_EQ(list_operations(1, shape, 3), last);
 }
 
-// Runs all ranks beside one another, each in its own order, until none can go on. A send and its
-// receive wait for each other, and what is not a transfer waits for nothing but its input, which
-// must be there. Gives the operation at which each rank stands: all of them where it came through.
+// Simulates all ranks, each in its own order, until none can proceed. A send and its receive block
+// each other; other operations need only their input. Returns each rank's position: the list's end
+// unless there is a deadlock.
 class Rendezvous {
  public:
   Rendezvous(const PipelineShape& shape, std::vector<std::vector<Operation>> lists)
@@ -83,7 +83,7 @@ class Rendezvous {
   bool step(size_t r) {
     if (at_[r] == lists_[r].size()) return false;
     const Operation& op = lists_[r][at_[r]];
-    if (is_receive(op)) return false;  // the sender's turn
+    if (is_receive(op)) return false;  // handled with the sender
     const int stage = stage_of(r, op);
     if (!is_send(op)) {
       check_input(op, stage);
@@ -95,7 +95,7 @@ class Rendezvous {
     if (at_[peer] == lists_[peer].size()) return false;
     const Operation& other = lists_[peer][at_[peer]];
     if (!is_receive(other) || static_cast<size_t>(other.peer) != r) return false;
-    // The two mean the same rows, and the sender has made them.
+    // Both must name the same rows, and the sender must have computed them.
     const bool is_forward = op.kind == kSendForward;
     EXPECT_EQ(other.kind, is_forward ? kReceiveForward : kReceiveBackward);
     EXPECT_EQ(other.microbatch, op.microbatch);
@@ -187,8 +187,8 @@ TEST(Operations, NoInterleavedOrderWaitsForEver) {
   }
 }
 
-// Activations of as many microbatches as there are stages from here on, whatever their number; of
-// interleaved ones as many chunks as are warmed up, and one.
+// A stage keeps as many microbatches as there are stages from it to the last, however many run.
+// With interleaving it keeps the warm-up chunks plus one.
 TEST(Operations, SlotsAreBounded) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
@@ -209,9 +209,8 @@ TEST(Operations, SlotsAreBounded) {
   }
 }
 
-// Weights' gradients behind their backwards and in the order of microbatches, so that sums are
-// those of one-forward-one-backward; and no more microbatches at once than that has on the first
-// stage.
+// Weight gradients come after their backwards in microbatch order, so that sums equal those of
+// 1F1B; at most as many microbatches are in flight as on the first stage of 1F1B.
 TEST(Operations, WeightGradientsFollowInOrder) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     const PipelineShape shape{.num_ranks = ranks, .zero_bubble = true};
@@ -220,7 +219,7 @@ TEST(Operations, WeightGradientsFollowInOrder) {
       for (int rank = 0; rank < ranks; ++rank) {
         const std::vector<Operation> operations = list_operations(rank, shape, n);
         int64_t forwards = 0, weights = 0;
-        std::map<int, int64_t> left;  // by place, the microbatch
+        std::map<int, int64_t> left;  // by slot: the microbatch
         for (const Operation& op : operations) {
           forwards += op.kind == kForward ? 1 : 0;
           EXPECT_LE(forwards - weights, ranks);
@@ -242,8 +241,8 @@ TEST(Operations, WeightGradientsFollowInOrder) {
   }
 }
 
-// Until the last rank is done, where a forward, the gradients of inputs and those of weights take 1
-// each.
+// The time until the last rank finishes, if a forward, an input gradient and a weight gradient take
+// 1 each.
 int64_t count_time(const std::vector<std::vector<Operation>>& lists) {
   std::vector<size_t> at(lists.size());
   std::vector<int64_t> now(lists.size());
@@ -270,7 +269,7 @@ int64_t count_time(const std::vector<std::vector<Operation>>& lists) {
   return *std::max_element(now.begin(), now.end());
 }
 
-// Of the wait of 3 (stages - 1) a third is left.
+// Deferring weight gradients shortens the bubble of 3 (stages - 1) to a third.
 TEST(Operations, ApartWeightGradientsShortenTheWait) {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     for (const int64_t n : {int64_t{ranks}, int64_t{2 * ranks}, int64_t{64}}) {
@@ -282,8 +281,8 @@ TEST(Operations, ApartWeightGradientsShortenTheWait) {
   }
 }
 
-// What a plan counts is what the lists take, in microbatches of forward and both gradients. Several
-// stages of a rank share the wait, however many microbatches there are.
+// The planned time equals that of the lists, in microbatches of forward plus both gradients.
+// Interleaved stages divide the bubble, for any number of microbatches.
 TEST(Operations, SlotsAreTheTimeOfTheLists) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     const int64_t n = 4 * ranks;
@@ -305,7 +304,7 @@ TEST(Operations, SlotsAreTheTimeOfTheLists) {
   }
 }
 
-// The check of whole pipelines sees ranks that wait for each other: both send first.
+// The simulation detects a deadlock: here both ranks send first.
 TEST(Operations, ADeadlockWouldBeSeen) {
   const PipelineShape shape{.num_ranks = 2};
   auto lists = list_all(shape, 2);

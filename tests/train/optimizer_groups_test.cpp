@@ -1,4 +1,4 @@
-// Groups of parameters that different ranks sum: every one is reduced, updated and counted once.
+// Parameter groups with different reducing ranks: each is reduced, updated and counted once.
 #include <mutex>
 
 #include "cpu_context.h"
@@ -23,7 +23,7 @@ std::vector<GradientPart> parts_of_layers(const model::ParameterStore& store) {
   return list_gradient_parts(store, made_up_spec(), 1);
 }
 
-// The steps of one rank with the sums that ranks would make.
+// Runs one rank's steps with the summed gradients as input.
 struct OneRank {
   explicit OneRank(int num_steps) : store(made_up_parameters(), {}, true) {
     fill_weights(store);
@@ -67,7 +67,7 @@ TEST(OptimizerGroups, EachIsSummedByItsOwnRanks) {
   });
 }
 
-// Gathered gradients are the sums, of both groups on every rank.
+// Gathered gradients equal the sums, for both groups on every rank.
 TEST(OptimizerGroups, GathersTheSums) {
   dist::run_thread_ranks(4, [&](dist::Collective& host) {
     const dist::ProcessGrid grid(host, kTwoPairs, {});
@@ -85,7 +85,7 @@ TEST(OptimizerGroups, GathersTheSums) {
   });
 }
 
-// Clipping goes by the one norm of both groups.
+// Clipping uses the joint norm of both groups.
 TEST(OptimizerGroups, AreClippedTogether) {
   const OneRank whole(1);
   dist::run_thread_ranks(4, [&](dist::Collective& host) {
@@ -94,7 +94,7 @@ TEST(OptimizerGroups, AreClippedTogether) {
     ShardedAdamW optimizer(store, host, grid.groups(), adamw_options(whole.norms[0] / 4), {});
     fill_gradient_shares(store, grid.shape().position(host.rank()), 0);
     optimizer.step(cpu_context(), kLearningRate, optimizer.reduce_gradients(cpu_context()));
-    // First moments after one step: (1 - beta1) times the clipped gradient.
+    // First moment after one step: (1 - beta1) * clipped gradient.
     for (const OwnedGroup& group : optimizer.groups()) {
       for (const OwnedPiece& piece : group.pieces) {
         for (int64_t i = 0; i < piece.range.size(); ++i) {

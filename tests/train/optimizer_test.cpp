@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kGoldenModel = "llama3_scaled_tied_biased";
 
-// scripts/golden/make_adamw_golden.py has the same lines.
+// Must equal the values in scripts/golden/make_adamw_golden.py.
 constexpr double kLearningRates[] = {0.01, 0.02, 0.005, 0.01};
 constexpr OptimizerOptions golden_options(double clip_grad) {
   OptimizerOptions o;
@@ -49,7 +49,7 @@ struct State {
   std::vector<float> weights, master, exp_avg, exp_avg_sq;
 };
 
-// From the end to the start, the first a sliver of one slice: most ranks own nothing of it.
+// Parts from the end to the start. The first is so small that most ranks own nothing of it.
 std::vector<GradientPart> uneven_parts(int64_t num_elements) {
   std::vector<GradientPart> parts;
   int64_t length = 16;
@@ -63,7 +63,7 @@ std::vector<GradientPart> uneven_parts(int64_t num_elements) {
 enum class Cut { kWhole, kParts };
 enum class StateIn { kDevice, kHost };
 
-// Steps with the golden gradients, which stand on the last rank; the others' are zero.
+// Steps with the golden gradients on the last rank; the other ranks' are zero.
 State run_steps(int num_ranks, int num_steps, double clip_grad, const char* state_dtype = "float32",
                 Cut cut = Cut::kWhole, StateIn place = StateIn::kDevice) {
   State state;
@@ -160,8 +160,8 @@ TEST(ShardedAdamW, ShardsGiveTheSameBits) {
   }
   const State expected = run_steps(1, 4, 0);
   EXPECT_EQ(first_difference(expected.weights, expected.master), "");
-  // Under clipping the norm is summed by owners, so its last bits may move; of one rank they do
-  // not.
+  // With clipping, owners sum the norm, so its last bits depend on the number of ranks. On one
+  // rank, the cut into parts changes no bit.
   const State clipped = run_steps(1, 4, 1.0),
               clipped_by_parts = run_steps(1, 4, 1.0, "float32", Cut::kParts);
   EXPECT_EQ(first_difference(clipped_by_parts.weights, clipped.weights), "");
@@ -187,7 +187,7 @@ TEST(ShardedAdamW, StateInHostMemoryGivesTheSameBits) {
   }
 }
 
-// An optimizer whose moments are reset goes on as one that is made of the same weights.
+// After a reset of the moments, an optimizer behaves like a new one made from the same weights.
 TEST(ShardedAdamW, ResetMomentsBeginAnew) {
   for (const bool in_host_memory : {false, true}) {
     dist::Collective communicator;
@@ -219,8 +219,8 @@ TEST(ShardedAdamW, ResetMomentsBeginAnew) {
   }
 }
 
-// The first step's master comes of moments that were not rounded yet; later ones differ, as what
-// each step starts from is rounded to 8 bits: by no more than that share of the way they went.
+// The first step uses moments that are not rounded yet, so master weights agree. Later steps start
+// from moments rounded to 8 bits, so they differ by at most that share of the distance moved.
 TEST(ShardedAdamW, Bf16MomentsFollowFloat32) {
   const State first = run_steps(1, 1, 0), first_bf16 = run_steps(1, 1, 0, "bfloat16");
   EXPECT_EQ(first_difference(first_bf16.master, first.master), "");
@@ -269,7 +269,7 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
       for (const double clip : {0.0, 0.5, 1e9}) {
         ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
                                golden_options(clip), {}, uneven_parts(policy.store.num_elements()));
-        // Rank r brings (r + 1) * 2^-4 everywhere: exact sums. Gaps stay zero.
+        // Rank r contributes (r + 1) * 2^-4 everywhere, so that sums are exact. Gaps stay zero.
         ops::fill_zero(cpu_context(), policy.store.flat_gradients());
         int64_t n = 0;
         for (const auto& info : policy.store.infos()) {
@@ -313,7 +313,7 @@ TEST(ShardedAdamW, NormSeesNanOfEveryRank) {
   });
 }
 
-// Decay alone, gradients of zero: matrices shrink by lr * decay a step, vectors stay to the bit.
+// Zero gradients leave only decay: matrices shrink by lr * decay per step, vectors keep their bits.
 TEST(ShardedAdamW, DecayExemptsVectors) {
   dist::Collective communicator;
   TinyPolicy policy(kGoldenModel), before(kGoldenModel);

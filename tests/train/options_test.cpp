@@ -41,7 +41,7 @@ TEST(LearningRate, WarmsUpOverAFractionOfTheSteps) {
   EXPECT_DOUBLE_EQ(learning_rate(o, 4, 10), 0.8);  // 1 - 1.5 / 7.5
 }
 
-// lr * sqrt(warm-up / step), no lower than min_lr, which also stands behind the last step.
+// lr * sqrt(warm-up / step), at least min_lr, which also holds after the last step.
 TEST(LearningRate, InverseSquareRoot) {
   OptimizerOptions o;
   o.lr = 1.0;

@@ -1,5 +1,4 @@
-// A tiny checkpoint as a policy, with the f32 results of PyTorch and transformers: its steps can be
-// compared.
+// A tiny checkpoint as a policy, with f32 results of PyTorch and transformers to compare with.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -54,7 +53,7 @@ struct Oracle {
     for (model::MtpSpec& mtp : spec.mtp) mtp.is_trained = trains_mtp;
     return spec;
   }
-  // Row b up to token `end`; the response starts at token `start`.
+  // Row b, tokens [0, end); the response starts at token `start`.
   Sample sample(int64_t b, int64_t start, int64_t end) const {
     Sample s;
     for (int64_t t = 0; t < end; ++t)

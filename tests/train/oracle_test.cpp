@@ -1,5 +1,5 @@
-// Forward, losses and gradients against what PyTorch and transformers computed in f32 on tiny
-// checkpoints: tests/golden/models (always there) and the shared oracles (where they are).
+// Compares forward, losses and gradients with f32 results of PyTorch and transformers on tiny
+// checkpoints: tests/golden/models (always present) and the shared oracles (if present).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -65,7 +65,8 @@ TEST_P(OracleTest, GrpoGradients) {
                  .entropy_coef = 0.001f,
                  .use_kl = true,
                  .kl_coef = 0.01f};
-  // Whole and recomputed activations, one packed microbatch and one per sample: the same gradients.
+  // Kept and recomputed activations, one packed microbatch and one per sample give the same
+  // gradients.
   for (const auto& [recompute, tokens] :
        {std::pair{"none", 4096}, {"full", 4096}, {"none", 1}, {"full", 1}}) {
     std::vector<Sample> samples;
@@ -82,7 +83,7 @@ TEST_P(OracleTest, GrpoGradients) {
     options.recompute_granularity = recompute;
     options.max_tokens_per_gpu = tokens;
     options.max_logits_gib =
-        tokens == 1 ? 1e-6 : 0.25;  // the head in chunks of a few rows, and whole
+        tokens == 1 ? 1e-6 : 0.25;  // the head in chunks of a few rows, or in one
     const StepResult result = oracle.trainer(options).step(samples, loss, 0);
     EXPECT_NEAR(result.metric(ops::LossMetric::kLoss), read_floats(oracle.file, "grpo.loss")[0],
                 1e-4);

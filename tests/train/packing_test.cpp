@@ -17,7 +17,7 @@ TEST(FirstFit, FillsTheFirstBinWithRoom) {
   EXPECT_EQ(pack_first_fit({}, 10), Bins{});
 }
 
-// Against a search through all bins, with items above the capacity and of no size.
+// Compares with a search through all bins; includes items above the capacity and of size 0.
 TEST(FirstFit, IsTheSearchThroughAllBins) {
   PhiloxStream random(11, 0);
   for (int trial = 0; trial < 200; ++trial) {
@@ -112,7 +112,7 @@ TEST(EvenOut, EmptyMicrobatchesComeFirst) {
   even_out(microbatches, by_rank);
   EXPECT_EQ(by_rank, (Bins{{0, 2, 3}, {4, 5, 1}, {6, 7, 8}}));
   EXPECT_EQ(microbatches, (Bins{{0}, {1, 2}, {3}, {4}, {}, {}, {}, {}, {}}));
-  // Of no samples every rank runs one all the same.
+  // Without samples every rank still runs one microbatch.
   Bins none, two_ranks(2);
   even_out(none, two_ranks);
   EXPECT_EQ(two_ranks, (Bins{{0}, {1}}));

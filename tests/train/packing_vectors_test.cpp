@@ -1,6 +1,6 @@
-// First-fit and Karmarkar-Karp against vectors of slime's scheduler. Its vectors of whole schedules
-// do not apply: there the number of microbatches is made a multiple of the ranks, while here
-// microbatches deliberately do not depend on the number of ranks, only their assignment does.
+// Checks first-fit and Karmarkar-Karp against slime's test vectors. Its vectors for whole schedules
+// do not apply: slime rounds the number of microbatches to a multiple of the ranks, while here the
+// number of ranks only affects the assignment.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ TEST(PackingVectors, KarmarkarKarp) {
   }
 }
 
-// Worked by the algorithm's own rules.
+// Expected results worked out by hand with the algorithm's rules.
 TEST(PackingVectors, SmallOnes) {
   EXPECT_EQ(pack_first_fit(std::vector<int64_t>{9, 1, 8, 2, 7, 3}, 10),
             (Bins{{0, 1}, {2, 3}, {4, 5}}));

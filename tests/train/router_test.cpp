@@ -1,5 +1,5 @@
-// What a step reports of its routers, the losses that keep their experts even and the rule that
-// moves correction biases: by definition, and whatever the packing and the ranks are.
+// Router metrics, balancing losses and the update rule for correction biases: they match their
+// definitions for any packing and number of ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace slimexx::train {
 namespace {
 
-constexpr double kRounding = 1e-5;  // sums of f32 in another order
+constexpr double kRounding = 1e-5;  // f32 sums in another order
 constexpr float kRate = 0.125f;     // biases move by whole multiples of it, without rounding
 
 using Values = std::map<std::string, std::vector<float>>;  // by parameter
@@ -168,7 +168,7 @@ TEST_P(Routers, ASkippedStepMovesNoBias) {
     EXPECT_EQ(first_difference(outcome.after.at(name), before), "") << name;
 }
 
-// The plan has the scratch of the routers' sums.
+// The plan includes the scratch for the routers' sums.
 TEST_P(Routers, FitThePlannedMemory) {
   constexpr int64_t kLongest = 40, kTokens = 120;
   dist::Collective alone;
@@ -203,8 +203,8 @@ TEST(RouterSteps, EvenOutWhatTheBiasCanReach) {
   EXPECT_LT(loads.back(), loads.front());
 }
 
-// A model whose biases fix every choice, so that the losses are smooth in the weights: their
-// gradients, those of the policy's loss subtracted, are the slopes of what the step reports.
+// Biases fix every routing choice, so that the losses are smooth in the weights. Their gradients,
+// without those of the policy loss, must equal the slopes of the reported losses.
 TEST(RouterLosses, GradientsAreTheSlopesOfWhatIsReported) {
   constexpr double kAux = 2, kZ = 0.5, kDistance = 1e-2, kTolerance = 1e-2;
   model::RandomModel policy(model::random_spec("glm4_moe",
@@ -254,7 +254,7 @@ TEST(RouterLosses, GradientsAreTheSlopesOfWhatIsReported) {
       squares += g.back() * g.back();
     }
     const double norm = std::sqrt(squares);
-    if (norm < 1e-2) continue;  // below what differences of f32 forwards resolve
+    if (norm < 1e-2) continue;  // below the resolution of f32 differences
     const std::vector<float> start = policy.weight_values(info);
     const auto loss_at = [&](double distance) {
       std::vector<float> moved = start;

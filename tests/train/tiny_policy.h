@@ -45,7 +45,7 @@ struct TinyPolicy {
                   const OptimizerOptions& optimizer = {}, int64_t min_part_elements = 0) {
     return trainer(communicator, communicator, options, optimizer, min_part_elements);
   }
-  // Sums and gathers use `dp`, which has the same ranks.
+  // Reduces and gathers over `dp`, which has the same ranks as `host`.
   Trainer trainer(dist::Collective& host, dist::Collective& dp, const TrainOptions& options,
                   const OptimizerOptions& optimizer, int64_t min_part_elements) {
     return Trainer(decoder, store, host, dist::data_parallel_groups(dp), options, optimizer, 0.9f,
@@ -61,10 +61,10 @@ inline std::vector<float> floats_of(const tensor::Tensor& t) {
   return {t.f32(), t.f32() + t.num_elements()};
 }
 
-// Splits small models into as many parts as large ones.
+// Part size that splits small models into as many parts as large ones.
 inline constexpr int64_t kAPartALayer = 1;
 
-// The elements of all owners of a state array, in the order of the flat parameters, with gaps.
+// Gathers a state array from all owners, in the order of the flat parameters, with gaps.
 inline std::vector<float> gather_state(dist::Collective& communicator, const OwnedGroup& group,
                                        const tensor::Tensor& own) {
   const auto& slices = group.slices;

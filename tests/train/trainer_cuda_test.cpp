@@ -1,5 +1,5 @@
-// Training steps on the device: the same bits every time, no memory taken once warm, log-probs that
-// do not depend on packing.
+// Training steps on the device are reproducible, allocate nothing once warm, and give log-probs
+// that do not depend on packing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 using model::RandomModel;
 using model::test_device;
 
-// Of the loss and the gradients' norm: bf16 activations against f32 ones.
+// Bound for loss and gradient norm: bf16 activations against f32 ones.
 constexpr double kBound = 5e-3;
 
 double norm_of(const std::vector<float>& values) {
@@ -65,7 +65,7 @@ class TrainerCuda : public testing::TestWithParam<std::string> {
   dist::Collective ranks_;
 };
 
-// E3, and recomputation, which changes no bit either.
+// Checks determinism; recomputation changes no bit either.
 TEST_P(TrainerCuda, TwoStepsGiveTheSameBitsEveryTime) {
   std::vector<float> expected, start;
   for (const std::string recompute : {"none", "none", "full"}) {
@@ -121,7 +121,7 @@ TEST_P(TrainerCuda, EmptyMicrobatchesAndSlotsChangeNoBit) {
   }
 }
 
-// E2: log-probs to the last bit, and what the first step then reports of them.
+// Log-probs are equal to the last bit, and so are the first step's metrics of them.
 TEST_P(TrainerCuda, LogProbsAreTheSameBitsForAnyPacking) {
   auto samples = samples_of(8);
   Policy policy(GetParam());
@@ -148,7 +148,7 @@ TEST_P(TrainerCuda, LogProbsAreTheSameBitsForAnyPacking) {
   EXPECT_EQ(r.metric(ops::LossMetric::kClipFraction), 0);
 }
 
-// The first step of a supervised loss, whose value and gradients have no cancellation.
+// The first step with a supervised loss, which has no cancellation in its value or gradients.
 TEST_P(TrainerCuda, StepAgreesWithTheCpu) {
   StepLoss loss;
   loss.policy.kind = ops::LossKind::kSft;
@@ -197,14 +197,14 @@ TEST_P(TrainerCuda, NanGradientSkipsTheStep) {
   EXPECT_NE(first_difference(policy.all_weights(), before), "");
 }
 
-// Two MTP layers, of which the second learns through the first: their losses and gradients are
-// those of the CPU, and everything else is as without them, to the bit.
+// Two MTP layers, where the second trains through the first: losses and gradients agree with the
+// CPU, and everything else keeps its bits.
 TEST_P(TrainerCuda, MtpLayersTrainAsOnTheCpuAndLeaveTheRestAlone) {
   model::ModelSpec spec = model::device_spec(GetParam(), 0.08);
   const std::string first = "layers." + std::to_string(spec.num_layers()) + ".";
   const std::string second = "layers." + std::to_string(spec.num_layers() + 1) + ".";
   model::LayerSpec layer = spec.layers.back();
-  layer.attention = spec.layers.front().attention;  // chooses keys itself, if any does
+  layer.attention = spec.layers.front().attention;  // has its own indexer, if any layer has
   spec.mtp.assign(2, {.layer = layer});
   const auto train = [&](bool trains_mtp, tensor::Device device, int64_t tokens) {
     for (model::MtpSpec& mtp : spec.mtp) mtp.is_trained = trains_mtp;
@@ -239,7 +239,7 @@ TEST_P(TrainerCuda, MtpLayersTrainAsOnTheCpuAndLeaveTheRestAlone) {
   }
 }
 
-// Loads are whole numbers of the same choices, and biases move by them: no packing shows.
+// Expert loads count the same choices and move biases exactly, so packing has no effect.
 class TrainerOfExpertsCuda : public TrainerCuda {};
 TEST_P(TrainerOfExpertsCuda, LoadsAndBiasesDoNotDependOnPacking) {
   const auto train = [&](tensor::Device device, int64_t tokens, const std::string& recompute) {
@@ -270,7 +270,7 @@ TEST_P(TrainerOfExpertsCuda, LoadsAndBiasesDoNotDependOnPacking) {
       EXPECT_EQ(got.routers[i].z_loss, expected.routers[i].z_loss);
     }
   }
-  // In f32 some tokens choose other experts.
+  // Allowed difference: in f32 some tokens choose other experts.
   constexpr double kChoices = 0.05;
   const auto [on_cpu, cpu_biases] = train({}, 4096, "none");
   for (size_t i = 0; i < expected.routers.size(); ++i) {

@@ -13,7 +13,8 @@
 namespace slimexx::train {
 namespace {
 
-// Sums of f32 in another order: bound of metrics and gradients (2-norm) over packings and ranks.
+// Bound for metrics and gradients (2-norm) over packings and ranks, due to another order of f32
+// sums.
 constexpr double kRounding = 1e-5;
 
 struct Variation {
@@ -66,7 +67,7 @@ std::vector<Variation> variations() {
                      ranks, packed(50, balance)});
     }
   }
-  // Fewer microbatches than ranks: some ranks have nothing to do.
+  // Fewer microbatches than ranks: some ranks are idle.
   all.push_back({"idle ranks", 4, packed(4096)});
   return all;
 }
@@ -98,7 +99,7 @@ TEST(Trainer, LossAndGradientsDoNotDependOnPackingOrderOrRanks) {
   }
 }
 
-// E2 and E4: log-probs to the last bit, whatever the packing and the number of ranks.
+// Log-probs are equal to the last bit for any packing and number of ranks.
 TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
   const auto samples = mixed_samples(12, 8);
   std::vector<TokenScores> expected;
@@ -123,7 +124,7 @@ TEST(Trainer, LogProbsAreTheSameBitsForAnyPackingAndRanks) {
   }
 }
 
-// The aggregation written down over the log-probs: a masked sample counts in the per-sample mean.
+// Computes the aggregation from log-probs: a masked sample counts in the per-sample mean.
 TEST(Trainer, AggregatesPerSampleOrPerToken) {
   const auto samples = mixed_samples(6, 9);
   dist::Collective communicator;
@@ -155,7 +156,7 @@ TEST(Trainer, AggregatesPerSampleOrPerToken) {
               sum / (50 * static_cast<double>(samples.size())), 1e-5);
 }
 
-// Without old log-probs the policy's own stand in, and the first-step checks hold exactly.
+// Without old log-probs the policy's own are used, so first-step checks hold exactly.
 TEST(Trainer, FirstStepHasRatioOneAndNoLogProbDifference) {
   auto samples = mixed_samples(8, 10);
   {
@@ -182,7 +183,7 @@ TEST(Trainer, FirstStepHasRatioOneAndNoLogProbDifference) {
   }
 }
 
-// The maximum over ranks, not their sum.
+// Reduced over ranks by maximum, not by sum.
 TEST(Trainer, LargestLogProbDifferenceIsAMaximumOverRanks) {
   const auto samples = mixed_samples(8, 12);
   const Outcome one = run_step({"one", 1, packed(4096)}, samples, full_loss());
@@ -213,7 +214,7 @@ TEST(Trainer, NanGradientSkipsTheStep) {
         EXPECT_EQ(first_difference(floats_of(trainer.optimizer().groups()[0].master), master), "");
         EXPECT_EQ(trainer.optimizer().num_steps(), 0);
         for (const float m : floats_of(trainer.optimizer().groups()[0].exp_avg)) ASSERT_EQ(m, 0);
-        // The next step is the one that a run without the bad batch would have made.
+        // The next step equals that of a run without the bad batch.
         Trainer other = fresh.trainer(communicator, options);
         EXPECT_FALSE(trainer.step(good, full_loss(), 0.01).skipped);
         EXPECT_FALSE(other.step(good, full_loss(), 0.01).skipped);
@@ -226,7 +227,7 @@ TEST(Trainer, NanGradientSkipsTheStep) {
   }
 }
 
-// E3: the same calls give the same bytes, on one rank and on several; all ranks hold the same.
+// The same calls give the same bytes, on one rank and on several; all ranks hold the same weights.
 TEST(Trainer, IsDeterministic) {
   for (const int ranks : {1, 3}) {
     std::vector<std::vector<float>> runs;
@@ -246,7 +247,7 @@ TEST(Trainer, IsDeterministic) {
   }
 }
 
-// A step lowers the loss that it was made for: signs and scales of the whole chain.
+// A step lowers its loss: checks signs and scales of the whole chain.
 TEST(Trainer, StepsLowerTheLoss) {
   const auto samples = mixed_samples(6, 30);
   dist::Collective communicator;
@@ -262,15 +263,15 @@ TEST(Trainer, StepsLowerTheLoss) {
   EXPECT_LT(after, 0.5 * before);
 }
 
-// Three samples on eight ranks: every rank runs as many microbatches, and the step is that of three
-// ranks, one sample each, to the bit: what the other ranks add is zero.
+// With three samples on eight ranks, all run the same number of microbatches. The step has the bits
+// of three ranks with one sample each: idle ranks add zero.
 TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
   const auto samples = mixed_samples(3, 33);
   for (const std::string recompute : {"none", "full"}) {
     TrainOptions options = packed(1);
     options.recompute_granularity = recompute;
     OptimizerOptions optimizer;
-    optimizer.clip_grad = 0;  // owners add the norm, and there are more of them
+    optimizer.clip_grad = 0;  // owners sum the norm, and their number differs
     const Outcome expected = run_step({"", 3, options}, samples, full_loss(), optimizer, 0.01);
     std::vector<int64_t> counts(8);
     std::vector<std::vector<float>> weights(8);
@@ -278,7 +279,7 @@ TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
       const auto rank = static_cast<size_t>(communicator.rank());
       TinyPolicy policy;
       Trainer trainer = policy.trainer(communicator, options, optimizer);
-      // What an earlier use of the memory left must not count.
+      // Values left in the gradient memory must not count.
       std::fill_n(policy.store.flat_gradients().f32(), policy.store.num_elements(), 7.0f);
       for (const auto& info : policy.store.infos()) {
         const tensor::Tensor gradient = policy.store.gradient(info.id);
@@ -298,10 +299,11 @@ TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
   }
 }
 
-// Ranks get other numbers of microbatches of unequal cost; the lists are made equal.
+// Costs are unequal, so ranks get different numbers of microbatches; the lists are padded to equal
+// length.
 TEST(Trainer, EveryRankRunsTheSameNumberOfMicrobatches) {
   std::vector<Sample> samples = mixed_samples(7, 34);
-  for (Sample* sample : {&samples[0], &samples[1]}) {  // two that weigh more than the others
+  for (Sample* sample : {&samples[0], &samples[1]}) {  // two samples cost more than the others
     const std::vector<int32_t> prompt(70, 5);
     sample->tokens.insert(sample->tokens.begin(), prompt.begin(), prompt.end());
   }
@@ -315,7 +317,7 @@ TEST(Trainer, EveryRankRunsTheSameNumberOfMicrobatches) {
   EXPECT_EQ(counts, std::vector<int64_t>(3, 5)) << "one rank has the five light ones";
 }
 
-// A sample above the capacity stands alone, whole.
+// A sample above the capacity gets its own microbatch, untruncated.
 TEST(Trainer, NothingIsTruncated) {
   const auto samples = mixed_samples(5, 31);
   const Outcome out = run_step({"", 1, packed(1)}, samples, full_loss());

@@ -14,7 +14,7 @@ namespace slimexx::model {
 namespace {
 
 constexpr int64_t kMaxLayers = 4096;
-constexpr double kMaxInitializerRange = 100;  // its normals stay below float16's 65504
+constexpr double kMaxInitializerRange = 100;  // random weights stay below float16's 65504
 
 const Json* find(const Json& object, const std::string& key) {
   const auto it = object.find(key);
@@ -65,7 +65,7 @@ int64_t ConfigReader::size(const std::string& key, int64_t max) const {
 
 double ConfigReader::positive_number(const std::string& key) const {
   const double value = json_number(config_, key, where_);
-  // The arithmetic is in float32, where it must be neither zero nor infinite.
+  // Computations are in float32, where the value must be neither zero nor infinite.
   if (!(static_cast<float>(value) > 0) || !std::isfinite(static_cast<float>(value)))
     fail(fmt::format("\"{}\" is {}, wanted a positive number", key, value),
          "give a number from 1e-38 to 1e38");
@@ -93,7 +93,8 @@ std::string ConfigReader::text(const std::string& key, const std::string& fallba
   return find(config_, key) == nullptr ? fallback : json_string(config_, key, where_);
 }
 
-// Where both are there, transformers 5 takes rope_scaling, the only one that transformers 4 knows.
+// If both objects are present, transformers 5 reads rope_scaling, the only one that transformers 4
+// knows.
 const Json* ConfigReader::rope_object() const {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* value = find(config_, key);
@@ -114,14 +115,15 @@ double ConfigReader::partial_rotary_factor(double fallback) const {
   const bool nested = rope != nullptr && find(*rope, "partial_rotary_factor") != nullptr;
   const Json& holder = nested ? *rope : config_;
   if (!holder.contains("partial_rotary_factor")) return fallback;
-  if (!has("partial_rotary_factor") && !nested) return 1;  // null is a statement of its own
+  if (!has("partial_rotary_factor") && !nested) return 1;  // explicit null: whole heads
   const double value = json_number(holder, "partial_rotary_factor", where_);
   if (!(value > 0 && value <= 1))
     fail(fmt::format("\"partial_rotary_factor\" is {}, wanted (0, 1]", value));
   return value;
 }
 
-// At the top level it overrides; nowhere: the context was not stretched.
+// The value at the top level overrides the nested one. If both are absent, the context was not
+// stretched.
 int64_t ConfigReader::original_max_positions(const ConfigReader& nested,
                                              const FamilyDefaults& defaults) const {
   constexpr const char* kOriginal = "original_max_position_embeddings";
@@ -172,8 +174,8 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
   return rope;
 }
 
-// A sliding window is refused unless it is for no layer: layer_types say of which, else it begins
-// with layer max_window_layers.
+// Refuses a sliding window unless it applies to no layer. layer_types lists the layers with a
+// window; without it, layers from max_window_layers on have one.
 void ConfigReader::check_window(const FamilyDefaults& defaults) const {
   if (!flag("use_sliding_window", false)) return;
   if (config_.contains("sliding_window") && !has("sliding_window")) return;
@@ -186,8 +188,8 @@ void ConfigReader::check_window(const FamilyDefaults& defaults) const {
   refuse("use_sliding_window is true: sliding-window attention is not supported yet");
 }
 
-// Every layer sees all earlier tokens, or what its family's indexers select of them, and no later
-// one; whatever says otherwise is refused.
+// Refuses attention that is not causal over all earlier tokens (or over those that the family's
+// indexers select).
 void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
   check_window(defaults);
   const std::string layer_type = defaults.layer_type;
@@ -208,7 +210,7 @@ void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
 GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const {
   GqaSpec attention{.hidden_size = spec.hidden_size, .rms_norm_eps = spec.rms_norm_eps};
   attention.num_heads = size("num_attention_heads", 1 << 16);
-  // null is a statement of its own: as many as heads.
+  // An explicit null means as many as query heads; absent means the family's default.
   attention.num_kv_heads = config_.contains("num_key_value_heads")
                                ? optional_size("num_key_value_heads").value_or(attention.num_heads)
                                : defaults.num_kv_heads.value_or(attention.num_heads);
@@ -233,7 +235,7 @@ DenseMlpSpec ConfigReader::read_dense_mlp(const ModelSpec& spec) const {
   return {.hidden_size = spec.hidden_size, .intermediate_size = size("intermediate_size", 1 << 24)};
 }
 
-// The dtype that exports are written in.
+// The dtype for exports.
 tensor::DType ConfigReader::read_dtype() const {
   const char* key = find(config_, "dtype") == nullptr ? "torch_dtype" : "dtype";
   const std::string name = text(key, "bfloat16");
@@ -276,7 +278,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   check_attention(defaults);
   if (has("per_layer_config") && !config_.at("per_layer_config").empty())
     refuse("per_layer_config gives layers an architecture of their own: not supported");
-  read_quantization(config_, where_);  // refuses what the loader would not understand
+  read_quantization(config_, where_);  // refuses formats that the loader cannot read
   spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", kMaxLayers)));
   return spec;

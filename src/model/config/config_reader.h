@@ -12,20 +12,20 @@
 
 namespace slimexx::model {
 
-// What a family takes where config.json is silent; the values are those of the family's
-// configuration class in transformers 5.
+// A family's defaults for keys that config.json leaves out, as in the family's configuration class
+// in transformers 5.
 struct FamilyDefaults {
   std::optional<int64_t> num_kv_heads{};  // nullopt: as many as heads
   std::optional<int64_t> head_dim{};      // nullopt: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
-  std::optional<double> partial_rotary_factor{};  // nullopt: whole heads turn, no factor but 1
-  const char* layer_type = "full_attention";      // the only one that layer_types may hold
-  std::optional<int64_t> max_window_layers{};     // nullopt: a sliding window is for all layers
+  std::optional<double> partial_rotary_factor{};  // nullopt: must be 1
+  const char* layer_type = "full_attention";      // the only value allowed in layer_types
+  std::optional<int64_t> max_window_layers{};     // nullopt: a window covers all layers
   int64_t max_positions = 32768;
-  int64_t q_rank = 0;  // of latent attention
+  int64_t q_rank = 0;  // for latent attention
 };
 
-// The same of the experts of GLM and DeepSeek.
+// The same for the experts of GLM and DeepSeek.
 struct ExpertDefaults {
   int64_t num_dense_layers = 1;
   double scaling_factor = 1;
@@ -39,41 +39,41 @@ class ConfigReader {
 
   int64_t size(const std::string& key, int64_t max = int64_t{1} << 31) const;  // required, 1..max
   std::optional<int64_t> optional_size(const std::string& key) const;  // absent or null: nullopt
-  bool has(const std::string& key) const;                              // and it is not null
+  bool has(const std::string& key) const;                              // present and not null
   int64_t count(const std::string& key, int64_t fallback, int64_t max) const;  // 0..max
   double positive_number(const std::string& key) const;                        // required
   double positive_number(const std::string& key, double fallback) const;
-  double number_or_zero(const std::string& key) const;     // absent, null and 0 are one
+  double number_or_zero(const std::string& key) const;     // absent or null: 0
   bool flag(const std::string& key, bool fallback) const;  // null: false, as in Python
   std::string text(const std::string& key, const std::string& fallback) const;
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
-  // What is said plainly enough, and is not computed.
+  // Refuses a setting that is valid but not supported.
   [[noreturn]] void refuse(const std::string& what) const;
-  // Where transformers fails on null, which is no way of leaving the key out.
+  // Refuses null for a key on which transformers fails; null does not mean absent there.
   void refuse_null(const std::string& key) const;
-  // A flag that has to be true.
+  // Refuses the file unless the flag is true.
   void require(const std::string& key, const std::string& why) const;
 
-  // Indices of layers; absent or null: none.
+  // Layer indices; absent or null: an empty list.
   std::vector<int64_t> list_layers(const std::string& key, int64_t num_layers) const;
-  // `rule` with the experts and the choices of a token (num_experts_per_tok); its groups must be
-  // groups of these.
+  // Completes `rule` with the number of experts and num_experts_per_tok, and checks that its groups
+  // divide the experts.
   ops::RouterRule read_router(const std::string& num_experts_key, ops::RouterRule rule) const;
   // The experts of GLM and DeepSeek (noaux_tc): sigmoid routing with a correction bias, and a
-  // shared expert. Layers are as mlp_layer_types says, else dense before first_k_dense_replace.
-  // MTP layers are as the last, with experts.
+  // shared expert. mlp_layer_types says which layers are dense; without it, those before
+  // first_k_dense_replace. MTP layers are like the last layer, with experts.
   void read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& defaults) const;
 
-  // The indexers of sparse attention, for layers of latent attention and MTP layers: which layers
-  // have one is what indexer_types says, else index_topk_pattern, else index_topk_freq and
-  // index_skip_topk_offset. An MTP layer has its own, whatever the last layer has.
+  // The indexers of sparse attention, for latent-attention layers and MTP layers. The layers that
+  // have one are given by indexer_types, or else by index_topk_pattern, or else by index_topk_freq
+  // and index_skip_topk_offset. An MTP layer always has its own.
   void read_indexers(ModelSpec& spec) const;
 
-  // The same with latent attention in place of grouped queries.
+  // Like read_common, with latent attention instead of grouped-query attention.
   ModelSpec read_latent(const std::string& family, const FamilyDefaults& defaults) const;
-  // What all dense decoders share: sizes, norms, embeddings, rope_theta and scaling from
-  // rope_parameters (transformers 5), rope_theta + rope_scaling (4), dtype; layers that are all
-  // alike, of grouped-query attention and a dense MLP without biases.
+  // Reads the keys that all dense decoders share: sizes, norms, embeddings, dtype, and RoPE from
+  // rope_parameters (transformers 5) or rope_theta and rope_scaling (4). All layers get
+  // grouped-query attention and a dense MLP without biases.
   ModelSpec read_common(const std::string& family, const FamilyDefaults& defaults) const;
 
  private:
@@ -100,7 +100,7 @@ class ConfigReader {
   std::string where_;
 };
 
-// A value of a file in an error: no more of it than a line takes.
+// Shortens a value from a file, so that an error message stays on one line.
 std::string shorten(const std::string& value);
 
 // Families' functions, gathered by families.cpp.

@@ -9,7 +9,7 @@
 namespace slimexx::model {
 namespace {
 
-// The layer in a parameter's name, "layers.3.", or -1.
+// The layer number in a parameter's name: 3 in "layers.3.", or -1 without one.
 int64_t layer_of(const std::string& name) {
   constexpr std::string_view kPrefix = "layers.";
   return name.starts_with(kPrefix) ? std::stoll(name.substr(kPrefix.size())) : -1;
@@ -34,7 +34,7 @@ std::string describe(const LayerSpec& layer) {
          (layer.sandwich_norms ? "; sandwich norms" : "");
 }
 
-// "3 to 5, 7, 9 to 11".
+// Joins consecutive layers: "3 to 5, 7, 9 to 11".
 std::string list_ranges(const std::vector<int64_t>& layers) {
   std::string text;
   for (size_t i = 0; i < layers.size();) {
@@ -48,7 +48,7 @@ std::string list_ranges(const std::vector<int64_t>& layers) {
   return text;
 }
 
-// Layers of which one line is true.
+// Layers that share one line of the description.
 struct LayerKind {
   std::string text;
   std::vector<int64_t> layers;
@@ -79,7 +79,7 @@ std::string describe_scaling(const RopeSpec& rope) {
   return "";
 }
 
-// Of a parameter's elements, those that one token meets.
+// Number of a parameter's elements that one token uses.
 int64_t active_elements(const ParameterInfo& info, const ModelSpec& spec) {
   const int64_t layer = layer_of(info.name);
   if (layer >= spec.num_layers()) return 0;

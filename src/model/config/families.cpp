@@ -19,7 +19,7 @@ std::string supported_architectures() {
   return text;
 }
 
-// Empty where the key is absent.
+// Returns an empty string if the key is absent.
 std::string read_model_type(const Json& config, const std::string& where) {
   const auto it = config.find("model_type");
   if (it == config.end()) return "";
@@ -49,8 +49,8 @@ const Family& find_family(const Json& config, const std::string& where) {
       continue;
     }
     if (model_type.empty() || has(family.model_types, model_type)) return family;
-    // Loaders go by either of the two: where they disagree there is no right answer. Models may
-    // have another family's architecture as well (Kimi-K2 DeepSeek-V3's).
+    // Loaders use either model_type or architectures, so refuse a file in which they disagree. A
+    // model may also have another family's architecture (Kimi-K2 has DeepSeek-V3's).
     const bool is_known = std::ranges::any_of(
         list_families(), [&](const Family& other) { return has(other.model_types, model_type); });
     throw Error(
@@ -66,8 +66,8 @@ const Family& find_family(const Json& config, const std::string& where) {
               supported, where);
 }
 
-// Experts, and heads of latent attention, are tensors or boxes of their own on disk: no model has
-// nearly as many, and a config.json of a few bytes must not ask for gigabytes of names.
+// Each expert, and each head of latent attention, is a tensor or box of its own. Real models have
+// far fewer; the limit stops a tiny config.json from asking for gigabytes of names.
 constexpr int64_t kMaxNamedBoxes = 1 << 17;
 
 void check_named_boxes(const ModelSpec& spec, const std::string& where) {

@@ -23,7 +23,7 @@ double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
   const auto add = [&](const auto& block) { flops += forward_flops(block, num_tokens); };
   for (const MtpSpec& mtp : spec.mtp) {
     if (!mtp.is_trained) continue;
-    flops += 4 * n * h * h;  // from both norms into the layer
+    flops += 4 * n * h * h;  // input projection [2h, h]: two FLOPs per multiply-add
     std::visit(add, mtp.layer.attention);
     std::visit(add, mtp.layer.mlp);
     add(spec.head());
@@ -33,7 +33,7 @@ double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens) {
 
 double frozen_weight_flops(const ModelSpec& spec, const StageRange& stage, int64_t num_tokens) {
   if (spec.frozen.empty()) return 0;
-  double elements = 0;  // that a token meets
+  double elements = 0;  // parameter elements that a token uses
   for (const ParameterInfo& info : list_parameters(spec, stage)) {
     const bool is_lookup =
         info.name == "embedding.weight" && !(spec.tied_embeddings && stage.has_head);

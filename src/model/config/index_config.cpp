@@ -1,4 +1,4 @@
-// Reading the keys of config.json that say which keys sparse attention sees.
+// Reads the keys of config.json for sparse attention.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace slimexx::model {
 
-// Of a list of kinds, or of a text with a letter for each layer: which layers have an indexer. A
-// list of letters is neither: transformers would give every layer an indexer.
+// Reads which layers have an indexer, from a list of kinds or a string with a letter per layer.
+// Refuses a list of letters: transformers would give every layer an indexer.
 std::vector<bool> ConfigReader::list_full_layers(const std::string& key, int64_t num_layers) const {
   const Json& value = config_.at(key);
   if (!value.is_array() && !value.is_string())
@@ -33,7 +33,7 @@ std::vector<bool> ConfigReader::list_full_layers(const std::string& key, int64_t
   return is_full;
 }
 
-// As transformers 5 reads it, the first of three that is there.
+// Uses the first of the three keys that is present, as transformers 5 does.
 std::vector<bool> ConfigReader::read_full_layers(int64_t num_layers) const {
   for (const char* key : {"indexer_types", "index_topk_pattern"})
     if (has(key)) return list_full_layers(key, num_layers);

@@ -1,4 +1,4 @@
-// Reading the keys of config.json that say what latent attention is, and yarn.
+// Reads the keys of config.json for latent attention and yarn.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 
 namespace slimexx::model {
 
-// As transformers 5 reads it: attention_factor scales cosines and sines, else mscale over
-// mscale_all_dim does.
+// Follows transformers 5: attention_factor scales cosines and sines; without it, the ratio of the
+// mscale and mscale_all_dim terms does.
 void ConfigReader::read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested) {
   rope.scaling = RopeScaling::kYarn;
   rope.factor = nested.positive_number("factor");
@@ -26,10 +26,11 @@ void ConfigReader::read_yarn_scaling(RopeSpec& rope, const ConfigReader& nested)
 }
 
 MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defaults) const {
-  optional_size("head_dim");  // not used: its value is checked alone
+  optional_size("head_dim");  // not used; only checks the value
   MlaSpec mla{.hidden_size = spec.hidden_size,
               .num_heads = size("num_attention_heads", 1 << 16),
-              // null is a statement of its own: queries are made from the input.
+              // An explicit null differs from absent: queries are then projected from the input
+              // directly.
               .q_rank = config_.contains("q_lora_rank") ? optional_size("q_lora_rank").value_or(0)
                                                         : defaults.q_rank,
               .kv_rank = size("kv_lora_rank", 1 << 16),

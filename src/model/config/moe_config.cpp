@@ -1,4 +1,4 @@
-// Reading the keys of config.json that say how tokens are routed to experts.
+// Reads the keys of config.json for routing and experts.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -37,7 +37,7 @@ void ConfigReader::check_text(const std::string& key, const std::string& wanted)
          "supported: " + wanted);
 }
 
-// null is a statement of its own: no groups.
+// An explicit null means no groups; absent means `fallback`.
 int64_t ConfigReader::count_groups(const char* key, int64_t fallback) const {
   return config_.contains(key) ? optional_size(key).value_or(1) : fallback;
 }

@@ -8,7 +8,8 @@ namespace slimexx::model {
 
 ModelSpec read_glm_moe_dsa_spec(const Json& config, const std::string& where) {
   const ConfigReader reader(config, where);
-  // Transformers turns neighbours whatever these keys say, engines obey them.
+  // transformers rotates interleaved pairs whatever these keys say, but inference engines obey
+  // them.
   for (const char* key : {"rope_interleave", "indexer_rope_interleave"})
     if (!reader.flag(key, true))
       reader.fail(std::string("\"") + key + "\" is false: not supported in this family",

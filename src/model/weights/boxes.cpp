@@ -10,7 +10,7 @@
 namespace slimexx::model {
 namespace {
 
-// The dimension of a box whose neighbours are row_step apart: its rows.
+// The dimension that row_step applies to: the last but one.
 size_t row_dimension(const HfPart& part) { return part.size.size() < 2 ? 0 : part.size.size() - 2; }
 
 }  // namespace

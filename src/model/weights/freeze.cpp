@@ -21,7 +21,7 @@ constexpr const char* kFreezeKey = "train.freeze_params_name_list";
 constexpr const char* kOnlyKey = "train.only_train_params_name_list";
 constexpr size_t kShownNames = 3;
 
-// "model.layers.N.mlp.experts.N.up_proj.weight": one for all layers and experts.
+// Replaces numbers by N, as in "model.layers.N.mlp.experts.N.up_proj.weight".
 std::string without_numbers(const std::string& name) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   std::string kind;
@@ -35,7 +35,7 @@ std::string without_numbers(const std::string& name) {
 }
 
 size_t longest_common_part(std::string_view a, std::string_view b) {
-  std::vector<size_t> ends(b.size() + 1, 0);  // of common parts that end at a[i] and b[j - 1]
+  std::vector<size_t> ends(b.size() + 1, 0);  // [j]: length of a common part up to b[j - 1]
   size_t longest = 0;
   for (const char c : a) {
     for (size_t j = b.size(); j > 0; --j) {
@@ -46,7 +46,7 @@ size_t longest_common_part(std::string_view a, std::string_view b) {
   return longest;
 }
 
-// Those that share most with the pattern come first.
+// Names that share the longest substring with the pattern come first.
 std::string show_near_names(const std::string& pattern, const std::set<std::string>& names) {
   std::set<std::string> kinds;
   for (const std::string& name : names) kinds.insert(without_numbers(name));
@@ -59,7 +59,7 @@ std::string show_near_names(const std::string& pattern, const std::set<std::stri
   return text;
 }
 
-// The regular expressions of a key.
+// The regular expressions of one configuration key.
 class NamePatterns {
  public:
   NamePatterns(const std::vector<std::string>& patterns, const char* key) : key_(key) {
@@ -94,7 +94,7 @@ class NamePatterns {
   std::vector<Pattern> patterns_;
 };
 
-// Whether the patterns name the parameter: all of its tensors or none.
+// Whether the patterns match the parameter. They must match all of its tensors or none.
 bool names_parameter(NamePatterns& patterns, const ParameterInfo& info) {
   const std::string *named = nullptr, *other = nullptr;
   for (const HfPart& part : info.parts) (patterns.find_in(part.name) ? named : other) = &part.name;

@@ -18,7 +18,7 @@ BoxPlace place_inside(const BoxPlace& outer, const tensor::Box& outer_box, const
 
 namespace {
 
-// Numbers the lists of a layout by their first rank.
+// Gives each distinct list of a layout a number, in the order of the ranks that first use it.
 std::vector<int> number_lists(const Layout& layout) {
   std::map<const std::vector<ParameterInfo>*, int> numbers;
   std::vector<int> of_rank;
@@ -57,7 +57,7 @@ HeldTensors list_held_tensors(const Layout& layout) {
     }
     ranks_of[static_cast<size_t>(list)].push_back(rank);
   }
-  std::map<std::vector<int>, std::shared_ptr<const std::vector<int>>> holders_of;  // by lists
+  std::map<std::vector<int>, std::shared_ptr<const std::vector<int>>> holders_of;  // key: lists
   for (auto& [name, tensor] : tensors.by_name) {
     for (HeldBox& held : tensor.boxes) {
       std::vector<int> lists;

@@ -1,4 +1,5 @@
-// Random weights for `slimexx init` and tests: a shard has those of the whole model.
+// Random weights for `slimexx init` and tests. A shard gets the values that the whole model has
+// there.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -20,8 +21,8 @@ namespace {
 
 constexpr int64_t kChunkElements = 1 << 20;
 
-// Elements of the store's parameter `held` that are [begin, end) of the whole one, whose stream of
-// random numbers they have.
+// Elements [begin, end) of the whole parameter, which the store has in `held` from in_held on.
+// Random numbers depend on the position in the whole parameter.
 struct Piece {
   const ParameterInfo* held;
   int64_t in_held, begin, end;
@@ -53,7 +54,7 @@ void append_piece(const Piece& piece, double range, uint64_t seed, std::vector<f
   }
 }
 
-// What layers add is small beside a token's embedding, unless that is the head too.
+// Residual outputs start small relative to embeddings, unless the embedding is tied to the head.
 double spread_range(InitKind init, const ModelSpec& spec) {
   if (init == InitKind::kEmbedding && !spec.tied_embeddings) return 1;
   if (init == InitKind::kResidual)
@@ -61,7 +62,8 @@ double spread_range(InitKind init, const ModelSpec& spec) {
   return spec.initializer_range;
 }
 
-// Tensors on disk are what a shard and the whole parameter have in common.
+// Finds the elements of a shard in the whole parameter, through their positions in the tensors on
+// disk.
 void add_pieces_of_shard(const ParameterInfo& held, const ParameterInfo& whole,
                          std::vector<Piece>& pieces) {
   std::map<std::string_view, std::vector<ElementRun>> whole_runs;
@@ -102,8 +104,8 @@ void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t 
       pieces.push_back(
           {&info, begin, begin, std::min(begin + kChunkElements, info.num_elements())});
   }
-  // Pieces that follow each other are written at once: a write waits for the device, and a piece of
-  // a shard may be one row.
+  // Write consecutive pieces together: each write waits for the device, and a piece of a shard may
+  // be one row.
   std::vector<size_t> starts;
   for (size_t i = 0, size = 0; i < pieces.size(); ++i) {
     const auto n = static_cast<size_t>(pieces[i].end - pieces[i].begin);

@@ -16,7 +16,7 @@
 namespace slimexx::model {
 namespace {
 
-// Of `size` ranks along an axis of the grid, the one at `index`.
+// Rank `index` of `size` ranks along an axis of the grid.
 struct Place {
   int size = 1, index = 0;
 };
@@ -29,7 +29,7 @@ Place place_of(const ParameterInfo& info, GridDim dim, const dist::GridSizes& si
   return {sizes.tp, position.tp};
 }
 
-// What the rank at `place` holds of a section.
+// The rows or columns of a section that the rank at `place` holds.
 dist::Range share_of(const ParameterInfo& info, const ShardSection& section, const Place& place) {
   const int64_t units = section.size / section.unit;
   if (section.size % section.unit != 0 || (units % place.size != 0 && place.size % units != 0)) {
@@ -46,7 +46,7 @@ dist::Range share_of(const ParameterInfo& info, const ShardSection& section, con
   return {unit * section.unit, (unit + 1) * section.unit};
 }
 
-// Elements `held` of the dimension `axis` become those from `begin` on of the narrowed parameter.
+// Adds the parts of elements `held` along `axis`; in the narrowed parameter they start at `begin`.
 void add_parts(const ParameterInfo& info, size_t axis, const dist::Range& held, int64_t begin,
                bool is_counted, std::vector<HfPart>& parts) {
   for (const HfPart& part : info.parts) {
@@ -68,7 +68,8 @@ void add_parts(const ParameterInfo& info, size_t axis, const dist::Range& held, 
   }
 }
 
-// Where neighbouring ranks hold the same unit of a section, the first of them counts it.
+// Cuts the parameter along shard.axis. If several ranks hold the same unit of a section, only the
+// first counts it.
 void cut_axis(ParameterInfo& info, const Shard& shard, const Place& place) {
   const auto axis = static_cast<size_t>(shard.axis);
   SLX_CHECK_LT(axis, info.shape.size());
@@ -89,8 +90,8 @@ void cut_axis(ParameterInfo& info, const Shard& shard, const Place& place) {
   info.shape[axis] = size;
 }
 
-// The first copy of an expert counts it. Each is a part of its own, so that the boxes of its ranks
-// are the same.
+// Only the first copy of an expert is counted. Each copy is a part of its own, so that all ranks
+// that hold the expert have equal boxes.
 void cut_copies(ParameterInfo& info, const Shard& shard, const Place& place) {
   const auto axis = static_cast<size_t>(shard.axis);
   SLX_CHECK_LT(axis, info.shape.size());
@@ -117,14 +118,14 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
     const Place place = place_of(info, dim, sizes, position);
     const auto shard = std::ranges::find(whole.shards, dim, &Shard::dim);
     const bool is_cut = shard != whole.shards.end();
-    // A dense parameter knows no expert ranks: those are data-parallel ones of its own grid.
+    // Dense parameters are not split over EP: those ranks are data-parallel for them.
     if (dim == GridDim::kExpert && !is_expert) {
       SLX_CHECK(!is_cut, "{} is cut over experts and is none", info.name);
       continue;
     }
     if (is_cut && place.size > 1)
       shard->num_copies > 0 ? cut_copies(info, *shard, place) : cut_axis(info, *shard, place);
-    // Ranks that hold it alike sum it together, and each owns a slice of it.
+    // Ranks with replicas of it sum its gradient together, and each owns a slice of it.
     if (!is_cut && !is_expert && place.size > 1) {
       info.reduce_group = ReduceGroup::kReplicated;
       continue;

@@ -1,4 +1,4 @@
-// Weights of sharded checkpoints, into a store and out of it.
+// Loads weights of sharded checkpoints into a store, and adds its weights to a checkpoint.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@ namespace {
 
 constexpr int64_t kChunkElements = 1 << 20;
 
-// Fills a parameter from a source for each of its parts, a chunk of the parameter at a time.
+// Fills a parameter in chunks. sources[i] is the tensor on disk for part i.
 void read_parameter(const ParameterInfo& info, std::span<const io::HfTensor> sources,
                     ParameterStore& store, Faults& faults) {
   std::vector<char> raw;
   std::vector<float> values(static_cast<size_t>(std::min(info.num_elements(), kChunkElements)));
   std::vector<BadValues> bad(info.parts.size());
-  int64_t begin = 0, end = 0;  // of the chunk that `values` holds
+  int64_t begin = 0, end = 0;  // range of elements in `values`
   const auto flush = [&] {
     store.write_weights(info, begin, values.data(), end - begin);
     begin = end;

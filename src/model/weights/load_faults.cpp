@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kMaxFaults = 20, kMaxNameBytes = 160;
 
-// Infinities and NaNs are the greatest patterns without the sign.
+// Without the sign bit, infinities and NaNs have the largest bit patterns.
 bool are_finite(std::span<const float> values) {
-  constexpr int64_t kAtOnce = 1 << 16;  // by a thread
+  constexpr int64_t kAtOnce = 1 << 16;  // elements per thread
   std::atomic<bool> finite{true};
   parallel_for(std::ssize(values), kAtOnce, [&](int64_t begin, int64_t end) {
     int32_t greatest = 0;

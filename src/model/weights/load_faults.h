@@ -1,4 +1,4 @@
-// Faults of weights on disk, collected so that one error names them all.
+// Collects faults of weights on disk, so that one error names them all.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,18 +12,18 @@ struct Faults {
   void throw_if_any(const std::string& where) const;  // Error(kInput)
 };
 
-// Values that are not finite, in one tensor.
+// The non-finite values of one tensor.
 struct BadValues {
-  int64_t count = 0, first = -1;  // element of the tensor on disk
-  // Those among the elements from `on_disk` on.
+  int64_t count = 0, first = -1;  // first: element index in the tensor on disk
+  // Counts the non-finite ones of `values`, which start at element on_disk.
   void add(std::span<const float> values, int64_t on_disk);
   void add(const BadValues& other);
 };
-// `file`: the one that holds the tensor, if one does.
+// `file`: the file that holds the tensor, or empty.
 void add_fault(Faults& faults, const std::string& tensor, const BadValues& bad,
                const std::string& file = "");
 
-// A tensor's name as a file has it: in quotes where it is empty or not fit for one line.
+// A tensor's name for messages: in quotes if it is empty or does not fit on one line.
 std::string name_text(const std::string& name);
 
 std::string shape_text(const std::vector<int64_t>& shape);

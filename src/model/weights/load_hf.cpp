@@ -28,7 +28,8 @@ namespace {
 constexpr int64_t kCompareElements = 1 << 20;
 constexpr const char* kHeadName = "lm_head.weight";
 
-// A tied head may be repeated on disk; then it must be the embedding, which headers tell in part.
+// With tied embeddings a file may still store the head. It must equal the embedding; headers tell
+// only whether shape and type agree.
 struct TiedPair {
   const io::HfFolder::Located *head = nullptr, *embedding = nullptr;
   bool is_stored() const { return head != nullptr && embedding != nullptr; }
@@ -47,7 +48,7 @@ void add_tied_fault(Faults& faults, const TiedPair& pair) {
                   kHeadName, pair.head->file->path()));
 }
 
-// Both are read again for it, each rank a share. Collective.
+// Compares the values of the two tensors; each rank reads a share. Collective.
 void check_tied_head(const TiedPair& pair, dist::Collective& host, Faults& faults) {
   if (!pair.is_stored()) return;
   const auto *head = pair.head, *embedding = pair.embedding;
@@ -71,7 +72,8 @@ void check_tied_head(const TiedPair& pair, dist::Collective& host, Faults& fault
   if (found[0] != 0) add_tied_fault(faults, pair);
 }
 
-// What the ranks of a host read, and where it is; the same for all of them.
+// The tensors that the ranks of one host read, and where they are stored. The same on all of these
+// ranks.
 struct LoadList {
   HeldTensors held;
   StoredTensors stored;
@@ -91,7 +93,7 @@ WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
   return wanted;
 }
 
-// N of "model.layers.N.", if the model has fewer layers.
+// N of "model.layers.N.", if N is beyond the model's last layer.
 std::optional<int64_t> layer_behind_last(const ModelSpec& spec, std::string_view name) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return std::nullopt;
@@ -104,10 +106,10 @@ std::optional<int64_t> layer_behind_last(const ModelSpec& spec, std::string_view
   return layer;
 }
 
-// One line for a whole layer that the model does not have.
+// A layer in the folder that the model does not have; reported in one line.
 struct LayerBehindLast {
   int64_t num_tensors = 0;
-  bool joins_embedding = false;  // as the input of an MTP layer does
+  bool joins_embedding = false;  // it has the input projection of an MTP layer
 };
 std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehindLast& found) {
   const std::string tensors = fmt::format(
@@ -142,7 +144,7 @@ std::vector<std::string> explain_unused(const ModelSpec& spec, const StoredTenso
   return lines;
 }
 
-// What headers alone tell: the same for all ranks.
+// Faults that the headers show; the same on all ranks.
 Faults list_header_faults(const ModelSpec& spec, const io::HfFolder& folder,
                           const StoredTensors& stored) {
   Faults faults{stored.list_faults()};
@@ -152,7 +154,8 @@ Faults list_header_faults(const ModelSpec& spec, const io::HfFolder& folder,
   return faults;
 }
 
-// Scales of one FP8 tensor that no quantiser means: 0 loses its block, one below 0 turns it round.
+// Counts invalid scales of an FP8 tensor. A scale of 0 erases its block, a negative one flips its
+// sign.
 struct ScaleSigns {
   int64_t num_negative = 0, num_zero = 0;
 };
@@ -174,7 +177,7 @@ void report_scales(const std::string& tensor, const ScaleSigns& signs, bool is_f
 // Reads the tensors that the ranks of a host hold, and fills this rank's store.
 class HostLoader {
  public:
-  // Borrows all but `on_loaded`.
+  // All arguments except `on_loaded` must outlive the loader.
   HostLoader(ParameterStore& store, const HostRanks& host, const HeldTensors& tensors,
              const std::function<void(int64_t)>& on_loaded)
       : store_(store),
@@ -201,9 +204,9 @@ class HostLoader {
     }
   }
   int64_t read_bytes() const { return read_bytes_; }
-  // Of every tensor that was loaded, in that order, as all ranks found them. Collective.
+  // The bad values that all ranks found, per loaded tensor in loading order. Collective.
   std::vector<FoundValues> gather_bad_values() const {
-    std::string own;  // of the tensors that have any: ranks and tensors may be many
+    std::string own;  // only tensors with bad values, to keep the message small
     for (size_t i = 0; i < bad_.size(); ++i) {
       const BadTensor bad{i, bad_[i], scale_signs_[i]};
       if (bad.values.count > 0 || bad.signs.num_negative > 0 || bad.signs.num_zero > 0)
@@ -216,7 +219,7 @@ class HostLoader {
         std::memcpy(&bad, bytes.data() + at, sizeof(bad));
         FoundValues& found = sum.at(bad.tensor);
         found.bad.add(bad.values);
-        // Ranks that hold parts of a tensor all read its scales.
+        // All ranks that hold parts of a tensor read all its scales, so take the maximum.
         found.signs.num_negative = std::max(found.signs.num_negative, bad.signs.num_negative);
         found.signs.num_zero = std::max(found.signs.num_zero, bad.signs.num_zero);
       }
@@ -265,7 +268,7 @@ class HostLoader {
     place(box, place_inside(*own.place, held.box, box));
   }
 
-  // Calls visit(element on disk, element of the box in row-major order, how many).
+  // Calls visit(element on disk, element of the box in row-major order, count).
   template <class Visit>
   static void for_each_run(const HeldTensor& tensor, const tensor::Box& box, const Visit& visit) {
     const auto extents = tensor::extents_of(box);
@@ -276,7 +279,7 @@ class HostLoader {
       visit(first + run.from, run.to, run.size);
   }
 
-  // Into piece_, in the type of the file.
+  // Reads into piece_, in the file's dtype.
   void read(const StoredTensor& stored, const HeldTensor& tensor, const tensor::Box& box) {
     const int64_t width = tensor::dtype_bytes(stored.dtype());
     piece_.resize(static_cast<size_t>(tensor::count_elements(box) * width));
@@ -286,7 +289,8 @@ class HostLoader {
     read_bytes_ += std::ssize(piece_);
   }
 
-  // Those of values_ that this rank read: the box, from element `first` on.
+  // Checks the values that this rank read: those in values_, which start at element `first` of the
+  // box.
   void check(const HeldTensor& tensor, const tensor::Box& box, int64_t first) {
     const std::span<const float> values(values_);
     for_each_run(tensor, box, [&](int64_t on_disk, int64_t in_box, int64_t n) {
@@ -295,7 +299,7 @@ class HostLoader {
     });
   }
 
-  // This rank's share to all holders; then piece_ has the shares of all of them.
+  // Sends this rank's share to all holders; afterwards piece_ has the shares of all of them.
   void pass_on(const std::vector<int64_t>& sends, const std::vector<int64_t>& receives) {
     std::vector<char> copies, all;
     for (const int64_t bytes : sends)
@@ -310,7 +314,7 @@ class HostLoader {
     piece_.swap(all);
   }
 
-  // values_ are the box in row-major order.
+  // Copies values_, the box in row-major order, to its place in the store.
   void place(const tensor::Box& box, const BoxPlace& to) {
     const ParameterInfo& info = store_.infos()[static_cast<size_t>(to.parameter)];
     const auto extents = tensor::extents_of(box);
@@ -326,7 +330,7 @@ class HostLoader {
   const std::function<void(int64_t)>& on_loaded_;
   std::vector<char> piece_;
   std::vector<float> values_;
-  std::vector<float> scales_;   // of the tensor that is being loaded
+  std::vector<float> scales_;   // scales of the tensor in loading
   std::vector<BadValues> bad_;  // by tensor
   std::vector<ScaleSigns> scale_signs_;
   int64_t read_bytes_ = 0;

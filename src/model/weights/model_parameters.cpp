@@ -14,7 +14,7 @@
 namespace slimexx::model {
 namespace {
 
-// Parameters from `begin` on pass from checkpoint to export as they are.
+// Freezes parameters from index `begin` on: exports write them as they were loaded.
 void freeze(ParameterList& list, size_t begin) {
   for (size_t i = begin; i < list.infos.size(); ++i) list.infos[i].trainable = false;
 }
@@ -27,7 +27,7 @@ void freeze_by_name(ParameterList& list, const ModelSpec& spec) {
   }
 }
 
-// Parameters that a trainer writes after its updates.
+// Whether it is a copy of embedding or head, which the trainer rewrites after its updates.
 bool is_copied(const ModelSpec& spec, const std::string& hf_name) {
   for (int64_t i = 0; i < spec.num_trained_mtp(); ++i) {
     const std::string hf = fmt::format("model.layers.{}.", spec.num_layers() + i);
@@ -70,15 +70,15 @@ void for_each_unchanged(const ModelSpec& spec, const io::HfFolder& folder, bool 
   }
 }
 
-// Whether values of `from` may change when they are kept as `to`.
+// Whether converting `from` to `to` can change values.
 bool is_rounded(tensor::DType from, tensor::DType to) {
   using tensor::DType;
   if (from == to || to == DType::kF64) return false;
   return from == DType::kF64 || to != DType::kF32;
 }
 
-// An MTP layer that is not trained is frozen. The copies of embedding and head always are: those of
-// a trained layer are written after updates (train/passes/mtp_copies.h).
+// An untrained MTP layer is frozen. Its copies of embedding and head are always frozen: for a
+// trained layer they are rewritten after updates (train/passes/mtp_copies.h).
 MtpParameters<ParameterId> declare_mtp(ParameterList& list, const ModelSpec& spec,
                                        const MtpSpec& mtp, int64_t index) {
   const size_t begin = list.infos.size();
@@ -151,7 +151,7 @@ struct Binder {
   }
 };
 
-// A store may hold more than the stage: several stages of one rank.
+// Finds the parameter by name: a store may hold several stages of one rank.
 ParameterId find_held(const ParameterStore& store, const std::string& name) {
   const ParameterId id = store.find(name);
   SLX_CHECK(id != kNoParameter, "no {} in the store", name);

@@ -1,4 +1,4 @@
-// Weights from one layout's memory to another's, as a plan says.
+// Moves weights from one layout's memory to another's, following a plan.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +26,7 @@ tensor::Tensor flat_weight(const ParameterStore& store, ParameterId id) {
   return store.group_of(info).weights.rows(info.offset, info.offset + info.num_elements());
 }
 
-// The elements of a box from one flat tensor to another, of any types.
+// Copies the elements of a box between flat tensors of any dtypes.
 void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
               const tensor::Tensor& from, int64_t from_begin,
               const std::vector<int64_t>& from_strides, const tensor::Tensor& to, int64_t to_begin,
@@ -50,7 +50,7 @@ void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
   }
 }
 
-// Of a peer's moves, which ascend by round.
+// The moves of one round; `moves` is sorted by round.
 std::span<const WeightMove> moves_of_round(const std::vector<WeightMove>& moves, int64_t round) {
   const auto first = std::ranges::lower_bound(moves, round, {}, &WeightMove::round);
   return {first, std::ranges::upper_bound(moves, round, {}, &WeightMove::round)};
@@ -108,7 +108,8 @@ void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receive
 
 namespace {
 
-// What a round sends and receives, in memory that every second round has.
+// Send and receive buffers of one round. Two rounds are in flight, so every second round shares
+// memory.
 struct Round {
   std::vector<int64_t> send_bytes, receive_bytes;  // by peer
   int64_t sent = 0, received = 0;
@@ -147,7 +148,7 @@ void allocate_rounds(tensor::Arena& arena, std::vector<Round>& rounds) {
   }
 }
 
-// Calls visit(moves, their bytes) by peer.
+// Calls visit(moves, bytes of these moves) for each peer.
 template <class Visit>
 void for_each_peer(const std::vector<std::vector<WeightMove>>& moves, int64_t round,
                    const std::vector<int64_t>& bytes, const tensor::Tensor& all,
@@ -161,8 +162,8 @@ void for_each_peer(const std::vector<std::vector<WeightMove>>& moves, int64_t ro
 
 }  // namespace
 
-// While a round is between ranks, the next one is packed and the one before unpacked; during the
-// first, what a rank has itself is copied.
+// Pipelined: while one round is in transfer, the next is packed and the previous one unpacked. The
+// rank's local copies overlap the first transfer.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks) {

@@ -1,6 +1,6 @@
-// Collects the parameters of a model, or of a stage of it, in store order. Blocks add theirs; the
-// order is the contract of checkpoints' buckets and of the gradients' norm: embedding, layers in
-// ascending order, final norm, head.
+// Collects the parameters of a model or stage in store order; blocks add theirs. Checkpoint buckets
+// and the gradient norm depend on this order: embedding, layers in ascending order, final norm,
+// head.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace slimexx::model {
 
-// A whole tensor on disk, which is rows of a parameter.
+// A tensor on disk that forms consecutive rows of a parameter.
 struct HfRows {
   std::string name;
   int64_t rows = 0;
@@ -18,10 +18,10 @@ struct HfRows {
 
 class ParameterList {
  public:
-  // A matrix of `columns` columns: the rows of its parts one below the other.
+  // A matrix of `columns` columns; its parts are stacked by rows.
   ParameterId add_weight(const std::string& name, const std::vector<HfRows>& parts, int64_t columns,
                          std::vector<Shard> shards, InitKind init = InitKind::kNormal);
-  // Vectors are not decayed; those that a model has not get no parameter.
+  // A vector, without weight decay. Adds nothing and returns kNoParameter if `wanted` is false.
   ParameterId add_bias_if(bool wanted, const std::string& name, const std::vector<HfRows>& parts,
                           std::vector<Shard> shards = {});
   ParameterId add_norm_if(bool wanted, const std::string& name, const std::string& hf_name,
@@ -30,11 +30,11 @@ class ParameterList {
     return add_norm_if(true, name, hf_name, size);
   }
 
-  // Any other.
+  // Adds any other parameter.
   ParameterId add(ParameterInfo info);
 
   std::vector<ParameterInfo> infos;
-  // False: infos are without parts, which of hundreds of experts take megabytes.
+  // False: infos have no parts, which take megabytes for hundreds of experts.
   bool keeps_parts = true;
 
  private:

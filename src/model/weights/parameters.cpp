@@ -29,12 +29,12 @@ int64_t ParameterInfo::num_elements() const {
 
 namespace {
 
-// Groups start on a vector of any device.
+// Rounds up, so that groups start aligned for vector loads on any device.
 int64_t aligned_bytes(int64_t bytes) {
   return (bytes + kGroupAlignmentBytes - 1) / kGroupAlignmentBytes * kGroupAlignmentBytes;
 }
 
-// Bytes of all groups together, of weights or of gradients.
+// Total bytes of all groups, for weights or for gradients.
 int64_t sum_bytes(std::span<const ParameterGroup> groups,
                   int64_t (*group_bytes)(const ParameterGroup&)) {
   int64_t total = 0, end = 0;
@@ -51,7 +51,7 @@ int64_t bytes_of_gradients(const ParameterGroup& group) {
   return group.trainable ? group.num_elements * 4 : 0;
 }
 
-// Sets group and offset of the parameters; returns the groups, without memory.
+// Sets the group and offset of each parameter; returns the groups without memory.
 std::vector<ParameterGroup> place_parameters(std::vector<ParameterInfo>& infos,
                                              tensor::Device device) {
   std::vector<ParameterGroup> groups;
@@ -128,7 +128,7 @@ void read_values(const tensor::Tensor& from, float* values) {
 
 }  // namespace
 
-// Ids, and the parts in full.
+// Sets the ids and completes the parts.
 void ParameterStore::complete_infos() {
   for (ParameterInfo& info : infos_) {
     info.id = static_cast<ParameterId>(&info - infos_.data());
@@ -183,7 +183,7 @@ tensor::Tensor ParameterStore::weight(ParameterId id) const {
 }
 
 tensor::Tensor ParameterStore::gradient(ParameterId id) const {
-  if (id == kNoParameter || !info(id).trainable) return {};  // a stage may have frozen ones alone
+  if (id == kNoParameter || !info(id).trainable) return {};  // a stage may be all frozen
   SLX_CHECK(gradients_.data() != nullptr, "store without gradients");
   return view(group_of(info(id)).gradients, info(id));
 }
@@ -204,7 +204,7 @@ void ParameterStore::read_weights(const ParameterInfo& info, int64_t begin, floa
   read_values(group_of(info).weights.rows(info.offset + begin, info.offset + begin + n), values);
 }
 
-// Zeros of a frozen parameter.
+// Gives zeros for a frozen parameter.
 void ParameterStore::read_gradients(const ParameterInfo& info, int64_t begin, float* values,
                                     int64_t n) const {
   if (!info.trainable) {

@@ -15,7 +15,7 @@ std::string text_of(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40);
 }
 
-// One object of quantization_config, whose path every fault names.
+// Reads one object of quantization_config; every fault names its path.
 class QuantizationReader {
  public:
   QuantizationReader(const Json& object, std::string path, const std::string& where)
@@ -35,7 +35,7 @@ class QuantizationReader {
     const auto it = object_.find(key);
     return it == object_.end() || it->is_null() ? nullptr : &*it;
   }
-  // Absent or one of `taken`.
+  // Refuses a value that is not in `taken`. The key may be absent.
   void check(const std::string& key, const std::vector<Json>& taken) const {
     const Json* value = find(key);
     if (value == nullptr) return;
@@ -72,15 +72,15 @@ class QuantizationReader {
   const std::string& where_;
 };
 
-// DeepSeek-V3 and what follows it: X.weight and X.weight_scale_inv, by which it is multiplied.
+// The DeepSeek-V3 format: X.weight is multiplied by X.weight_scale_inv.
 Quantization read_fp8(const QuantizationReader& reader) {
   reader.check("fmt", {"e4m3"});
   reader.check("activation_scheme", {"dynamic"});
-  reader.check("scale_fmt", {"ue8m0", "float"});  // of scales that are stored as F32 all the same
+  reader.check("scale_fmt", {"ue8m0", "float"});  // scales are stored as F32 either way
   return reader.read_blocks("weight_block_size", "_scale_inv");
 }
 
-// GLM-4.5-FP8: X.weight and X.weight_scale.
+// The GLM-4.5-FP8 format: X.weight is multiplied by X.weight_scale.
 Quantization read_compressed_weights(const QuantizationReader& weights) {
   weights.check("type", {"float"});
   weights.check("num_bits", {8});
@@ -110,7 +110,7 @@ Quantization read_compressed(const QuantizationReader& reader, const std::string
     const Json& weights = group_reader.require("weights");
     const Quantization own =
         read_compressed_weights(QuantizationReader(weights, group_path + ".weights", where));
-    // Which module a group is for is not read: all of them must say the same.
+    // The targets of a group are not read, so all groups must have the same format.
     if (common && (common->kind != own.kind || common->block_rows != own.block_rows ||
                    common->block_columns != own.block_columns))
       reader.fail(fmt::format("\"{}\" has groups of different scales: not supported", path));

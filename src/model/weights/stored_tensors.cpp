@@ -15,7 +15,7 @@
 namespace slimexx::model {
 namespace {
 
-// "P.experts.3.up_proj.weight": {"P.experts.", 3, "up_proj.weight"}.
+// "P.experts.3.up_proj.weight" gives {"P.experts.", 3, "up_proj.weight"}.
 struct ExpertName {
   std::string prefix;
   int64_t expert = 0;
@@ -40,8 +40,8 @@ std::optional<ExpertName> parse_expert_name(const std::string& name) {
 // [experts, hidden, intermediate].
 struct Stacked {
   std::string name;
-  int64_t rows = 0;       // of an expert's matrix in it
-  int64_t first_row = 0;  // in that matrix
+  int64_t rows = 0;       // rows of one expert's matrix in the stacked tensor
+  int64_t first_row = 0;  // of the model's tensor in that matrix
 };
 
 std::optional<Stacked> find_stacked(const ExpertName& name, int64_t rows) {
@@ -53,7 +53,7 @@ std::optional<Stacked> find_stacked(const ExpertName& name, int64_t rows) {
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Scales of a row each are written as [rows, 1] and as [rows], one of all as [1] and as [].
+// Per-row scales may have shape [rows, 1] or [rows], per-tensor scales [1] or [].
 std::vector<int64_t> without_trailing_ones(std::vector<int64_t> shape) {
   while (!shape.empty() && shape.back() == 1) shape.pop_back();
   return shape;
@@ -119,7 +119,7 @@ StoredTensor StoredTensors::locate(const std::string& name, const std::vector<in
   StoredTensor tensor;
   const io::HfFolder::Located* located = folder_.find(name);
   std::vector<int64_t> stored_shape = shape;
-  int64_t first_row = 0, rows = shape[0], matrix = 0;  // which of the stacked ones
+  int64_t first_row = 0, rows = shape[0], matrix = 0;  // matrix: index in the stack
   const auto expert = parse_expert_name(name);
   if (located == nullptr && expert && shape.size() == 2) {
     const auto stacked = find_stacked(*expert, shape[0]);
@@ -150,8 +150,8 @@ StoredTensor StoredTensors::locate(const std::string& name, const std::vector<in
   return tensor;
 }
 
-// Of a matrix `rows` high, one of those that the folder's tensor holds, where the model's tensor
-// begins at first_row. Returns the fault.
+// Finds the scales for a tensor of the model. It starts at row first_row of matrix number `matrix`
+// of the folder's tensor; these matrices have `rows` rows. Returns the fault.
 std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<int64_t>& shape,
                                        int64_t first_row, int64_t rows, int64_t matrix) {
   const std::string& name = tensor.located.entry->name;
@@ -186,7 +186,7 @@ std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<i
 
 std::vector<std::string> StoredTensors::list_faults() const {
   std::vector<std::string> faults;
-  std::set<std::string> found;  // tensors that are stacked in one share theirs
+  std::set<std::string> found;  // tensors of one stack share a fault
   for (const auto& [name, tensor] : tensors_)
     if (!tensor.fault.empty() && found.insert(tensor.fault).second) faults.push_back(tensor.fault);
   return faults;
@@ -195,7 +195,7 @@ std::vector<std::string> StoredTensors::list_faults() const {
 std::vector<std::string> StoredTensors::list_unused() const {
   std::vector<std::string> names;
   for (const std::string& name : folder_.tensor_names()) {
-    // Of zero shared experts transformers writes the matrices, which have no elements.
+    // With zero shared experts, transformers writes their matrices without elements.
     const bool is_empty = folder_.find(name)->entry->num_elements() == 0;
     if (!used_.contains(name) && !is_ignorable(name) && !is_empty) names.push_back(name);
   }
@@ -224,7 +224,7 @@ void StoredTensors::log_quantization(tensor::DType export_dtype) const {
         folder_.directory());
     return;
   }
-  // Every one of them brought a tensor of scales.
+  // used_ also has one tensor of scales for every dequantised tensor.
   const size_t num_tensors = used_.size() - dequantised_.size();
   log_info(
       "{}: FP8 weights (e4m3, {}): {} of {} tensors are dequantised on load; exports are written "

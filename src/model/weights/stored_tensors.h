@@ -1,6 +1,6 @@
-// Where and in which form a folder stores the tensors of a model. The model knows one form, plain
-// and an expert at a time; what folders have besides is brought to it here: FP8 values with scales,
-// and the experts of a layer stacked in one tensor.
+// Where and in which form a folder stores the tensors of a model. The model expects plain values
+// and one tensor per expert; StoredTensors also reads FP8 values with scales, and the experts of a
+// layer stacked in one tensor.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,30 +16,30 @@
 
 namespace slimexx::model {
 
-// A matrix of scales; each is for block_rows x block_columns values.
+// A matrix of scales, one per block of block_rows x block_columns values.
 struct StoredScales {
   io::HfFolder::Located located = {};
-  int64_t first = 0, rows = 0, columns = 0;  // this matrix in the tensor of scales
+  int64_t first = 0, rows = 0, columns = 0;  // position of this matrix in the tensor of scales
   int64_t block_rows = 1, block_columns = 1;
-  int64_t first_row = 0;  // of the tensor, in the rows that the matrix is for
+  int64_t first_row = 0;  // row of the tensor in the scaled matrix
 };
 
 struct StoredTensor {
-  std::string fault = {};  // why it cannot be read; empty: it can. It begins with the tensor's name
+  std::string fault = {};  // why it is unreadable, with its name; empty: it is readable
   io::HfFolder::Located located = {};
   int64_t first = 0;                        // element of `located` where the model's tensor begins
-  std::optional<StoredScales> scales = {};  // of FP8
+  std::optional<StoredScales> scales = {};  // only for FP8
 
   tensor::DType dtype() const { return located.entry->dtype; }
-  // Elements [begin, end) in the type of the file.
+  // Reads elements [begin, end) in the file's dtype.
   void read(int64_t begin, int64_t end, void* destination) const;
   std::vector<float> read_scales() const;  // empty for plain values
-  // A box in row-major order, as it was read, to values.
+  // Converts a box in row-major order from the file's dtype to f32.
   void convert(const tensor::Box& box, std::span<const float> scales, const void* raw,
                float* values) const;
 };
 
-// Tensors of a model by name, with their shapes.
+// Shapes of a model's tensors, by name.
 using WantedTensors = std::map<std::string, std::vector<int64_t>>;
 
 class StoredTensors {
@@ -51,7 +51,7 @@ class StoredTensors {
   // Tensors of the folder that no tensor of the model needs, and why one of them is not needed.
   std::vector<std::string> list_unused() const;
   std::string explain_unused(const std::string& name) const;
-  // Logs what is dequantised, if anything is, or could be.
+  // Logs what is or could be dequantised, if anything.
   void log_quantization(tensor::DType export_dtype) const;
 
  private:
@@ -61,7 +61,7 @@ class StoredTensors {
 
   io::HfFolder folder_;  // keeps open the files that tensors_ points into
   std::optional<Quantization> quantization_;
-  std::map<std::string, int64_t> num_experts_;  // by the name up to the expert's number
+  std::map<std::string, int64_t> num_experts_;  // key: the name up to the expert's number
   std::map<std::string, StoredTensor> tensors_;
   std::set<std::string> used_, dequantised_;  // tensors of the folder
 };

@@ -14,8 +14,8 @@
 namespace slimexx::model {
 namespace {
 
-constexpr int64_t kHashedElements = 1 << 22;  // that are read at a time
-constexpr int64_t kHashedAtOnce = 1 << 14;    // by a thread
+constexpr int64_t kHashedElements = 1 << 22;  // elements per read
+constexpr int64_t kHashedAtOnce = 1 << 14;    // elements per thread
 
 uint64_t mix(uint64_t x) {  // splitmix64's finalizer
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -23,7 +23,7 @@ uint64_t mix(uint64_t x) {  // splitmix64's finalizer
   return x ^ x >> 31;
 }
 
-// Of values at neighbouring positions of a tensor: a sum, which any order gives.
+// Hash of consecutive values. It is a sum over elements, so any order gives the same result.
 uint64_t hash_run(const float* values, int64_t position, int64_t size) {
   std::atomic<uint64_t> sum{0};
   parallel_for(size, kHashedAtOnce, [&](int64_t begin, int64_t end) {
@@ -36,7 +36,7 @@ uint64_t hash_run(const float* values, int64_t position, int64_t size) {
   return sum;
 }
 
-// A box that ranks hold: the first of them, and its hash.
+// A box with the first rank that holds it, and its hash.
 struct HashedBox {
   tensor::Box box;
   size_t rank = 0;

@@ -15,7 +15,7 @@
 namespace slimexx::model {
 namespace {
 
-// Rows of a piece of at most `most` elements.
+// Rows per piece, so that a piece has at most `most` elements.
 int64_t rows_at_once(int64_t rows, int64_t elements, int64_t most) {
   return elements <= most ? rows : std::max<int64_t>(1, most / (elements / rows));
 }
@@ -34,8 +34,9 @@ std::vector<WeightMove> cut_rows(const WeightMove& move, int64_t at_once) {
   return pieces;
 }
 
-// What two ranks send each other, in rounds of so many elements: a piece is of the round that it
-// begins in. All ranks count all pairs alike, so they agree on rounds without asking.
+// Assigns the transfers of a pair of ranks to rounds of a fixed number of elements. A piece belongs
+// to the round in which it begins. All ranks count all pairs in the same way, so they agree without
+// communication.
 struct PairRounds {
   int64_t of_round = 0;
   int64_t moved = 0;
@@ -44,7 +45,7 @@ struct PairRounds {
     moved += elements;
     return round;
   }
-  // The round of the last piece of a box.
+  // Counts all pieces of a box; returns the round of the last one.
   int64_t skip(int64_t rows, int64_t elements) {
     const int64_t at_once = rows_at_once(rows, elements, of_round);
     const int64_t last_piece = (rows - 1) / at_once * at_once * (elements / rows);
@@ -54,7 +55,7 @@ struct PairRounds {
   }
 };
 
-// A part of a box that a receiver needs, and the box that has it.
+// A part of a box that a receiver needs, and the source box that has it.
 struct Overlap {
   const ParameterInfo* info = nullptr;
   PartBox needed;
@@ -62,7 +63,7 @@ struct Overlap {
   int64_t rows = 0, elements = 0;  // rows: 1 for a tensor without dimensions
 };
 
-// In the order of the list's boxes, then of the boxes that have a part of them.
+// Sorted by the list's boxes, then by the source boxes that overlap them.
 std::vector<Overlap> find_overlaps(const std::vector<ParameterInfo>& list,
                                    const HeldTensors& tensors) {
   std::vector<Overlap> overlaps;
@@ -90,7 +91,8 @@ WeightMove make_move(const Overlap& overlap, const BoxPlace& from) {
           .dtype = overlap.info->dtype};
 }
 
-// Of the ranks that hold a box, the one that has sent the least so far; of equals the lowest.
+// Chooses the sender of a box: the holder that has sent the fewest elements so far; on a tie, the
+// lowest rank.
 class Senders {
  public:
   explicit Senders(size_t num_ranks) : sent_(num_ranks, 0) {}
@@ -98,7 +100,7 @@ class Senders {
     Heap& heap = heaps_[&holders];
     if (heap.empty())
       for (const int rank : holders) heap.push({sent(rank), rank});
-    // A rank may have sent elements of other boxes since its entry was pushed.
+    // Entries may be stale: a rank may have sent other boxes since its entry was pushed.
     while (heap.top().first != sent(heap.top().second)) {
       const int rank = heap.top().second;
       heap.pop();
@@ -117,26 +119,27 @@ class Senders {
   std::map<const std::vector<int>*, Heap> heaps_;
 };
 
-// What every rank of the new layout needs, and where it comes from. Replicas share a list, and
-// ranks that share both lists share all but the senders: time is ranks times what they receive.
+// The transfers that every rank of the new layout needs. Replicas share a list, and ranks that
+// share both lists share everything except the senders. Time is proportional to ranks times what
+// each receives.
 class TransferList {
  public:
-  // Both layouts are borrowed.
+  // Both layouts must outlive this object.
   TransferList(const Layout& from, const Layout& to);
-  TransferList(const TransferList&) = delete;  // groups point into the rest
+  TransferList(const TransferList&) = delete;  // groups point into other members
   TransferList& operator=(const TransferList&) = delete;
 
   struct Transfer {
     const Overlap* overlap;
     int sender;
   };
-  // What a rank receives from others, in the order of its list.
+  // Transfers that a rank receives from others, in the order of its list.
   std::vector<Transfer> received(int receiver) const;
   std::span<const Overlap* const> local(int receiver) const { return group(receiver).local; }
   const BoxPlace& place_at(const Overlap& overlap, int sender) const {
     return *find_place(*overlap.held, tensors_.list_of_rank[static_cast<size_t>(sender)]);
   }
-  // Elements that the rank with the most to send, or to receive, moves.
+  // The largest number of elements that any rank sends or receives.
   int64_t most_elements() const { return most_elements_; }
 
  private:
@@ -151,7 +154,7 @@ class TransferList {
   std::map<const std::vector<ParameterInfo>*, std::vector<Overlap>> overlaps_of_;
   std::map<std::pair<int, const std::vector<ParameterInfo>*>, Group> groups_;
   std::vector<const Group*> group_of_;     // by rank
-  std::vector<std::vector<int>> senders_;  // by rank, of each remote overlap
+  std::vector<std::vector<int>> senders_;  // by rank, then by remote overlap
   int64_t most_elements_ = 0;
 };
 
@@ -203,8 +206,8 @@ std::vector<TransferList::Transfer> TransferList::received(int receiver) const {
 
 int64_t divide_up(int64_t n, int64_t by) { return std::max<int64_t>(1, (n + by - 1) / by); }
 
-// The rounds of what one rank receives: every pair of ranks in as many rounds as the rank with the
-// most to send or to receive needs.
+// The rounds of the transfers that one rank receives. All pairs of ranks use the round count of the
+// busiest rank.
 class ReceiverRounds {
  public:
   ReceiverRounds(const std::vector<TransferList::Transfer>& transfers, int64_t num_rounds) {

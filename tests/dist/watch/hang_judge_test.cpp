@@ -51,8 +51,8 @@ TEST(HangJudge, CallWaitsForThoseThatHaveNotCome) {
   EXPECT_EQ(waited_for(ranks, 0), std::vector<int>{3});
 }
 
-// However long it takes: the last rank may have most of the bytes to send while others have left
-// the call.
+// A call that all ranks have begun is never judged as hung: the last rank may still have most bytes
+// to send while others have left it.
 TEST(HangJudge, CallThatAllHaveBegunMoves) {
   Ranks ranks = make_ranks(3, 5);
   enter(ranks[1], "broadcast", 5, 3);
@@ -124,7 +124,8 @@ TEST_F(HangClock, BeginsAnewWithAnyMove) {
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(look()) << i;
 }
 
-// The rank or its host is stopped; other checks handle that.
+// The clock stands still while a rank does not look: the rank or its host is stopped, which other
+// checks handle.
 TEST_F(HangClock, StandsStillWhileARankDoesNotLook) {
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(look(5)) << i;
   for (int i = 0; i < 60; ++i) {

@@ -117,7 +117,8 @@ TEST_F(RankWatchTest, OneThatIsStoppedForAWhileIsWaitedFor) {
   expect_end(ranks, 2);
 }
 
-// A rank's looks do not count while it is stopped itself; here all are stopped at once.
+// A rank that was stopped itself must not count that time against others; here all are stopped at
+// once.
 TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   ForkedRanks ranks(3, watched_wait({.options = {.limit_s = 1.5}, .folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
@@ -188,7 +189,7 @@ TEST_F(RankWatchTest, PhaseIsThatOfTheLastMoment) {
   }
 }
 
-// All ranks wait; one of them is in no call.
+// All ranks wait, but one of them is not in a collective call.
 TEST_F(RankWatchTest, HangEndsAfterItsOwnLimit) {
   ForkedRanks ranks(3, watched_wait({.options = {.wait_warn_s = 1, .wait_limit_s = 3}}));
   ASSERT_TRUE(ranks.wait_until_ready());

@@ -1,5 +1,5 @@
-// What config.json says of experts, latent and sparse attention: published configurations, whose
-// parameters are counted by the shapes of their tensors, and changes that are refused.
+// Reading experts, latent and sparse attention from config.json: published configurations, with
+// parameters counted from their tensor shapes, and changes that are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a config.json leaves to its family, against the models that transformers makes of it
+// Compares the family defaults for missing keys with the models that transformers builds
 // (scripts/golden/make_family_defaults.py).
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What config.json says, and what it leaves to its family, against transformers 5's reading of it.
+// Compares the reading of config.json, with and without optional keys, with that of transformers 5.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -35,8 +35,8 @@ Json facts(const ModelSpec& s) {
           {"original_max_positions", s.rope.original_max_positions}};
 }
 
-// The first line is what all configurations share; a case is it with "set" laid over and the keys
-// of "remove" taken out.
+// The first line is the base configuration. Each case overlays "set" and removes the keys of
+// "remove".
 std::vector<Json> read_cases() {
   std::ifstream file(kPath);
   std::vector<Json> cases;

@@ -25,7 +25,7 @@ ModelSpec frozen_spec(const std::string& folder, const Names& frozen, const Name
   return spec;
 }
 
-// Names of parameters that the patterns froze.
+// Names of the frozen parameters.
 Names frozen_in(const std::vector<ParameterInfo>& infos) {
   Names names;
   for (const ParameterInfo& info : infos) {
@@ -61,10 +61,10 @@ TEST(FreezeParameters, AStageFreezesItsOwn) {
   const ModelSpec spec = frozen_spec(kDense, {"down_proj", "embed_tokens"});
   const StageRange last{.first_layer = 1, .end_layer = 2, .has_embedding = false, .has_head = true};
   EXPECT_EQ(frozen_in(list_parameters(spec, last)),
-            (Names{"embedding.weight", "layers.1.mlp.down.weight"}));  // a tied copy
+            (Names{"embedding.weight", "layers.1.mlp.down.weight"}));  // embedding: the tied copy
 }
 
-// Experts are one parameter for all; indexers and correction biases are frozen without a pattern.
+// All experts are one parameter. Indexers and correction biases are frozen without a pattern.
 TEST(FreezeParameters, ExpertsFreezeTogether) {
   const Names frozen = frozen_by(kExperts, {"mlp\\.experts\\.", "indexer", "mlp\\.gate\\."});
   EXPECT_FALSE(frozen.empty());
@@ -75,8 +75,8 @@ TEST(FreezeParameters, ExpertsFreezeTogether) {
   for (const std::string& name : frozen) EXPECT_EQ(name.find("bias"), std::string::npos) << name;
 }
 
-// Where norms alone are trained these are all products with weights: what of the forward grows with
-// the tokens and not with their square.
+// If only norms are trained, these are all products with weights: the part of the forward that is
+// linear in the tokens.
 TEST(FrozenWeightFlops, AreThoseOfTheForward) {
   constexpr int64_t kTokens = 64;
   for (const std::string folder :
@@ -122,7 +122,7 @@ TEST(FreezeParameters, Faults) {
                 "layers.0.attention.qkv.weight"});
   expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "is not", "one matrix"}, kExperts);
   expect_fault({"["}, {}, {"\"[\" is no regular expression"});
-  // Patterns that backtrack without end are faults and no wait.
+  // Patterns with exponential backtracking give an error at once.
   for (const char* pattern : {"(.*)*[!?]", "(\\w+\\.?)+[!?]", "(.|.)*[!?]",
                               ".*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*[!?]"})
     expect_fault({pattern}, {}, {"too many steps on the name"});

@@ -51,7 +51,7 @@ TEST(Boxes, RangesOfParametersAreFewBoxesOfTheirTensors) {
   }
 }
 
-// Of the ranks that sum a gradient the first: each element is counted on one rank.
+// Each element is counted on one rank, the first of those that sum its gradient.
 TEST(Layout, EveryElementIsCountedOnce) {
   const dist::GridShape grid(kRanks, kSizes);
   const Layout layout = make_layout({made_up_parameters()}, grid);
@@ -93,7 +93,7 @@ TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
   EXPECT_EQ(last[1].parts[0].begin, (std::vector<int64_t>{0, 4}));
   EXPECT_EQ(last[7].shape, (std::vector<int64_t>{2, 3, 5}));
   EXPECT_EQ(last[7].parts[0].name, "expert2.up");
-  // Two heads of keys for four ranks: neighbours hold the same, and one of them counts.
+  // Two key heads on four ranks: neighbours hold the same head, and one of them counts it.
   const auto keys = [&](int tp) {
     ParameterInfo info{.name = "k",
                        .shape = {4, 6},
@@ -115,7 +115,7 @@ TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
   }
 }
 
-// Four experts and two redundant ones on four ranks: 0 1 | 2 3 | 0 | 1.
+// Four experts with two redundant copies on four ranks: 0 1 | 2 3 | 0 | 1.
 TEST(Layout, RanksHoldCopiesOfExperts) {
   const dist::GridShape grid(4, {.ep = 4});
   const Layout layout = make_layout({made_up_parameters(6)}, grid);
@@ -135,7 +135,7 @@ TEST(Layout, RanksHoldCopiesOfExperts) {
       EXPECT_EQ(up.parts[i].is_counted, is_counted);
     }
   }
-  // A rank whose copies run over from the last expert to the first.
+  // A rank whose copies wrap around from the last expert to the first.
   const Layout wrapped = make_layout({made_up_parameters(5)}, dist::GridShape(2, {.ep = 2}));
   const ParameterInfo& up = (*wrapped.ranks[1])[7];
   EXPECT_EQ(up.shape, (std::vector<int64_t>{2, 6, 5}));
@@ -169,7 +169,7 @@ TEST_F(MadeUpFolder, EveryRankReadsItsBoxes) {
   }
 }
 
-// Bytes of the folder that the ranks of a host need, each once, however many hold them.
+// Bytes of the folder that a host's ranks need; bytes that several ranks hold count once.
 int64_t count_needed_bytes(const Layout& held) {
   std::map<std::string, std::vector<bool>> needed;
   for (const auto& infos : held.ranks) {
@@ -188,7 +188,7 @@ int64_t count_needed_bytes(const Layout& held) {
   return bytes;
 }
 
-// Eight ranks on one host, or on two: those of a host read what they need once, and share it.
+// Eight ranks on one host or two: the ranks of a host read each needed byte once and share it.
 TEST_F(MadeUpFolder, RanksOfAHostReadEachByteOnce) {
   for (const dist::GridSizes& sizes : {dist::GridSizes{}, kSizes, dist::GridSizes{.ep = 4}}) {
     const Layout layout = make_layout({made_up_parameters()}, dist::GridShape(kRanks, sizes));
@@ -262,7 +262,7 @@ TEST_F(MadeUpFolder, ComesBackByteForByte) {
             io::TempDir::read_bytes(dir_.file("hf/model.safetensors")));
 }
 
-// Saved by every rank of one grid, each what it holds, and read by the ranks of another.
+// A checkpoint saved by the ranks of one grid is loaded by the ranks of another.
 TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
   const dist::GridShape grid(kRanks, kSizes);
   const Layout from = make_layout({made_up_parameters()}, grid);
@@ -276,7 +276,7 @@ TEST_F(MadeUpFolder, CheckpointsMoveBetweenLayouts) {
     for (const TensorSource& source : list_tensor_sources(store.infos()))
       tensors.push_back({"master", source.name, tensor::DType::kF32, source.shape});
     for (const ParameterInfo& info : store.infos()) {
-      // Each of the ranks that sum its gradient writes a slice.
+      // The ranks that sum a parameter's gradient each write a slice of it.
       const dist::GridAxis axis = reduce_axis(info.reduce_group);
       const auto slices = dist::split_range(info.num_elements(), grid.size(axis), 1);
       const auto& slice = slices[static_cast<size_t>(grid.coordinate(axis, rank))];

@@ -1,6 +1,5 @@
-// What a rank holds in host memory while a Hugging Face folder is loaded: its shard and one piece,
-// however large the tensors are and however many ranks share them. This program counts what each
-// thread allocates.
+// While a rank loads a Hugging Face folder, it holds its shard and one piece in host memory, for
+// any tensor size and number of ranks. This program counts the allocations of each thread.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -80,7 +79,7 @@ ParameterInfo whole_matrix(const char* name, int64_t rows, int64_t columns,
           .parts = {{.name = name, .shape = {rows, columns}}}};
 }
 
-// One cut by rows, one by columns, and a small one that all ranks hold.
+// One tensor split by rows, one by columns, and a small replicated one.
 std::vector<ParameterInfo> loaded_parameters() {
   return {whole_matrix("up", kRows, kColumns, {{.axis = 0}}),
           whole_matrix("down", kColumns, kRows, {{.axis = 1}}),
@@ -109,7 +108,7 @@ class LoadMemory : public testing::Test {
                         {.template_directory = dir_.file("template"), .shards = {}});
   }
 
-  // Loads on so many ranks; the bytes that all of them read.
+  // Loads on num_ranks ranks; returns the bytes that all of them read.
   int64_t load(int num_ranks, const dist::GridSizes& sizes) const {
     const Layout layout = make_layout({loaded_parameters()}, dist::GridShape(num_ranks, sizes));
     constexpr int64_t kPieceBytes = kPieceElements * (4 + 3 * kBytesOnDisk);
@@ -132,7 +131,7 @@ class LoadMemory : public testing::Test {
           << "rank " << world.rank() << " of " << num_ranks;
       EXPECT_GE(peak, kPieceElements * 4) << "nothing was counted";
       EXPECT_EQ(tensor::allocation_counters({}).num_allocations, num_buffers);
-      // The shard: a share of what is cut, and all of the rest.
+      // The shard: a share of the split tensors and all of the replicated one.
       EXPECT_EQ(store.num_elements(), (kElements - 16 * kColumns) / sizes.tp + 16 * kColumns);
       expect_values(store);
     });
@@ -158,7 +157,7 @@ TEST_F(LoadMemory, OfShardsIsTheShardAndOnePiece) {
     EXPECT_EQ(load(ranks, {.tp = ranks}), kElements * kBytesOnDisk) << ranks << " ranks";
 }
 
-// Each reads its share for all of them.
+// Each replica reads a share for all of them.
 TEST_F(LoadMemory, OfReplicasIsTheModelAndOnePiece) {
   for (const int ranks : {2, 4})
     EXPECT_EQ(load(ranks, {}), kElements * kBytesOnDisk) << ranks << " ranks";

@@ -13,7 +13,7 @@ namespace {
 
 using tensor::DType;
 
-// A folder in FP8 and the same as plain F32.
+// A folder in FP8, and the same weights in plain F32.
 struct Fp8Pair {
   Fp8Pair(const std::string& family, const Fp8Form& form, const Json& quantization)
       : config(small_config(family)), plain(make_plain(spec_of(config), 3)) {
@@ -23,7 +23,7 @@ struct Fp8Pair {
     plain_folder = write_stored(dir, "plain", config, plain);
     fp8_folder = write_stored(dir, "fp8", fp8_config, fp8);
   }
-  // Of the FP8 folder, changed.
+  // Loads a changed FP8 folder; returns the error, which must contain `words`.
   std::string refuse(const StoredMap& map, const std::string& words) {
     return refuse(map, words, fp8_config);
   }
@@ -38,7 +38,7 @@ struct Fp8Pair {
   int num_bad = 0;
 };
 
-// Ranks that are threads share what one of them lists, and that one may be done before the others.
+// Thread ranks share the list that one of them makes, and that rank may finish before the others.
 TEST(StoredTensors, KeepTheirFilesOpen) {
   const io::TempDir dir;
   const Json config = small_config("qwen3_moe");
@@ -90,7 +90,7 @@ TEST(Fp8, ScalesMayLackDimensionsOfOne) {
   }
 }
 
-// Shards that begin and end inside blocks, alone and with the ranks of a host sharing the reading.
+// Shards that begin and end inside blocks, read by one rank or shared among the ranks of a host.
 TEST(Fp8, RanksReadTheScalesOfTheirShards) {
   constexpr int kShardRanks = 8;
   for (const char* family : {"qwen3_moe", "deepseek_v3"}) {
@@ -123,7 +123,8 @@ TEST(Fp8, SaysWhatIsDequantised) {
   ::testing::internal::CaptureStderr();
   load_values(pair.fp8_folder, pair.fp8_config);
   const std::string line = ::testing::internal::GetCapturedStderr();
-  // Two layers of four projections of attention and three of each of eight experts.
+  // Two layers, each with four attention projections and three projections for each of eight
+  // experts.
   const std::string words = "FP8 weights (e4m3, one scale for each block of 128x128): 56 of " +
                             std::to_string(pair.plain.size()) +
                             " tensors are dequantised on load; exports are written as BF16 without "
@@ -193,13 +194,13 @@ TEST(StackedExperts, LoadAsOneByOne) {
   }
 }
 
-// 72 rows of the gate and 72 of the projection up: the second begin inside a block of scales.
+// 72 gate rows, then 72 up rows, which begin inside a block of scales.
 TEST(StackedExperts, InFp8) {
   const io::TempDir dir;
   Json config = small_config("glm4_moe");
   const ModelSpec spec = spec_of(config);
   StoredMap plain = make_plain(spec, 5);
-  // Quantised as one matrix of gate and up for each expert, and taken apart for the plain folder.
+  // Quantises gate and up of each expert as one matrix, and splits them for the plain folder.
   StoredMap joined;
   for (const auto& [name, tensor] : plain) {
     const bool is_expert = name.find(".experts.") != std::string::npos;
@@ -231,7 +232,7 @@ TEST(StackedExperts, InFp8) {
       stacked[name] = tensor;
       continue;
     }
-    const auto dot = name.find('.', at + 9);  // behind the expert's number
+    const auto dot = name.find('.', at + 9);  // after the expert's number
     const auto weight = name.find(".weight");
     StoredBytes& out = stacked[name.substr(0, at + 9) + name.substr(dot + 1, weight - dot - 1) +
                                name.substr(weight + 7)];
@@ -269,7 +270,7 @@ TEST(StackedExperts, Faults) {
   refuse(bad, name + ": not a tensor of this model");
   bad = stacked;
   const float nan = NAN;
-  // Expert 3, row 2 of the projection up, column 7.
+  // Expert 3, row 2 of the up projection, column 7.
   const size_t at = static_cast<size_t>((3 * 144 + 72 + 2) * 200 + 7);
   std::memcpy(bad[name].bytes.data() + at * 4, &nan, 4);
   refuse(bad,
@@ -277,7 +278,7 @@ TEST(StackedExperts, Faults) {
          "element 407, in ");
 }
 
-// As transformers writes none of them.
+// transformers writes empty tensors if there are no shared experts.
 TEST(SharedExperts, MayBeEmpty) {
   const io::TempDir dir;
   Json config = small_config("glm4_moe");
@@ -295,7 +296,7 @@ TEST(SharedExperts, MayBeEmpty) {
                    [&] { load_values(bad, config); });
 }
 
-// A whole layer that config.json does not count is one fault, which says what it looks like.
+// A layer beyond those in config.json gives one fault, which says what kind of layer it looks like.
 TEST(LayerBehindTheLast, IsOneFault) {
   const io::TempDir dir;
   Json config = small_config("glm4_moe");
@@ -314,7 +315,7 @@ TEST(LayerBehindTheLast, IsOneFault) {
   refuse("no_input", "model.layers.2.eh_proj.weight is missing");
 }
 
-// The weights hold the second of two MTP layers.
+// The folder has only the second of two MTP layers.
 TEST(LayerBehindTheLast, MayBeAnMtpLayerBehindOneThatIsMissing) {
   const io::TempDir dir;
   Json config = small_config("glm4_moe");
@@ -335,7 +336,7 @@ TEST(LayerBehindTheLast, MayBeAnMtpLayerBehindOneThatIsMissing) {
   EXPECT_NE(text.find("num_nextn_predict_layers is 2"), std::string::npos) << text;
 }
 
-// GLM-4.6 keeps its MTP layers in a file of their own.
+// GLM-4.6 stores its MTP layers in a separate file.
 TEST(MtpFile, LiesBesideTheOtherShards) {
   Json config = small_config("glm4_moe");
   config["num_nextn_predict_layers"] = 1;

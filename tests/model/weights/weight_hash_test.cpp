@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRanks = 8;
 
-// What the ranks of a layout hold, and its hashes.
+// The stores of a layout's ranks, and their hashes.
 struct Held {
   explicit Held(const dist::GridSizes& sizes, int64_t num_copies = 0)
       : layout(make_layout({made_up_parameters(num_copies)}, dist::GridShape(kRanks, sizes))) {
@@ -27,7 +27,7 @@ struct Held {
     for (const auto& store : stores) by_rank.push_back(hash_parts(*store));
     return sum_hashes(layout, by_rank, "the engine");
   }
-  // Two values of parameter "o" change places on one rank.
+  // Swaps two values of parameter "o" on one rank.
   void swap_values(size_t rank) {
     const ParameterInfo& o = stores[rank]->infos()[1];
     std::vector<float> values = values_of(*stores[rank], o);
@@ -51,7 +51,7 @@ TEST(WeightHash, IsThatOfTheWholeHoweverItIsCut) {
 TEST(WeightHash, FindsValuesThatChangedPlaces) {
   Held held({.tp = 2});
   const WeightHashes before = held.hash();
-  for (size_t rank = 0; rank < kRanks; rank += 2) held.swap_values(rank);  // all copies of a half
+  for (size_t rank = 0; rank < kRanks; rank += 2) held.swap_values(rank);  // all replicas
   const WeightHashes after = held.hash();
   for (const auto& [name, hash] : before) EXPECT_EQ(after.at(name) == hash, name != "o") << name;
   EXPECT_NE(total_hash(after), total_hash(before));

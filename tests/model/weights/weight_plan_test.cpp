@@ -33,7 +33,7 @@ Stores make_stores(const Layout& layout, bool filled) {
   return stores;
 }
 
-// What every rank does, one rank after the other; the bytes that went, less alignment.
+// Runs the moves of all ranks one after another; returns the bytes sent, without alignment.
 int64_t move_all(const Layout& from, const Layout& to, const Stores& sources, const Stores& targets,
                  int64_t round_elements) {
   std::vector<WeightPlan> plans;
@@ -63,7 +63,7 @@ int64_t move_all(const Layout& from, const Layout& to, const Stores& sources, co
 }
 
 TEST(WeightPlan, BringsEveryRankItsElementsOnce) {
-  // The last three hold some of the four experts twice or three times.
+  // The last three layouts hold some of the four experts two or three times.
   const std::vector<Layout> layouts = {layout_of({}),
                                        layout_of({.tp = 2, .ep = 2, .etp = 2}),
                                        layout_of({.tp = 2}),
@@ -102,7 +102,7 @@ TEST(WeightPlan, TheSameMemoryIsLeftAlone) {
 }
 
 TEST(WeightPlan, CopiesShareTheSending) {
-  // Four copies of each half of the dense matrices, all wanted whole by all ranks.
+  // Four replicas of each half of the dense matrices; all ranks need the whole matrices.
   const Layout from = layout_of({.tp = 2}), to = layout_of({});
   std::vector<int64_t> sent;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -115,7 +115,7 @@ TEST(WeightPlan, CopiesShareTheSending) {
   EXPECT_LE(most - least, 48) << "the largest box";
 }
 
-// A value that tells tensor and element.
+// Values that identify tensor and element.
 std::vector<float> cut_values(const ParameterInfo& info) {
   std::vector<float> values(static_cast<size_t>(info.num_elements()));
   for (const ElementRun& run : list_runs(info)) {
@@ -138,8 +138,8 @@ WeightHashes hash_all(const Layout& layout, const ParameterStore& store, dist::C
   return sum_hashes(layout, by_rank, "a layout");
 }
 
-// Moves weights between layouts of ranks that are threads; what each rank sent and received,
-// alignment included.
+// Moves weights between layouts with ranks as threads; returns what each rank sent and received,
+// with alignment.
 std::vector<WeightTraffic> move_on_threads(const Layout& from, const Layout& to,
                                            int64_t round_elements = kRoundElements,
                                            int64_t scratch_bytes = 1 << 20) {
@@ -174,21 +174,21 @@ Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
   return sum;
 }
 
-// Rounds of one row of a square, whatever there is to move, in memory for one round: a piece of 16
-// bytes a peer each way, and arenas align.
+// Rounds of one row of a square, for any amount of data, use the memory of one round: 16 bytes per
+// peer and direction, plus arena alignment.
 TEST(WeightPlan, RoundsTakeLittleMemory) {
   const dist::GridShape grid(4, {.tp = 4});
   const Layout rows = make_layout({cut_parameters(0, 1)}, grid);
   const Layout columns = make_layout({cut_parameters(1, 0)}, grid);
   EXPECT_EQ(make_weight_plan(rows, columns, 0).num_rounds, 1);
   EXPECT_EQ(make_weight_plan(rows, columns, 0, 3 * 3).num_rounds, 6);
-  // Two rounds are under way, of 48 bytes each way.
+  // Two rounds are in flight, each with 48 bytes per direction.
   const auto traffic = move_on_threads(rows, columns, 3 * 3, 2 * 2 * 64);
   for (const WeightTraffic& t : traffic) EXPECT_EQ(t.sent, 2 * 3 * 3 * 16);
 }
 
-// Each of two ranks sends 212 elements to one of two others, or 200 and the norm to the other one:
-// four rounds of 53, whatever number of pairs there could be.
+// Each of two ranks sends 212 elements to one of two others, or 200 and the norm to the other: four
+// rounds of 53, regardless of the number of possible pairs.
 TEST(WeightPlan, RoundsAreOfWhatPairsHave) {
   const dist::GridShape grid(2, {.tp = 2});
   const auto shards = make_layout({cut_parameters(0, 1)}, grid).ranks;
@@ -205,8 +205,8 @@ TEST(WeightPlan, RoundsAreOfWhatPairsHave) {
   }
 }
 
-// Of a 12 x 12 matrix over n ranks, a rank has a square of 12/n x 12/n under both cuts; the other
-// n - 1 squares that it needs come from one rank each. `qk` stays where it is, and so does `norm`.
+// With a 12 x 12 matrix split by rows and then by columns over n ranks, a rank keeps one 12/n x
+// 12/n square and receives the other n - 1 from one rank each. `qk` and `norm` do not move.
 TEST(WeightPlan, RowsBecomeColumnsOnThreads) {
   struct Case {
     int ranks;
@@ -225,18 +225,19 @@ TEST(WeightPlan, RowsBecomeColumnsOnThreads) {
   }
 }
 
-// Slab r of n is what rank r holds under tp n; under tp 2 even ranks hold the first half of the
-// slabs and odd ones the second. Of keys there are two heads: the ranks of one half hold the same.
+// Slab r of n is the shard of rank r under tp n. Under tp 2, even ranks hold the first half of the
+// slabs and odd ranks the second. There are two key heads: the ranks of one half hold the same one.
 TEST(WeightPlan, ReplicasShareOutOnThreads) {
   struct Case {
     int ranks;
-    int64_t slabs_in, slabs_out;  // that all ranks receive, towards tp 2 and back
+    int64_t slabs_in, slabs_out;  // received by all ranks, to tp 2 and back
   };
-  // 4 ranks need 2 slabs each: 0 and 3 hold one of theirs, 1 and 2 none: 1 + 2 + 2 + 1. Back: 1 and
-  // 2 hold the other half. 6 ranks need 3 each: 1 and 4 hold none of theirs, the others one.
+  // With 4 ranks, each needs 2 slabs; ranks 0 and 3 already hold one of theirs, 1 and 2 none: 1 + 2
+  // + 2 + 1. Back, only 1 and 2 hold the other half. With 6 ranks, each needs 3; 1 and 4 hold none
+  // of theirs, the others one.
   for (const auto& c : {Case{4, 6, 2}, Case{6, 14, 2}}) {
     const auto n = static_cast<int64_t>(c.ranks);
-    const int64_t slab = 2 * (144 / n * 4) + 96 / n * 4;  // of both matrices and the queries
+    const int64_t slab = 2 * (144 / n * 4) + 96 / n * 4;  // both matrices and the queries
     const Layout shards =
         make_layout({cut_parameters(0, 1)}, dist::GridShape(c.ranks, {.tp = c.ranks}));
     const Layout replicas =

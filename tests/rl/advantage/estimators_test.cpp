@@ -88,12 +88,13 @@ TEST(Grpo, SharedVectors) {
   }
 }
 
-// A sample without a grade gets 0, and its group is treated as if the sample had never been drawn.
+// A sample without a grade gets advantage 0, and its group is treated as if the sample had never
+// been drawn.
 TEST(GraderFailed, LeavesTheGroupsStatistics) {
   std::vector<Sample> samples = group_of({1, 99, 0, 0, 0});
   samples[1].grader_failed = true;
   samples[1].loss_mask = {0};
-  // As for 1, 0, 0, 0 in Grpo.ByHand.
+  // Expects the values for rewards 1, 0, 0, 0 in Grpo.ByHand.
   expect_advantages(samples, options_of("grpo"),
                     {{1.499997}, {0}, {-0.499999}, {-0.499999}, {-0.499999}});
   // Means of the other rewards: 0 for the first, 1/3 for the other three.

@@ -33,7 +33,7 @@ std::vector<Sample> make_samples(int64_t vocab_size) {
   return samples;
 }
 
-// A policy and a reference, and one frozen model more.
+// A policy, a reference and a second frozen model.
 class ThreeModels : public testing::Test {
  protected:
   RunConfig load(const std::vector<config::Override>& overrides = {}) const {
@@ -78,7 +78,7 @@ TEST_F(ThreeModels, ARowIsAllThatARunNeedsToScoreByOneMore) {
       FrozenModel* frozen = find_frozen(run.trainer_side.frozen, name);
       ASSERT_NE(frozen, nullptr) << name;
       const auto scores = score_frozen(run.session, run.trainer_side, *frozen, samples);
-      // The same model alone.
+      // The same model, loaded alone.
       const LoadedModel alone = load_model(model_folder(family), {}, false);
       const model::Decoder decoder(alone.spec, {}, alone.spec.max_positions);
       train::Scorer scorer(train::StageDecoders(decoder), *alone.store, 1.0f, {});
@@ -99,10 +99,11 @@ TEST_F(ThreeModels, APlanCountsOneMore) {
   const RunPlan two = make_plan(request);
   request.config.frozen_models.push_back({.name = "teacher", .folder = folder});
   const RunPlan three = make_plan(request);
-  // On a GPU both lie in host memory and take turns in the memory of gradients.
+  // On a GPU both frozen models are in host memory; each in turn is copied to the gradients'
+  // memory.
   EXPECT_GT(two.stages[0].reference_bytes, 0);
   EXPECT_EQ(three.stages[0].reference_bytes, 2 * two.stages[0].reference_bytes);
-  const int64_t rotary_bytes = two.spec.max_positions * 128 * 4;  // of its own decoder
+  const int64_t rotary_bytes = two.spec.max_positions * 128 * 4;  // its decoder's own rotary table
   EXPECT_EQ(three.stages[0].used_bytes, two.stages[0].used_bytes + rotary_bytes);
 }
 

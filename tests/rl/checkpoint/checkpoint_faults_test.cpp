@@ -27,7 +27,7 @@ class CheckpointFaults : public testing::Test {
   const std::filesystem::path root_ = dir_.path();
 };
 
-// The model's folder is missing when a checkpoint is due, and back for the next one.
+// The model's folder is missing at one checkpoint, and restored for the next.
 TEST_F(CheckpointFaults, ASaveThatCannotBeginFailsOnAllRanksAndTheNextSucceeds) {
   const std::filesystem::path model = root_ / "model";
   dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
@@ -58,7 +58,7 @@ TEST_F(CheckpointFaults, ASaveThatCannotBeginFailsOnAllRanksAndTheNextSucceeds) 
             io::step_directory((root_ / "saved").string(), 1));
 }
 
-// A file stands where the folder of checkpoints should be.
+// The checkpoint folder's path is a file.
 TEST_F(CheckpointFaults, AFolderThatCannotBeMadeIsNamed) {
   std::ofstream(root_ / "file") << "x";
   dist::Collective communicator;

@@ -22,7 +22,7 @@ namespace {
 
 using Infos = std::vector<model::ParameterInfo>;
 
-// The layout under which a checkpoint is made or loaded.
+// The layout in which a checkpoint is saved or loaded.
 struct Form {
   Infos whole;
   int ranks;
@@ -123,7 +123,7 @@ class CheckpointLayouts : public testing::Test {
             EXPECT_TRUE(std::ranges::equal(values, std::span(own, values.size())))
                 << what << ": " << name << " on rank " << host.rank();
           });
-      // Each weight counts once, also if several ranks hold it.
+      // Each weight counts once, even if several ranks hold it.
       double expected = 0;
       for (const auto& info : form.whole)
         for (const float x : values_of(info, 0)) expected += info.trainable ? double{x} * x : 0;

@@ -1,5 +1,5 @@
-// Checkpoints of a model in several groups: experts, which other ranks share, and frozen
-// parameters, which have no optimizer state.
+// Checkpoints of a model with several parameter groups: experts, which other ranks reduce, and
+// frozen parameters, which have no optimizer state.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -74,7 +74,7 @@ TEST(CompareSettings, RefusesWhatTheStateCannotGoOnWith) {
   EXPECT_NO_THROW(compare_settings("debug: {load_rollout: c}\n", "debug: {load_rollout: d}\n"));
 }
 
-// Masters and moments exist only for trained layers.
+// The checkpoint has master weights and moments only for trained layers.
 TEST(CompareSettings, RefusesToTrainOtherMtpLayers) {
   const std::string off = "train: {enable_mtp_training: false, mtp_num_layers: 1}\n";
   const std::string on = "train: {enable_mtp_training: true, mtp_num_layers: 1}\n";
@@ -89,7 +89,7 @@ TEST(CompareSettings, RefusesToTrainOtherMtpLayers) {
   EXPECT_NO_THROW(compare_settings(on + "x: 1\n", on + "x: 2\n"));
 }
 
-// They exist only for parameters that are not frozen.
+// Master weights and moments exist only for parameters that are not frozen.
 TEST(CompareSettings, RefusesToFreezeOtherParameters) {
   for (const std::string key : {"freeze_params_name_list", "only_train_params_name_list"}) {
     const std::string none = "train: {" + key + ": []}\n", some = "train: {" + key + ": [norm]}\n";

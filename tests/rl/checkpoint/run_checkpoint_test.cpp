@@ -332,7 +332,8 @@ TEST_F(RunCheckpoint, AnotherSaveFinishesTheFirstAndOldOnesGo) {
   EXPECT_EQ(io::find_latest(root_.string()), io::step_directory(root_.string(), 4));
 }
 
-// A run that ends during a save leaves a folder without a manifest: not a checkpoint.
+// A run that ends during a save leaves a folder without a manifest, which does not count as a
+// checkpoint.
 TEST_F(RunCheckpoint, UnfinishedSaveIsNoCheckpoint) {
   dist::Collective communicator;
   TinyPolicy policy(kModel);

@@ -163,7 +163,8 @@ TEST_F(RunStartTest, LoadTakesAStepByNumber) {
   expect_refused(kAnew, "no complete checkpoint", io::step_directory(path("ck"), 3));
 }
 
-// A requeued job has the same model.ckpt_step, but already went back when it first started.
+// A requeued job still has model.ckpt_step set, but its first start already went back to that step,
+// so it must not go back again.
 TEST_F(RunStartTest, GoesBackToAStepOnce) {
   config_.model.load = config_.checkpoint.save = path("ck");
   const std::string second = put_checkpoint("ck", 2), fourth = put_checkpoint("ck", 4);
@@ -179,7 +180,7 @@ TEST_F(RunStartTest, GoesBackToAStepOnce) {
   EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
   put_settings("model: {load: ck, ckpt_step: 2}\noptimizer: {lr: 1}\n");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, fourth);
-  // In another run's folder it goes back as often as asked.
+  // For a checkpoint from another run's folder, it goes back at every start.
   config_.checkpoint.save = path("own");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
 }

@@ -94,7 +94,7 @@ std::string read_sources() {
   return text;
 }
 
-// A key that nothing reads would make a false promise.
+// Every documented key must be read by some code.
 TEST(FlagReference, EveryKeyThatWorksIsReadSomewhere) {
   const std::string sources = read_sources();
   ASSERT_GT(sources.size(), 500000u);

@@ -50,8 +50,8 @@ TEST(LookedAt, EveryConditionIsKnown) {
   EXPECT_FALSE(is_condition("never"));
 }
 
-// Keys in the file below the one that turns them off were meant for another run: they are listed,
-// and the resolved file has their defaults so that it can be read again.
+// Keys in the file that a command-line override turns off are listed; the resolved file has their
+// defaults, so that it can be read again.
 TEST(LookedAt, KeysBelowAreNamed) {
   const std::string yaml = std::string(kBase) + "rl: {entropy_coef: 0.5, eps_clip: 0.3}\n";
   const RunConfig run = load(yaml, {{"train.loss_type", "sft"}});

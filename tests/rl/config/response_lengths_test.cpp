@@ -1,4 +1,4 @@
-// Lengths of responses in plans: they have the mean that was asked for, none exceeds the longest,
+// The response lengths that plans assume: they have the requested mean, none exceeds the longest,
 // and every token is generated once.
 #include "rl/config/response_lengths.h"
 

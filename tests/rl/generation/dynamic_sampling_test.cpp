@@ -114,8 +114,8 @@ std::vector<int64_t> taken_groups(const DrawnSamples& drawn) {
 using Numbers = std::vector<int64_t>;
 using Reasons = std::map<std::string, int64_t>;
 
-// Half of the first draw is kept, so the next draw needs (2 + 2 sqrt(2 / 2)) * 2 = 8 groups; it is
-// limited to the size of the first.
+// Half of the first draw is kept, so the next draw would need (2 + 2 sqrt(2 / 2)) * 2 = 8 groups;
+// draws are limited to the size of the first.
 TEST(FillRollout, DrawsWhatIsLikelyToHoldWhatIsMissing) {
   Filling filling("k0k11k0k-");
   const DrawnSamples drawn = filling.fill(kFilter, 4);

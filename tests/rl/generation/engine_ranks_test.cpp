@@ -19,7 +19,7 @@ struct EngineGrid {
   int world_size;
   dist::GridSizes sizes;
 };
-// All have attention of TP 2.
+// All grids have TP 2.
 constexpr EngineGrid kGrids[] = {{"one engine", 2, {.tp = 2, .ep = 2}},
                                  {"two engines", 4, {.tp = 2, .ep = 2}},
                                  {"two attention groups", 4, {.tp = 2, .ep = 4}},
@@ -136,8 +136,8 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
   EXPECT_EQ(all, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-// The error occurs on the first rank of the last attention group; only that rank takes its
-// completions.
+// The error occurs on the first rank of the last attention group, the only rank that takes this
+// group's completions.
 TEST(EnginesOfRanks, FailTogether) {
   const auto prompts = make_prompts(7);
   std::vector<rollout::GroupRequest> groups;

@@ -90,7 +90,7 @@ TEST(Generator, SamplesStandInThePromptsOrder) {
   EXPECT_NE(samples[0].tokens, samples[1].tokens);
 }
 
-// E1 and E4: training on another number of ranks gives the log-probs of generation, bit for bit.
+// E1 and E4: training on a different number of ranks gives bit-identical log-probs to generation.
 TEST(Generator, TrainerComputesTheSameLogProbs) {
   const auto samples = generate(2)[0];
   std::vector<sample::Sample> bare;
@@ -187,7 +187,8 @@ TEST(Generator, AGroupsTokensDoNotDependOnItsRollout) {
   ASSERT_EQ(actual.size(), 28u);
   for (const auto& [key, response] : actual)
     EXPECT_TRUE(response == expected.at(key)) << "group " << key.first << " sample " << key.second;
-  // The same prompt in two groups gets other random numbers, also for numbers beyond 32 bits.
+  // The same prompt in two groups gets different random numbers, also for group numbers beyond 32
+  // bits.
   const int64_t far = int64_t{1} << 32;
   const Responses again = draw_rollouts({{g[0], {g[0].prompt, 1}, {g[0].prompt, far}}});
   EXPECT_NE(again.at({0, 0}).first, again.at({1, 0}).first);

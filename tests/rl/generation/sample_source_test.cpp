@@ -95,7 +95,8 @@ TEST_F(GeneratedSource, AResumedRunNumbersItsGroupsOn) {
   EXPECT_TRUE(resumed == unbroken);
 }
 
-// 20 rows are 4 epochs. A resumed run has as many rollouts left as the remaining rows fill.
+// The run has 20 rows in 4 epochs. A resumed run has as many rollouts left as the remaining rows
+// fill.
 TEST_F(GeneratedSource, EpochsAreRowsOfAnyBatch) {
   config_.rollout.num_epoch = 4;
   EXPECT_EQ(rollouts_of(2, nullptr, 0), 10);

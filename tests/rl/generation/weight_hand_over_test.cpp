@@ -92,7 +92,7 @@ model::Layout trained_by_two_of_four(const dist::GridSizes& sizes) {
   return layout;
 }
 
-// Two ranks train and two generate; each holds weights for its role only.
+// Disaggregated: two ranks train and two generate; each holds weights for its role only.
 struct ApartSides {
   ApartSides(dist::Collective& ranks, const dist::GridSizes& trainer, const dist::GridSizes& engine)
       : from(trained_by_two_of_four(trainer)),

@@ -87,7 +87,8 @@ TEST(EngineGroup, RanksOfAnEngineDoWhatTheirLeaderSays) {
   }
 }
 
-// Without this the followers would wait for the leader until the rank watch ends the run.
+// If the leader's error did not reach the followers, they would wait until the rank watch ends the
+// run.
 TEST(EngineGroup, TheLeadersErrorReachesTheOthers) {
   for (const std::string place : {"draw", "step", "end"}) {
     std::array<std::string, 3> messages;
@@ -140,7 +141,7 @@ TEST(EngineGroup, GroupsInLockStepMakeAsManyStepsAsTheLongest) {
   for (const int count : steps) EXPECT_EQ(count, 7);
 }
 
-// Without this the other groups would wait for the failed group's next step.
+// If the failure did not reach the other groups, they would wait for the failed group's next step.
 TEST(EngineGroup, AFailureEndsAllGroupsInLockStep) {
   for (const std::string place : {"draw", "step", "alike"}) {
     std::array<std::string, 6> messages;

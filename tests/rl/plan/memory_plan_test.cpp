@@ -1,4 +1,4 @@
-// The division of a GPU's memory, with numbers worked out by hand.
+// How a GPU's memory is divided, with numbers worked out by hand.
 #include "rl/plan/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kGib = int64_t{1} << 30;
 
-// 140 GiB, of which 90 % may be used: 126. 72 are taken, 2 more by the engine: 52 are left.
+// 90 % of 140 GiB may be used: 126 GiB. 72 are in use, the engine takes 2 more, so 52 are left.
 MemoryBudget typical() {
   return {.device_bytes = 140 * kGib,
           .mem_fraction = 0.9,

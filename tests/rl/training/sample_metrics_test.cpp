@@ -37,7 +37,7 @@ TEST(SampleMetrics, FlatGroupsAndRepetition) {
   for (int i = 0; i < 8; ++i) samples.push_back(make_sample(i));
   const double rewards[] = {1, 1, 0, 1, -0.04, -0.04, 0, 7};
   for (size_t i = 0; i < 8; ++i) samples[i].reward = rewards[i];
-  samples[7].grader_failed = true;  // its group is left with one sample of reward 0
+  samples[7].grader_failed = true;  // the rest of its group is one sample with reward 0
   samples[0].response_text = std::string(20000, 'x');
   PhiloxStream random(1, 2);
   for (int i = 0; i < 20000; ++i)
@@ -53,7 +53,7 @@ TEST(SampleMetrics, FlatGroupsAndRepetition) {
   EXPECT_EQ(*row.find("rollout/repetition_frac"), 1.0 / 8);
 }
 
-// A group is flat if it gives no advantage, so length penalties count.
+// A group is flat if all its advantages are 0; different length penalties make it not flat.
 TEST(SampleMetrics, LengthPenaltiesAreNotFlat) {
   std::vector<Sample> samples;
   for (int i = 0; i < 8; ++i) samples.push_back(make_sample(i));

@@ -13,10 +13,10 @@ namespace slimexx::rollout {
 namespace {
 
 constexpr DecodeCost kDense{.dense = 100};
-// 4 of 64 experts a row, which weigh as much as all else when all are read.
+// 4 of 64 experts per row. Reading all experts costs as much as everything else.
 constexpr DecodeCost kExperts{.dense = 100, .experts = 100, .expert_rate = 4.0 / 64};
 
-// Of three drafts a sequence, how many are right.
+// A gate that has seen `accepted` of three drafts per sequence accepted.
 DraftGate taught(const DecodeCost& cost, int64_t accepted, int times = 1000) {
   DraftGate gate(3, cost);
   for (int i = 0; i < times; ++i) gate.record(3, accepted);
@@ -38,7 +38,7 @@ TEST(DraftGate, ExpertsOfWrongGuessesAreReadForNothing) {
   EXPECT_EQ(taught(kExperts, 0).choose(1, 0, 3), 0);
 }
 
-// (1 + p) / (1.02 cost(2)) > 1 / cost(1) from p = 1.02 cost(2) / cost(1) - 1 = 0.076 on.
+// (1 + p) / (1.02 cost(2)) > 1 / cost(1) holds for p > 1.02 cost(2) / cost(1) - 1 = 0.076.
 TEST(DraftGate, OneDraftPaysFromItsPriceOn) {
   const auto chosen = [](int right_of_1000) {
     DraftGate gate(1, kExperts);
@@ -52,7 +52,7 @@ TEST(DraftGate, OneDraftPaysFromItsPriceOn) {
 
 TEST(DraftGate, ALaterDraftCountsWithAllBeforeIt) {
   DraftGate gate(2, kExperts);
-  for (int i = 0; i < 1000; ++i) gate.record(2, i % 2 == 0 ? 1 : 0);  // the second never
+  for (int i = 0; i < 1000; ++i) gate.record(2, i % 2 == 0 ? 1 : 0);  // never accepts both
   EXPECT_EQ(gate.choose(1, 0, 2), 1);
 }
 
@@ -65,23 +65,23 @@ TEST(DraftGate, LooksAgainNowAndThen) {
   }
   EXPECT_EQ(asked, 4);
   EXPECT_EQ(announced, 4);
-  // Guesses that became right are used before long.
+  // Once drafts are accepted again, the gate soon allows them.
   for (int i = 0; i < 6000; ++i) gate.record(3, 3);
   EXPECT_EQ(gate.choose(1, 0, 3), 3);
   EXPECT_TRUE(gate.goes_on());
 }
 
-// A draft reads the keys of its sequence once more.
+// Each draft reads the keys of its sequence again.
 TEST(DraftGate, LongContextsMakeGuessesDear) {
   DecodeCost cost = kDense;
   cost.cached_token = 0.01;
   DraftGate gate(1, cost);
-  for (int i = 0; i < 1000; ++i) gate.record(1, i % 2);  // every second one is right
-  EXPECT_EQ(gate.choose(1, 1000, 1), 1);                 // 100 + 2 * 10 of 100 + 10: 1.5 tokens
-  EXPECT_EQ(gate.choose(32, 10000, 1), 0);               // 100 + 6400 of 100 + 3200
+  for (int i = 0; i < 1000; ++i) gate.record(1, i % 2);  // every second draft is accepted
+  EXPECT_EQ(gate.choose(1, 1000, 1), 1);    // cost 100 + 2 * 10 against 100 + 10, for 1.5 tokens
+  EXPECT_EQ(gate.choose(32, 10000, 1), 0);  // cost 100 + 6400 against 100 + 3200
 }
 
-// Names of parts are those of describe.h: a part under another name would count as dense.
+// Part names must match describe.h: a part with another name would count as dense.
 TEST(DraftGate, CostsAreOfWhatADecodeStepReads) {
   const model::ModelSpec spec = engine_cases().back().spec;
   const auto* moe = std::get_if<model::MoeMlpSpec>(&spec.layers.back().mlp);
@@ -103,7 +103,7 @@ TEST(DraftGate, CostsAreOfWhatADecodeStepReads) {
   EXPECT_EQ(cost.waits + cost.guess + cost.guess_experts + cost.guess_head, 0);
 }
 
-// Steps of GLM-4.7-Flash on an H200 took so many times what they take without guesses
+// Measured step times of GLM-4.7-Flash on an H200 with drafts, relative to steps without
 // (docs/performance.md).
 TEST(DraftGate, CostsAreNearThoseMeasured) {
   const std::string folder = test_data_path("../configs/models/GLM-4.7-Flash");
@@ -124,7 +124,7 @@ TEST(DraftGate, CostsAreNearThoseMeasured) {
   EXPECT_NEAR(none.of_rows(16, 0) / 4.25e12, 11.7e-3, 0.05 * 11.7e-3);
 }
 
-// Experts of four ranks get the rows of all four.
+// Experts on four ranks get the rows of all four.
 TEST(DraftGate, RanksShareExperts) {
   DecodeCost cost = kExperts;
   cost.rows_of_row = 4;

@@ -46,7 +46,7 @@ TEST(LookupDrafter, LooksInTheWholeGroupAndInNoOther) {
   for (const auto* s : {&a, &b, &other}) drafter.start(s->get());
   EXPECT_EQ(drafter.guess(*b, 2), (Tokens{3, 4}));
   EXPECT_EQ(drafter.guess(*other, 2), Tokens{});
-  // What is finished is kept for the others, until the last one is.
+  // Finished responses are kept for the rest of the group, until its last one finishes.
   drafter.finish(a.get());
   a->tokens.clear();
   EXPECT_EQ(drafter.guess(*b, 2), (Tokens{3, 4}));

@@ -14,7 +14,7 @@ TEST(LruMap, TheLeastRecentlyUsedMakesRoom) {
   LruMap<int, std::unique_ptr<int>> map(2);
   map.insert(1, [] { return std::make_unique<int>(10); });
   map.insert(2, [] { return std::make_unique<int>(20); });
-  ASSERT_NE(map.find(1), nullptr);  // 2 is the older one now
+  ASSERT_NE(map.find(1), nullptr);  // 2 is now the least recently used
   map.insert(3, [] { return std::make_unique<int>(30); });
   EXPECT_EQ(map.size(), 2u);
   EXPECT_EQ(map.find(2), nullptr);
@@ -23,7 +23,7 @@ TEST(LruMap, TheLeastRecentlyUsedMakesRoom) {
   EXPECT_EQ(**map.find(3), 30);
 }
 
-// What holds memory gives it back before its successor takes some.
+// The evicted entry frees its memory before the new one allocates.
 TEST(LruMap, RoomIsMadeBeforeTheNewOneIsMade) {
   LruMap<int, std::shared_ptr<int>> map(1);
   const auto first = std::make_shared<int>(1);
@@ -38,7 +38,7 @@ TEST(LruMap, RoomIsMadeBeforeTheNewOneIsMade) {
 TEST(LruMap, HasWhatAPlainModelHas) {
   constexpr size_t kCapacity = 5;
   LruMap<int, int> map(kCapacity);
-  std::vector<int> model;  // the latest use last
+  std::vector<int> model;  // most recently used last
   uint32_t state = 1;
   for (int i = 0; i < 2000; ++i) {
     state = state * 1664525u + 1013904223u;

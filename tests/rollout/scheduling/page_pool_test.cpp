@@ -12,7 +12,7 @@
 namespace slimexx::rollout {
 namespace {
 
-// What a pool means, written down plainly.
+// A simple reference implementation of the pool.
 struct PlainPool {
   std::map<PageId, int> holders = {};
   std::deque<PageId> idle = {};  // oldest first

@@ -13,7 +13,7 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// Entries by the whole token sequence that they stand for.
+// Reference implementation: maps whole token sequences to entries.
 struct PlainCache {
   std::map<Tokens, PageId> page_of;
   std::map<PageId, Tokens> tokens_of;
@@ -67,7 +67,7 @@ void erase_random_leaf(PrefixCache& cache, PlainCache& plain, int64_t num_pages,
 }
 
 TEST(PrefixCache, AgreesWithAMapOfWholePrefixes) {
-  // Masks of few bits make nearly every look-up a collision.
+  // Masks with few bits make hashes collide in nearly every look-up.
   for (const uint64_t hash_mask : {~uint64_t{0}, uint64_t{3}, uint64_t{0}}) {
     for (const size_t page_tokens : {1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << "mask " << hash_mask << " page " << page_tokens);

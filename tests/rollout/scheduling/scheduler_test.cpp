@@ -1,6 +1,6 @@
-// The scheduler against a model of the memory it manages: every slot remembers which exact token
-// sequence its keys and values stand for, so any page that is read before it is written, written by
-// two, or found under a wrong prefix shows up as a wrong value.
+// Checks the scheduler with a model of the memory it manages: each slot stores the exact token
+// sequence of its keys and values. A page that is read before it is written, written twice, or
+// found under a wrong prefix shows as a wrong value.
 #include "rollout/scheduling/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -32,11 +32,11 @@ struct Workload {
   int64_t max_sequence_tokens = 0;
   int num_requests = 40;
   bool aborts = false;
-  bool short_prompts = false;  // long responses instead: what makes a cache overflow
+  bool short_prompts = false;  // long responses instead, which overflow the cache
   int submitted_at_once = 40;
-  // As the engine does: a step is planned and computed before the one before it is recorded.
+  // As in the engine: a step is planned and computed before the previous one is recorded.
   bool overlaps = false;
-  bool stops = false;  // some responses end by what was sampled
+  bool stops = false;  // some responses end at a stop token
 };
 
 class Simulation {
@@ -189,7 +189,7 @@ class Simulation {
     return launched;
   }
 
-  // What the engine does with them, in short.
+  // Does what the engine does with the sampled tokens.
   void expect(Launched& launched) {
     for (size_t row = 0; row < launched.due.size(); ++row) {
       Sequence*& sequence = launched.due[row];
@@ -296,8 +296,8 @@ TEST(Scheduler, PagesAlwaysHoldWhatTheirReadersExpect) {
   EXPECT_GT(num_stopped_while_waiting, 5);
 }
 
-// Ends by length are known when a step is launched: without stops, and with nothing shared (a page
-// is found later if its last token is known later), the same steps are planned.
+// Ends by length are known at launch. Without stops and shared pages (with overlap a page is found
+// later), overlapped runs plan the same steps.
 TEST(Scheduler, OverlappedStepsArePlannedAsOthers) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Workload workload = random_workload(seed);
@@ -363,7 +363,7 @@ TEST(Scheduler, SamplesOfAPromptShareItsPagesWithinOneStep) {
   ASSERT_EQ(plan.size(), 8u);
   EXPECT_EQ(plan[0].count, 21);
   for (size_t i = 1; i < 8; ++i) {
-    EXPECT_EQ(plan[i].begin, 20) << i;  // five full pages; the rest is everybody's own
+    EXPECT_EQ(plan[i].begin, 20) << i;  // five full pages are shared
     EXPECT_EQ(plan[i].count, 1) << i;
   }
   EXPECT_EQ(scheduler.pages().num_held(), 5 + 8);
@@ -380,7 +380,7 @@ TEST(Scheduler, TheLastTokenIsComputedEvenIfItsPageIsKnown) {
   EXPECT_EQ(plan[1].count, 4);
   EXPECT_TRUE(plan[1].samples);
   scheduler.finish_step();
-  // The twin page was given up for the one that was there first.
+  // The duplicate page was replaced by the first one.
   EXPECT_EQ(samples.sequences[0]->pages, samples.sequences[1]->pages);
   EXPECT_EQ(scheduler.pages().num_held(), 2);
 }
@@ -403,8 +403,8 @@ TEST(Scheduler, ALongPromptIsSharedChunkByChunk) {
   FAIL() << "not done, " << computed << " tokens computed";
 }
 
-// Request 1 answers with what goes on in the prompt of request 2, so that both fill the same page,
-// and request 2 fills the next one behind it in the same step.
+// Request 1 generates the tokens that continue the prompt of request 2, so both fill equal pages,
+// and request 2 also fills the next page in the same step.
 TEST(Scheduler, ATwinPageIsGivenUpWithinALongerChunk) {
   Scheduler scheduler(
       {.page_tokens = 4, .num_pages = 100, .max_batch_tokens = 10, .max_running = 8});

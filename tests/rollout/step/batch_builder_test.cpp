@@ -50,8 +50,8 @@ TEST_F(BatchBuilderTest, LaysChunksOut) {
   EXPECT_EQ(layout.page_table.i32()[5], 9);
 }
 
-// Attention has a kernel for each length of query: sequences stand in that order, whatever the
-// shares' order is, and so do those that are sampled.
+// Attention has a kernel per query length, so sequences and sampled rows are sorted by length,
+// whatever the order of the shares.
 TEST_F(BatchBuilderTest, SharesComeByLength) {
   const auto prompt = make_sequence({20, 21, 22, 23, 24, 25}, 0, {1, 4, 9}, 1.0f),
              rest = make_sequence({30, 31}, 0, {2}, 1.0f),
@@ -111,7 +111,8 @@ TEST_F(BatchBuilderTest, FillsADecodeBatchUp) {
   EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
-// While one step is under way the next is staged: neither it nor its samples are written again.
+// The next step is staged while one is in flight; the in-flight batch and its samples must not be
+// overwritten.
 TEST_F(BatchBuilderTest, TwoStepsStandBesideEachOther) {
   const auto a = make_sequence({1, 2, 3}, 2, {4, 2}, 1.0f), b = make_sequence({5, 6}, 1, {1}, 0.5f);
   const std::vector<Chunk> first{{a.get(), 2, 1, true}, {b.get(), 1, 1, true}};
@@ -132,7 +133,7 @@ TEST_F(BatchBuilderTest, TwoStepsStandBesideEachOther) {
   ops::resolve_tokens(cpu_context(), next.tokens, builder_.sampled_before());
   EXPECT_EQ(values(next.tokens), std::vector<int32_t>{41});
   const auto* row = builder_.group_samples(8)[0].parameters.data<ops::SamplingRow>();
-  EXPECT_EQ(row->counter[0], 2u);  // one token of the response is known, one expected
+  EXPECT_EQ(row->counter[0], 2u);  // one response token is known, one in flight
   EXPECT_EQ(values(tokens), (std::vector<int32_t>{3, 6}));
   EXPECT_EQ(samples.due, (std::vector<Sequence*>{a.get(), b.get()}));
   EXPECT_EQ(samples.tokens[1], 41);

@@ -1,5 +1,4 @@
-// Training with sequences cut over ranks agrees with training on one rank: log-probs and entropies
-// to the bit.
+// Context-parallel training agrees with training on one rank: log-probs and entropies bit for bit.
 #include <gtest/gtest.h>
 
 #include "train/grids/grid_agreement.h"
@@ -10,7 +9,7 @@ namespace {
 const char* const kContextFamilies[] = {"qwen2",         "qwen3",    "qwen3_moe",   "glm4",
                                         "glm4_moe_lite", "glm4_moe", "deepseek_v3", "glm_moe_dsa"};
 
-// The cp ranks pack `tokens` together.
+// `tokens` is the limit per microbatch over all cp ranks together.
 GridRun context_run(const std::string& family, int world_size, int cp, int64_t tokens = 48) {
   return {.folder = test_data_path("golden/oracle/") + family,
           .world_size = world_size,
@@ -31,7 +30,8 @@ TEST(ContextParallel, RanksTrainEveryFamilyAsOne) {
   }
 }
 
-// Several blocks of keys, borders of chunks in the middle of one, and more keys than a query sees.
+// Sequences with several key blocks, chunk borders inside a block, and more keys than sparse
+// attention selects.
 TEST(ContextParallel, LongSequencesHaveTheBitsOfOneRank) {
   const std::vector<Sample> samples = samples_of_lengths({300, 131, 64, 257}, 17);
   for (const std::string family : {"qwen3", "glm4", "deepseek_v3", "glm_moe_dsa"}) {
@@ -44,7 +44,7 @@ TEST(ContextParallel, LongSequencesHaveTheBitsOfOneRank) {
   }
 }
 
-// Chunks without a token, ranks without a row, and a microbatch that all ranks find empty.
+// Covers empty chunks, ranks without rows, and a microbatch that is empty on all ranks.
 TEST(ContextParallel, SequencesMayBeShorterThanTheNumberOfChunks) {
   const std::vector<Sample> samples = samples_of_lengths({2, 3, 5, 2, 7, 4}, 1);
   for (const std::string family : {"qwen3", "glm4_moe_lite", "glm_moe_dsa"}) {
@@ -68,7 +68,7 @@ TEST(ContextParallel, BesideDataParallelRanks) {
   }
 }
 
-// The tp ranks of a cp rank split its rows, which may be fewer than they are.
+// The tp ranks of a cp rank split its rows, of which there may be fewer than ranks.
 TEST(ContextParallel, BesideTensorParallelRanks) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
   for (const std::string family : {"qwen3", "glm4_moe_lite", "glm_moe_dsa"}) {
@@ -83,8 +83,9 @@ TEST(ContextParallel, BesideTensorParallelRanks) {
   }
 }
 
-// Memory is planned for what ranks do with one row: they split it. (Gradients by queries and keys
-// of so few tokens are all rounding, which splitting weights changes: both have two tp ranks.)
+// The plan covers microbatches of one row, which tp ranks split. (Query and key gradients for so
+// few tokens are mostly rounding, which depends on how weights are split: both runs have two tp
+// ranks.)
 TEST(ContextParallel, OneRowOfTensorParallelRanksFitsItsPlan) {
   const std::vector<Sample> samples = samples_of_lengths({3, 2, 3}, 1);
   for (const std::string family : {"qwen3", "glm4_moe", "glm_moe_dsa"}) {
@@ -110,7 +111,7 @@ TEST(ContextParallel, BesidePipelineStages) {
   }
 }
 
-// The ratio of a sample is that of all its tokens, and so is its mean.
+// Per-sample ratios and means cover the tokens on all cp ranks.
 TEST(ContextParallel, LossesOfWholeSequences) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
   StepLoss gspo = full_loss();
@@ -141,7 +142,7 @@ TEST(ContextParallel, RecomputedLayersTrainAlike) {
   }
 }
 
-// A label may be the first token of another rank's chunk.
+// An MTP label may be the first token of another rank's chunk.
 TEST(ContextParallel, MtpLayersTrainAlike) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
   for (const std::string family : {"glm4_moe", "glm4_moe_lite", "deepseek_v3", "glm_moe_dsa"}) {
@@ -158,7 +159,7 @@ TEST(ContextParallel, MtpLayersTrainAlike) {
   }
 }
 
-// Lengths that leave the first rank a row more of each.
+// Lengths for which the first rank gets one more row per sequence than the others.
 TEST(ContextParallel, MicrobatchesFitTheirPlan) {
   const std::vector<Sample> samples = samples_of_lengths({5, 5, 5, 5, 9, 5, 5, 13, 5, 17, 5}, 1);
   for (const std::string family : {"qwen3", "glm_moe_dsa"}) {

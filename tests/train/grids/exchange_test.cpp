@@ -1,5 +1,5 @@
-// The exchange of gradients by parts, on host memory: what is queued when, and that it changes no
-// bit. tests/train/grids/nccl_ranks.cpp has the same on devices.
+// Tests the exchange of gradients in parts, on host memory: when each part is queued, and that
+// overlap changes no bit. tests/train/grids/nccl_ranks.cpp tests devices.
 #include <functional>
 
 #include "cpu_context.h"
@@ -13,7 +13,7 @@ namespace {
 
 using tensor::Tensor;
 
-// kBeside: parts go with the next layer's attention, as over NCCL.
+// kBeside: parts are exchanged during the next layer's attention, as over NCCL
 enum class Way { kPlain, kBehind, kBeside };
 
 struct Case {
@@ -85,8 +85,8 @@ TEST(Exchange, OverlapChangesNoBit) {
   }
 }
 
-// Every part once, each with a share for every rank; then all parts of the gradients and of the
-// weights at once.
+// Each part is reduce-scattered once; afterwards all parts of gradients and weights are gathered at
+// once.
 TEST(Exchange, EveryPartOnceThenTheGathers) {
   const Case c{"qwen2_untied", 3};
   const auto outcome = run_training(c, Way::kBeside)[0];
@@ -107,8 +107,8 @@ TEST(Exchange, EveryPartOnceThenTheGathers) {
   EXPECT_EQ(outcome.calls, expected);
 }
 
-// One microbatch: when the head's gradients are handed over, the layers' are not yet there. A group
-// that blocks the caller gets them behind backward.
+// With one microbatch, the head's gradients are handed over before the layers' exist. A group that
+// blocks the caller gets them after backward.
 TEST(Exchange, StartsWhileBackwardIsAtWork) {
   for (const bool is_queued : {true, false}) {
     dist::run_thread_ranks(2, [&](dist::Collective& communicator) {
@@ -127,13 +127,13 @@ TEST(Exchange, StartsWhileBackwardIsAtWork) {
       ASSERT_EQ(was_zero.size(), 5u);  // head, two layers, embedding; weights
       double at_work[1] = {was_zero[0] && was_zero[1] && !was_zero[2] ? 1.0 : 0.0};
       dist::all_reduce_sum(communicator, at_work);
-      // On the rank that has the microbatch.
+      // On the rank with the microbatch.
       EXPECT_EQ(at_work[0], is_queued ? 1 : 0);
     });
   }
 }
 
-// Each rank hands over another number of parts early.
+// Ranks hand over different numbers of parts early.
 TEST(Exchange, RanksMayStartAtDifferentTimes) {
   for (const int64_t early : {0, 2, 5}) {
     dist::run_thread_ranks(3, [&](dist::Collective& communicator) {

@@ -1,4 +1,4 @@
-// Experts on several ranks: training agrees with training on one rank.
+// Expert-parallel training agrees with training on one rank.
 #include <gtest/gtest.h>
 
 #include "slimexx/dist/host.h"
@@ -17,7 +17,7 @@ GridRun expert_run(const std::string& family, int world_size, int ep, const Trai
 
 class ExpertGrid : public testing::TestWithParam<std::string> {};
 
-// Eight ranks have fewer microbatches between them: some are empty, and exchange no rows.
+// There are fewer microbatches than eight ranks: some ranks run empty ones and exchange no rows.
 TEST_P(ExpertGrid, TrainsAsOneRank) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
   for (const std::string recompute : {"none", "full"}) {
@@ -40,7 +40,7 @@ TEST_P(ExpertGrid, TrainsAsOneRank) {
   }
 }
 
-// Ranks with small microbatches or none get rows of larger ones: the plan has room for them.
+// The plan has room for the rows that ranks with small or empty microbatches receive from others.
 TEST_P(ExpertGrid, FitsThePlannedMemory) {
   const std::vector<Sample> samples = mixed_samples(5, 12, 320);
   for (const std::string recompute : {"auto", "none", "full"}) {
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ExpertGrid,
                                          "glm_moe_dsa"),
                          [](const auto& instance) { return instance.param; });
 
-// Groups of experts' ranks lie across tp, cp and dp ranks, within a pipeline stage.
+// Expert groups cross tp, cp and dp ranks within a pipeline stage.
 TEST(ExpertGrids, CrossOtherAxes) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
   struct Grid {
@@ -78,7 +78,7 @@ TEST(ExpertGrids, CrossOtherAxes) {
                    std::to_string(grid.sizes.cp) + " pp " + std::to_string(grid.sizes.pp) + " ep " +
                    std::to_string(grid.sizes.ep) + " of " + std::to_string(grid.world_size));
       GridRun alone = expert_run(family, 1, 1, packed(48));
-      alone.optimizer.adam_eps = 1e-5;  // no full steps of gradients that are all rounding
+      alone.optimizer.adam_eps = 1e-5;  // no full steps on gradients that are pure rounding
       GridRun run = alone;
       alone.leaves = grid.sizes.tp;
       run.world_size = grid.world_size;
@@ -93,8 +93,8 @@ TEST(ExpertGrids, CrossOtherAxes) {
   }
 }
 
-// Losses and biases of routers are those of whole sequences, of which tp and cp ranks have parts:
-// sequences shorter than there are chunks among them, and ranks without a row.
+// Router losses and biases are computed over whole sequences, which tp and cp ranks split. Some
+// sequences are shorter than the number of chunks, and some ranks have no rows.
 TEST(ExpertGrids, RoutersSeeWholeSequences) {
   constexpr float kRate = 0.125f;  // biases move without rounding
   std::vector<Sample> samples = mixed_samples(7, 11, 320);
@@ -116,7 +116,7 @@ TEST(ExpertGrids, RoutersSeeWholeSequences) {
                    std::to_string(grid.sizes.cp) + " pp " + std::to_string(grid.sizes.pp));
       GridRun alone = expert_run(family, 1, 1, options);
       alone.num_steps = 1;
-      alone.optimizer.adam_eps = 1e-5;  // no full steps of gradients that are all rounding
+      alone.optimizer.adam_eps = 1e-5;  // no full steps on gradients that are pure rounding
       GridRun run = alone;
       alone.leaves = grid.sizes.tp;
       run.world_size = grid.world_size;
@@ -148,7 +148,7 @@ TEST(ExpertGrids, MtpLayersTrainAsOnOneRank) {
   }
 }
 
-// Of the experts of a rank, that rank and those of its edp group own all moments, and no others.
+// The rank that holds an expert and its edp group own all its moments; no other rank does.
 TEST(ExpertGrids, MomentsLiveWithTheOwnersOfExperts) {
   const std::string path = test_data_path("golden/oracle/glm4_moe");
   const io::HfFolder folder = io::HfFolder::open(path);

@@ -1,4 +1,4 @@
-// Tensor parallelism inside experts: training agrees with training on one rank.
+// Training with tensor-parallel experts agrees with training on one rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ GridRun tensor_run(const std::string& family, const TensorGrid& grid,
               .leaves = grid.sizes.tp,
               .options = packed(48),
               .num_steps = 2};
-  run.optimizer.adam_eps = 1e-5;  // no full steps of gradients that are all rounding
+  run.optimizer.adam_eps = 1e-5;  // keeps Adam from full steps on gradients that are pure rounding
   run.options.max_tokens_per_gpu /= grid.sizes.cp;
   run.options.recompute_granularity = recompute;
   run.options.pipeline_schedule = grid.schedule;
@@ -39,8 +39,8 @@ GridRun tensor_run(const std::string& family, const TensorGrid& grid,
   return run;
 }
 
-// Groups of an expert's ranks are tp ranks, some of them, or ranks of several sequences or of
-// several parts of one; stages that make gradients of weights late among them.
+// An ETP group is all tp ranks, some of them, or ranks of several sequences or context chunks.
+// Includes pipeline stages that defer weight gradients.
 const TensorGrid kTensorGrids[] = {{2, {.tp = 2, .etp = 2}},
                                    {4, {.ep = 2, .etp = 2}},
                                    {4, {.cp = 2, .etp = 4}},
@@ -52,10 +52,10 @@ const TensorGrid kTensorGrids[] = {{2, {.tp = 2, .etp = 2}},
 
 class ExpertTensorGrid : public testing::TestWithParam<std::string> {};
 
-// With fewer microbatches than replicas some ranks have no tokens.
+// Has fewer microbatches than replicas, so some ranks have no tokens.
 TEST_P(ExpertTensorGrid, TrainsAsOneRank) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
-  std::map<int, GridResult> of_one_rank;  // by leaves
+  std::map<int, GridResult> of_one_rank;  // key: number of leaves
   for (const TensorGrid& grid : kTensorGrids) {
     SCOPED_TRACE(grid.text());
     GridResult& one = of_one_rank[grid.sizes.tp];
@@ -67,7 +67,7 @@ TEST_P(ExpertTensorGrid, TrainsAsOneRank) {
       one = run_on_grid(alone, samples);
     }
     const GridResult many = run_on_grid(tensor_run(GetParam(), grid, "full"), samples);
-    expect_same_training(many, one, {.gradient = 2e-6});  // of norms of queries; 1e-6 elsewhere
+    expect_same_training(many, one, {.gradient = 2e-6});  // needed for query norms; 1e-6 elsewhere
     double largest = 0;
     for (const auto& [name, gradient] : one.gradients)
       largest = std::max(largest, relative_difference(many.gradients.at(name), gradient));
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ExpertTensorGrid,
                                          "glm_moe_dsa"),
                          [](const auto& instance) { return instance.param; });
 
-// Experts so wide that they take most of the memory.
+// Experts so wide that they dominate the memory.
 GridRun wide_run(const TensorGrid& grid, const std::string& recompute) {
   GridRun run = tensor_run("qwen3_moe", grid, recompute);
   run.random_of = model::random_spec("qwen3_moe",
@@ -94,7 +94,7 @@ GridRun wide_run(const TensorGrid& grid, const std::string& recompute) {
   return run;
 }
 
-// Ranks with few rows or none get those of others: the plan has room for them.
+// The plan has room for the rows that ranks with few or no rows receive from others.
 TEST(ExpertTensorGrids, FitThePlannedMemory) {
   const std::vector<Sample> samples = mixed_samples(9, 12, 320);
   for (const TensorGrid& grid : kTensorGrids) {
@@ -106,8 +106,8 @@ TEST(ExpertTensorGrids, FitThePlannedMemory) {
   }
 }
 
-// A replica with half as many tokens as the other, in memory for its own microbatch: rows are those
-// of both.
+// One replica has half the tokens of the other and planned memory for them; it still has room for
+// the rows of both.
 TEST(ExpertTensorGrids, RanksHaveRoomForTheirNeighboursRows) {
   const std::vector<Sample> samples = samples_of_lengths({46, 24}, 7);
   const GridRun run = wide_run({2, {.etp = 2}}, "none");

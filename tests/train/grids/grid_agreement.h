@@ -18,7 +18,7 @@ inline double relative_difference(const std::vector<float>& a, const std::vector
   return std::sqrt(difference) / (norm > 0 ? std::sqrt(norm) : 1);
 }
 
-// The same for all tensors together, as one vector.
+// The same over all tensors, as one vector.
 inline double relative_difference(const TensorValues& a, const TensorValues& b) {
   double difference = 0, norm = 0;
   for (const auto& [name, values] : b) {
@@ -41,8 +41,8 @@ inline void expect_close(const TensorValues& actual, const TensorValues& expecte
   }
 }
 
-// Removes elements whose gradient is pure rounding, of which Adam would make a full step. These are
-// key biases in heads without RoPE: no score depends on them.
+// Removes elements whose gradient is pure rounding, which Adam would turn into full steps. These
+// are key biases in heads without RoPE: no score depends on them.
 inline TensorValues moved_by_gradients(TensorValues weights, const TensorValues& gradients) {
   for (const auto& [name, gradient] : gradients) {
     float largest = 0;
@@ -56,7 +56,8 @@ inline TensorValues moved_by_gradients(TensorValues weights, const TensorValues&
 // Allowed relative differences due to another order of sums.
 struct GridBounds {
   double loss = 1e-6, norm = 1e-6;  // for the first step
-  // Adam makes a full step of a gradient that is pure rounding. 0: later steps are not compared.
+  // For later steps; 0: not compared, because Adam turns gradients that are pure rounding into full
+  // steps.
   double later = 1e-4;
   double gradients = 1e-6;  // ||a-b||/||b|| of all tensors together
   double gradient = 1e-5;   // per tensor

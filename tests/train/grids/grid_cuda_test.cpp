@@ -1,6 +1,6 @@
-// Training on grids of ranks that share a GPU agrees with training on one rank there: log-probs and
-// entropies to the bit, gradients to the rounding of bf16. Where there are several GPUs, the same
-// over NCCL with one for each rank.
+// Training on grids of ranks that share a GPU agrees with one rank there: log-probs and entropies
+// bit for bit, gradients up to bf16 rounding. With several GPUs, the same over NCCL with one GPU
+// per rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 namespace slimexx::train {
 namespace {
 
-// Stages and owners of experts compute the same rows: only f32 sums are in another order. Weights
-// are rounded to bf16, some to the other neighbour.
+// Pipeline and expert parallelism compute the same rows; only f32 sums change order. Some weights
+// round to a neighbouring bf16 value.
 constexpr GridBounds kSameRows{.weight = 1e-3};
-// Tensor and context parallelism also split sums of bf16 gradients, and round the parts: twice the
-// 1e-2 that bf16 has of the exact gradient, and some of tensors that are small differences. A step
-// of Adam makes more of it.
+// Tensor and context parallelism also split sums of bf16 gradients and round the parts. Allowed:
+// twice the 1e-2 of bf16 itself, more for tensors that are small differences, and more after a step
+// of Adam.
 constexpr GridBounds kSplitSums{
     .loss = 1e-6, .norm = 5e-3, .later = 0, .gradients = 2.5e-2, .gradient = 2.5e-2, .weight = 0};
 
@@ -43,7 +43,7 @@ GridRun device_run(const GridCase& c) {
               .options = packed(c.max_tokens / c.sizes.cp),
               .num_steps = 2};
   run.options.recompute_granularity = c.recompute;
-  run.optimizer.adam_eps = 1e-5;  // no full steps of gradients that are all rounding
+  run.optimizer.adam_eps = 1e-5;  // keeps Adam from full steps on gradients that are pure rounding
   run.planned_share = c.planned_share;
   if (c.with_mtp) {
     run.random_of->mtp.assign(1, {.layer = run.random_of->layers.back()});
@@ -53,7 +53,7 @@ GridRun device_run(const GridCase& c) {
   return run;
 }
 
-// One rank with the leaves of the grid.
+// The same run on one rank, with the grid's number of leaves.
 GridRun alone(const GridRun& run) {
   GridRun one = run;
   one.world_size = 1;
@@ -64,8 +64,8 @@ GridRun alone(const GridRun& run) {
   return one;
 }
 
-// NCCL adds gradients up in another order than one rank: after the first step a few weights are
-// their neighbours in bf16, and what follows goes another way. Says how many they are.
+// NCCL sums gradients in another order than one rank. After the first step a few weights differ by
+// one bf16 step, and later steps diverge. Returns the number of such weights.
 int64_t count_rounded_apart(GridRun run, const std::vector<Sample>& samples) {
   run.num_steps = 1;
   const GridResult one = run_on_grid(alone(run), samples), many = run_on_grid(run, samples);
@@ -90,7 +90,7 @@ class GridCuda : public testing::TestWithParam<GridCase> {
     if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
   }
   void expect_agreement(const GridRun& run) {
-    // Long ones have several blocks of keys, and borders of chunks in the middle of a block.
+    // Long samples have several key blocks, and chunk borders inside a block.
     const std::vector<Sample> samples = GetParam().max_tokens > 256
                                             ? samples_of_lengths({300, 131, 64, 5, 257, 2, 128}, 17)
                                             : mixed_samples(9, 11, 320);
@@ -125,8 +125,8 @@ TEST_P(GridCuda, RanksOfManyDevicesTrainAsOne) {
   expect_agreement(run);
 }
 
-// A grid has the bits of one rank with its leaves, so both may be wrong alike: the leaves say what
-// the whole product says, but for its rounding.
+// A grid and one rank with the same leaves could share an error, so compare leaves with the unsplit
+// product, up to rounding.
 TEST(GridCudaLeaves, SayWhatTheWholeSays) {
   if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
   const std::vector<Sample> samples = mixed_samples(9, 11, 320);
@@ -146,7 +146,7 @@ TEST(GridCudaLeaves, SayWhatTheWholeSays) {
 }
 
 const GridCase kGrids[] = {
-    // Four ranks have more heads of queries than of keys: neighbours hold the same.
+    // Four ranks are more than the key heads: neighbours hold the same ones.
     {"tp2_qwen2", "qwen2", 2, {.tp = 2}},
     {"tp2_qwen3", "qwen3", 2, {.tp = 2}},
     {"tp4_qwen3", "qwen3", 4, {.tp = 4}},
@@ -164,7 +164,7 @@ const GridCase kGrids[] = {
     {"tp2_full_glm4_moe", "glm4_moe", 2, {.tp = 2}, false, "full"},
     {"tp4_no_rows_qwen3", "qwen3", 4, {.tp = 4}, false, "none", {}, 1},
     {"tp2_dp2_qwen3", "qwen3", 4, {.tp = 2}},
-    // Ends of a pipeline that share the embedding.
+    // The first and last stage share the embedding.
     {"pp2_qwen3", "qwen3", 2, {.pp = 2}},
     {"pp2_qwen2", "qwen2", 2, {.pp = 2}},
     {"pp4_glm4", "glm4", 4, {.pp = 4}},

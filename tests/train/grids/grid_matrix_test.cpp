@@ -1,5 +1,5 @@
-// Random legal grids of every family, MTP layers included where there are any, each compared with
-// one rank. scripts/parity.sh runs more of them: SLX_GRIDS says how many, SLX_GRID_SEED which.
+// Compares random legal grids of every family, with MTP layers where it has them, with one rank.
+// scripts/parity.sh runs more: SLX_GRIDS sets the number, SLX_GRID_SEED the seed.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -29,7 +29,7 @@ struct MatrixCase {
   std::string family;
   int ranks = 1;
   dist::GridSizes sizes = {};
-  bool is_interleaved = false;  // stages of a layer each
+  bool is_interleaved = false;  // one layer per stage
   std::string text() const {
     return family + " on " + std::to_string(ranks) + " ranks: tp " + std::to_string(sizes.tp) +
            " cp " + std::to_string(sizes.cp) + " pp " + std::to_string(sizes.pp) +
@@ -38,8 +38,8 @@ struct MatrixCase {
   }
 };
 
-// What divides the ranks and the model: 8 heads, 4 layers, 8 experts of 16 columns; with sparse
-// attention stages begin where a layer selects its keys, which two stages do.
+// Whether the grid divides the ranks and the model (8 heads, 4 layers, 8 experts of 16 columns).
+// With sparse attention a stage must begin at a layer that selects keys, which allows two stages.
 bool is_legal(const MatrixCase& c) {
   const dist::GridSizes& s = c.sizes;
   if (c.ranks % (s.tp * s.cp * s.pp) != 0 || c.ranks % (s.ep * s.etp * s.pp) != 0) return false;
@@ -70,7 +70,7 @@ GridRun matrix_run(const MatrixCase& c) {
               .options = packed(48),
               .num_steps = 3};
   if (c.is_interleaved) run.split.layers_per_virtual_stage = 1;
-  run.optimizer.adam_eps = 1e-5;  // of gradients that are all rounding Adam would make full steps
+  run.optimizer.adam_eps = 1e-5;  // keeps Adam from full steps on gradients that are pure rounding
   run.options.enable_mtp_training = has_mtp(c.family);
   run.options.mtp_num_layers = has_mtp(c.family) ? 1 : 0;
   return run;
@@ -80,7 +80,7 @@ TEST(GridMatrix, RandomGridsTrainAsOneRank) {
   const auto seed = static_cast<uint64_t>(read_number("SLX_GRID_SEED", 1));
   PhiloxStream random(seed, 9);
   const std::vector<Sample> samples = mixed_samples(7, 23, 320);
-  std::map<std::pair<std::string, int>, GridResult> of_one_rank;  // by family and leaves
+  std::map<std::pair<std::string, int>, GridResult> of_one_rank;  // key: family, leaves
   for (int64_t i = 0; i < read_number("SLX_GRIDS", 5); ++i) {
     const MatrixCase c = draw_case(random);
     SCOPED_TRACE(c.text() + ", seed " + std::to_string(seed));

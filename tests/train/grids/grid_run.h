@@ -1,5 +1,5 @@
-// The same scoring and training steps on any grid, with ranks as threads: every grid must agree
-// with one rank.
+// Runs the same scoring and training steps on any grid, with ranks as threads: every grid must
+// agree with one rank.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -29,13 +29,13 @@ using TensorValues = std::map<std::string, std::vector<float>>;  // by name on d
 
 struct GridRun {
   std::string folder = {};                         // a Hugging Face folder
-  std::optional<model::ModelSpec> random_of = {};  // instead of a folder: random weights
+  std::optional<model::ModelSpec> random_of = {};  // if set: random weights instead of `folder`
   tensor::Device device = {};                      // for all ranks
-  bool has_device_each = false;                    // instead, rank r has device r of device's type
+  bool has_device_each = false;                    // if set: rank r uses device r of this type
   int world_size = 1;
   dist::GridSizes sizes = {};
-  model::PipelineSplit split = {};  // without the number of ranks
-  int64_t leaves = 0;               // for the decoder
+  model::PipelineSplit split = {};  // num_ranks is not used
+  int64_t leaves = 0;               // passed to the decoder
   TrainOptions options = {};
   double learning_rate = 1e-3;
   OptimizerOptions optimizer = {};
@@ -43,10 +43,10 @@ struct GridRun {
   std::vector<std::string> frozen = {}, only = {};  // see freeze.h
   // The rank whose gradients get a NaN before they are summed over ranks.
   std::optional<int> rank_with_nan = {};
-  // Activations are in planned memory: 0 is the plan's minimum, 1 its maximum.
+  // Activations use planned memory: 0 is the plan's minimum, 1 its maximum.
   std::optional<double> planned_share = {};
-  std::optional<int64_t> planned_bytes = {};           // instead: this many bytes
-  std::function<void(int64_t bytes)> after_plan = {};  // called on one rank after another
+  std::optional<int64_t> planned_bytes = {};           // if set: this many bytes
+  std::function<void(int64_t bytes)> after_plan = {};  // called for one rank at a time
   std::function<void(dist::Collective& host)> after_steps =
       {};                                                    // on each rank, while all are alive
   std::function<void(const Trainer& trainer)> look_at = {};  // after the steps, on each rank
@@ -137,8 +137,8 @@ inline int64_t planned_bytes(const Trainer& trainer, const StageDecoders& decode
                   trainer.plan_scoring(decoders, store, longest, std::ssize(samples)));
 }
 
-// The thread of one rank. Results are the values that all ranks share, and the tensors of all
-// ranks.
+// Runs in the thread of one rank. The result has the values that all ranks share and the tensors
+// collected from all ranks.
 inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, const StepLoss& loss,
                           dist::Collective& host, std::mutex& mutex, GridResult& result) {
   std::optional<io::HfFolder> folder;

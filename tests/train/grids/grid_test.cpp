@@ -32,10 +32,10 @@ TEST(Grid, DataParallelRanksTrainAsOne) {
   }
 }
 
-// Families with what differs: heads, bias, experts, latent attention, selections, MTP layers.
+// Families that differ in heads, biases, experts, latent attention, key selection and MTP layers.
 class TensorParallel : public testing::TestWithParam<const char*> {
  protected:
-  // `tp` ranks a replica against one rank with as many leaves.
+  // Compares `tp` ranks per replica with one rank with the same number of leaves.
   void expect_agreement(const TrainOptions& options, std::span<const int> sizes, int replicas = 1) {
     const std::vector<Sample> samples = mixed_samples(7, 11, 320);
     for (const int tp : sizes) {
@@ -43,7 +43,7 @@ class TensorParallel : public testing::TestWithParam<const char*> {
       GridRun one = small_run(GetParam(), 1, {});
       one.leaves = tp;
       one.options = options;
-      // Where a key's bias is not rotated its gradient is all rounding, of which Adam would make a
+      // The gradient of an unrotated key bias is pure rounding; a larger epsilon keeps Adam from a
       // full step.
       one.optimizer.adam_eps = 1e-5;
       GridRun many = one;
@@ -61,7 +61,7 @@ TEST_P(TensorParallel, RanksTrainAsOneWithLeaves) {
 
 TEST_P(TensorParallel, ReplicasTrainAsOne) { expect_agreement(packed(48), std::array{2}, 2); }
 
-// Backward makes again what was not kept, and the head its logits in chunks.
+// Backward recomputes layers, and the head recomputes logits in chunks.
 TEST_P(TensorParallel, RecomputedLayersTrainAsOne) {
   TrainOptions options = packed(48);
   options.recompute_granularity = "full";
@@ -69,10 +69,10 @@ TEST_P(TensorParallel, RecomputedLayersTrainAsOne) {
   expect_agreement(options, std::array{4});
 }
 
-// Microbatches of two tokens and more for eight ranks: some have no rows.
+// Microbatches start at two tokens for eight ranks: some ranks have no rows.
 TEST_P(TensorParallel, RanksWithoutRowsTrainAsOne) { expect_agreement(packed(1), std::array{8}); }
 
-// Losses that keep experts even, and MTP layers.
+// Covers the expert balancing losses and MTP layers.
 TEST_P(TensorParallel, OtherLossesTrainAsOne) {
   TrainOptions options = packed(48);
   options.moe_aux_loss_coeff = 0.1;
@@ -85,7 +85,7 @@ TEST_P(TensorParallel, OtherLossesTrainAsOne) {
   expect_agreement(options, std::array{4});
 }
 
-// Leaves are another order of sums, not another model.
+// The number of leaves changes only the order of sums.
 TEST_P(TensorParallel, LeavesChangeRoundingAlone) {
   const std::vector<Sample> samples = mixed_samples(7, 11, 320);
   GridRun run = small_run(GetParam(), 1, {});
@@ -101,7 +101,7 @@ TEST_P(TensorParallel, LeavesChangeRoundingAlone) {
     }
     differs = differs || leaves.scores[i].log_probs != plain.scores[i].log_probs;
   }
-  EXPECT_TRUE(differs);  // else nothing was tested
+  EXPECT_TRUE(differs);  // otherwise nothing was tested
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallel,

@@ -1,4 +1,4 @@
-// Pipeline stages over MPI ranks, whose sends wait for their receives.
+// Tests pipeline stages over MPI ranks, where a send blocks until its receive.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,13 +16,13 @@ GridResult run_here(const GridRun& run, std::span<const Sample> samples, dist::C
   return result;
 }
 
-// Of the tensors that this rank holds. "": they agree.
+// Compares the tensors that this rank holds; returns "" if they agree.
 std::string compare(const GridResult& own, const GridResult& one) {
   for (const auto& [name, values] : own.gradients)
     if (relative_difference(values, one.gradients.at(name)) > 1e-5) return "gradient of " + name;
   for (const auto& [name, values] : own.weights)
     if (relative_difference(values, one.weights.at(name)) > 1e-4) return name;
-  for (size_t i = 0; i < own.scores.size(); ++i)  // the first rank's
+  for (size_t i = 0; i < own.scores.size(); ++i)  // scores are on the first rank
     if (own.scores[i].log_probs != one.scores[i].log_probs) return fmt::format("sample {}", i);
   return "";
 }

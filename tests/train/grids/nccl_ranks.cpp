@@ -1,5 +1,5 @@
-// Optimizer and trainer of ranks that exchange device memory, one device each; started by mpirun.
-// Status 77 where there are fewer devices than ranks.
+// Tests optimizer and trainer on ranks that exchange device memory, one device per rank; started by
+// mpirun. Exits with 77 if there are fewer devices than ranks.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@ dist::World* world = nullptr;
 
 tensor::Device own_device() { return {tensor::DeviceType::kCuda, world->local_rank()}; }
 
-// Small, of sizes that the device's kernels take; untied, so that the head is a part of its own.
+// Small sizes that the device kernels support. If untied, the head is a gradient part of its own.
 model::ModelSpec small_spec(bool tied) {
   Json config = parse_json(R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
     "attention_bias": false, "head_dim": 64, "hidden_act": "silu", "hidden_size": 256,
@@ -32,7 +32,7 @@ model::ModelSpec small_spec(bool tied) {
   return model::read_model_spec(config, "test");
 }
 
-// Over NCCL, one rank alone too.
+// Uses NCCL even for one rank.
 std::unique_ptr<dist::Collective> make_exchange(tensor::Device device) {
   if (device.is_cpu()) return nullptr;
   return dist::make_device_collective(world->ranks(), device);
@@ -82,7 +82,8 @@ std::vector<GradientPart> uneven_parts(int64_t n) {
   return parts;
 }
 
-// The same gradients to both optimizers, started early (one part more on each next rank) or not.
+// Gives both optimizers the same gradients, with or without an early start; each next rank starts
+// one part more early.
 struct Steps {
   std::vector<float> master, exp_avg, weights, reduced;
   std::vector<double> norms;
@@ -91,7 +92,7 @@ struct Steps {
 Steps run_steps(tensor::Device device, bool early) {
   dist::Collective& host = world->ranks();
   Policy policy(device, false);
-  if (device.is_cpu()) {  // starts from what the device's weights were rounded to
+  if (device.is_cpu()) {  // starts from the device's rounded weights
     for (const auto& info : policy.store.infos()) {
       float* w = policy.store.weight(info.id).f32();
       for (int64_t i = 0; i < info.num_elements(); ++i)
@@ -138,7 +139,7 @@ void expect_close(const std::vector<float>& a, const std::vector<float>& b, doub
 
 TEST(NcclRanks, OptimizerStepsAsOnTheCpu) {
   const Steps cpu = run_steps({}, false), cuda = run_steps(own_device(), false);
-  if (world->size() <= 2) {  // two addends have no order
+  if (world->size() <= 2) {  // a sum of two does not depend on order
     EXPECT_EQ(first_difference(cuda.reduced, cpu.reduced), "");
   }
   expect_close(cuda.reduced, cpu.reduced, 1e-6, 1e-7, "gradient");
@@ -194,7 +195,7 @@ TEST(NcclRanks, TrainerOverlapChangesNoBit) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  GTEST_FLAG_SET(catch_exceptions, false);  // a rank that throws ends the others
+  GTEST_FLAG_SET(catch_exceptions, false);  // an exception must end all ranks
   slimexx::dist::World world;
   slimexx::train::world = &world;
   if (slimexx::tensor::count_cuda_devices() < world.local_size()) {

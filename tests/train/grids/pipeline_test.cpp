@@ -20,7 +20,7 @@ std::string oracle_model(const std::string& family) {
   return test_data_path("golden/oracle/") + family;
 }
 
-// `max_tokens` says how many microbatches there are.
+// `max_tokens` determines the number of microbatches.
 GridRun pipeline_run(const std::string& folder, int world_size, int stages,
                      int64_t max_tokens = 48) {
   return {.folder = folder,
@@ -30,7 +30,7 @@ GridRun pipeline_run(const std::string& folder, int world_size, int stages,
           .num_steps = 2};
 }
 
-// The splits of four layers that keep a layer beside the one whose keys it shares.
+// The most stages of four layers such that a layer stays with the one whose selection it shares.
 int most_stages(const std::string& family) { return family == "glm_moe_dsa" ? 2 : 4; }
 
 std::vector<float> table_before(const std::string& folder) {
@@ -49,8 +49,8 @@ TEST_P(PipelineFamily, StagesTrainAsOneRank) {
     SCOPED_TRACE(stages);
     const GridResult staged = run_on_grid(pipeline_run(folder, stages, stages), samples);
     expect_same_training(staged, one);
-    // Every stage adds up its microbatches in the order of one rank; ends that are tied, each its
-    // own first.
+    // Every stage sums its microbatches in the order of one rank. Tied first and last stages each
+    // sum their own gradients first.
     for (const auto& [name, values] : one.gradients) {
       if (GetParam() == "qwen2" && name == "model.embed_tokens.weight") continue;
       EXPECT_EQ(first_difference(staged.gradients.at(name), values), "") << name;
@@ -64,7 +64,7 @@ TEST_P(PipelineFamily, StagesTrainAsOneRank) {
 INSTANTIATE_TEST_SUITE_P(Oracles, PipelineFamily, testing::ValuesIn(kFamilies),
                          [](const auto& parameter) { return parameter.param; });
 
-// One microbatch, fewer than stages, as many, and a microbatch for every sample.
+// One microbatch, fewer microbatches than stages, as many as stages, and one per sample.
 TEST(Pipeline, AnyNumberOfMicrobatchesTrainsAlike) {
   const std::vector<Sample> samples = mixed_samples(7, 12, 320);
   const std::string folder = oracle_model("qwen3");
@@ -75,7 +75,7 @@ TEST(Pipeline, AnyNumberOfMicrobatchesTrainsAlike) {
   }
 }
 
-// Most replicas have an empty microbatch alone.
+// Most replicas have only an empty microbatch.
 TEST(Pipeline, OneSampleServesManyRanks) {
   for (const std::string family : {"qwen3", "glm4_moe"}) {
     const std::vector<Sample> samples = mixed_samples(1, 13, 320);
@@ -96,8 +96,8 @@ TEST(Pipeline, UnevenStagesTrainAsOneRank) {
   expect_same_training(run_on_grid(run, samples), one);
 }
 
-// Two stages of two chunks; a microbatch that fills the last group is empty. The embedding of qwen2
-// is its head too.
+// Two stages of two chunks; an empty microbatch pads the last group. In qwen2 the head is tied to
+// the embedding.
 TEST(Pipeline, InterleavedStagesTrainAsOneRank) {
   const std::vector<Sample> samples = mixed_samples(7, 15, 320);
   for (const std::string family : {"qwen3", "qwen2", "glm4_moe"}) {
@@ -117,7 +117,8 @@ TEST(Pipeline, InterleavedStagesTrainAsOneRank) {
   }
 }
 
-// The embedding is the head too: both ends have gradients of it, and it counts once.
+// With tied embeddings the first and last stage both have gradients; the norm counts the parameter
+// once.
 TEST(Pipeline, TiedEmbeddingsAreOneParameter) {
   const std::vector<Sample> samples = mixed_samples(7, 16);
   const std::string folder = test_data_path("golden/models/qwen3_tied_mqa");
@@ -132,7 +133,7 @@ TEST(Pipeline, TiedEmbeddingsAreOneParameter) {
   }
 }
 
-// The last stage reads embeddings of tokens in its copy of the table.
+// The last stage uses its own copy of the embedding table.
 TEST(Pipeline, MtpLayersTrainOnTheLastStage) {
   const std::vector<Sample> samples = mixed_samples(7, 19, 320);
   for (const std::string family : {"glm4_moe", "deepseek_v3", "glm_moe_dsa"}) {
@@ -152,7 +153,7 @@ TEST(Pipeline, MtpLayersTrainOnTheLastStage) {
   }
 }
 
-// Loads of experts are those of all stages, and a bias moves on the stage that has its layer.
+// Expert loads are reported for all stages; a bias moves on the stage of its layer.
 TEST(Pipeline, RoutersAreBalancedOnTheirStages) {
   const std::vector<Sample> samples = mixed_samples(7, 20, 320);
   for (const std::string family : {"glm4_moe", "deepseek_v3"}) {
@@ -191,7 +192,8 @@ TEST(Pipeline, NanOnOneStageSkipsTheStepOnAll) {
   }
 }
 
-// The order of the list is another, that of sums is not: equal to the bit, in planned memory too.
+// Deferred weight gradients reorder the operations but not the sums: equal bits, in planned memory
+// too.
 TEST(Pipeline, WeightGradientsApartChangeNoBit) {
   const std::vector<Sample> samples = mixed_samples(9, 18, 320);
   struct Grid {
@@ -231,7 +233,7 @@ TEST(Pipeline, InterleavedStagesWithWeightGradientsApartAreRefused) {
   }
 }
 
-// The plan of a stage covers all its microbatches in flight, and what is kept changes no bit.
+// A stage's plan covers all microbatches in flight; keeping more activations changes no bit.
 TEST(Pipeline, PlannedMemoryHoldsAllMicrobatchesInFlight) {
   const std::vector<Sample> samples = mixed_samples(9, 18, 320);
   for (const std::optional<int64_t> virtual_layers : {std::optional<int64_t>(), {1}}) {

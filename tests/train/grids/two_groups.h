@@ -59,7 +59,7 @@ inline std::vector<model::ParameterInfo> parameters_of_rank(const dist::GridShap
   return *model::make_layout({made_up_parameters(frozen)}, grid).ranks[static_cast<size_t>(rank)];
 }
 
-// Element `i` of a tensor on disk.
+// Gives the value of element `i` of a tensor on disk.
 using ValueOf = std::function<float(const std::string& tensor, int64_t i)>;
 
 inline float starting_weight(const std::string& tensor, int64_t i) {

@@ -1,4 +1,4 @@
-// The microbatches that plans of memory measure.
+// Tests the microbatches that memory plans measure.
 #include "train/memory/largest_microbatches.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST(LargestMicrobatches, HasFewMostAndLongSamples) {
   }
 }
 
-// Of one row more the head keeps none.
+// With one more row the head would keep no logits.
 TEST(LargestMicrobatches, HasJustTheRowsWhoseLogitsAreKept) {
   for (const int64_t kept : {12, 50, 89}) {
     const auto all = list_largest_microbatches({.num_tokens = 100,
@@ -67,7 +67,7 @@ TEST(LargestMicrobatches, HasJustTheRowsWhoseLogitsAreKept) {
       EXPECT_EQ(count_responses(all[i]), 100 - std::ssize(all[i]));
       EXPECT_EQ(count_responses(all[i + 1]), kept);
       EXPECT_EQ(count_responses(all[i + 2]), 100 - std::ssize(all[i]));
-      // Token 1 is no label, but trained all the same.
+      // Token 1 is trained although it is no label here.
       const int64_t labels = std::min(kept, 100 - 2 * std::ssize(all[i]));
       EXPECT_EQ(count_labels(all[i + 2]), labels + std::ssize(all[i]));
     }
@@ -94,7 +94,8 @@ int64_t most_own_tokens(const std::vector<int64_t>& lengths, int cp) {
   return most;
 }
 
-// No samples of equal length give a rank more than the plan's, which have little more.
+// No set of equally long samples gives a rank more tokens than the plan, and the plan has little
+// more.
 TEST(LargestMicrobatches, CoversUnevenSharesOfContext) {
   constexpr int64_t kTokens = 240;
   for (const int cp : {2, 3, 4, 8}) {

@@ -1,5 +1,5 @@
-// Plans of activations against what microbatches take: random models, grids, limits and packings.
-// SLX_MEMORY_CASES says how many, SLX_MEMORY_SEED which.
+// Compares activation plans with the memory that microbatches use, for random models, grids, limits
+// and packings. SLX_MEMORY_CASES sets the number, SLX_MEMORY_SEED the seed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ struct SweepCase {
   }
 };
 
-// A published model, cut to a few layers: what plans of GPUs are of.
+// A published model cut to a few layers, as a realistic size for GPU plans.
 model::ModelSpec published_spec(const std::string& name, int64_t num_layers) {
   const std::string folder = test_data_path("../configs/models/") + name;
   model::ModelSpec spec =
@@ -61,7 +61,7 @@ model::ModelSpec published_spec(const std::string& name, int64_t num_layers) {
 
 class Draws {
  public:
-  // `runs`: of cases that threads of the CPU can train.
+  // `runs`: draws only cases small enough to train on CPU threads.
   explicit Draws(uint64_t seed, bool runs = false) : random_(seed, 11), runs_(runs) {}
   PhiloxStream& random() { return random_; }
 
@@ -193,7 +193,7 @@ struct Figures {
   }
 };
 
-// Of the microbatches that plans are made of, those that packing may make.
+// The plan's largest microbatches that packing could really produce.
 std::vector<std::vector<Sample>> legal_among_largest(const SweepCase& c) {
   const PackedLimits& l = c.limits;
   auto all = list_largest_microbatches({.num_tokens = l.num_tokens,
@@ -214,7 +214,7 @@ std::vector<std::vector<Sample>> legal_among_largest(const SweepCase& c) {
   return all;
 }
 
-constexpr int64_t kTables = 8192;  // that a plan adds to its largest microbatch
+constexpr int64_t kTables = 8192;  // bytes that a plan adds to its largest microbatch
 
 void sweep(const SweepCase& c, PhiloxStream& random, Figures& figures) {
   const tensor::PlanningScope scope;
@@ -287,8 +287,8 @@ TEST(MemorySweep, NoMicrobatchTakesMoreThanThePlan) {
   figures.report();
 }
 
-// Steps on ranks that are threads, in memory that is planned: arenas check that all fits. What they
-// use is what planning contexts measure of the same microbatches.
+// Trains with ranks as threads in planned memory; arenas check that everything fits. The usage must
+// equal what planning contexts measure for the same microbatches.
 struct RealFigures {
   int64_t cases = 0, refused = 0, compared = 0, equal = 0;
 };
@@ -320,7 +320,7 @@ void run_for_real(SweepCase c, PhiloxStream& random, RealFigures& figures) {
     const std::lock_guard lock(mutex);
     EXPECT_LE(trainer.used_bytes(), trainer.memory_bytes()) << c.text();
     if (c.options.recompute_granularity == "auto") return;
-    int64_t measured = trainer.plan_activations(2, 1).least;  // or what an update takes
+    int64_t measured = trainer.plan_activations(2, 1).least;  // or the size of an update
     for (const auto& bin : bins) {
       std::vector<Sample> microbatch;
       for (const int64_t i : bin) microbatch.push_back(samples[static_cast<size_t>(i)]);

@@ -1,4 +1,4 @@
-// Activations in memory that was planned: it decides what layers keep, and changes no bit.
+// Activations in planned memory: its size decides what layers keep, and changes no bit.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,7 +21,7 @@ constexpr int64_t kLongest = 60, kNumSamples = 12;
 
 std::vector<Sample> samples() { return mixed_samples(kNumSamples, 60); }
 
-// One microbatch of all tokens: the largest that can be.
+// All tokens in one microbatch, the largest possible.
 int64_t num_tokens() {
   int64_t sum = 0;
   for (const Sample& sample : samples()) sum += std::ssize(sample.tokens);
@@ -33,7 +33,7 @@ struct Outcome {
   model::KeepPlan keep;
 };
 
-// Three steps, with the activations in `bytes` (0: an arena that grows).
+// Trains three steps with activations in `bytes` (0: a growing arena).
 Outcome train(const std::string& model, int64_t bytes, const std::string& recompute) {
   dist::Collective communicator;
   TinyPolicy policy(model);
@@ -78,7 +78,7 @@ TEST_P(PlannedMemory, DecidesWhatIsKeptAndChangesNoBit) {
   EXPECT_GE(levels, 2);
 }
 
-// A run that was planned as it runs never needs more than the plan says.
+// A run that uses the planned recompute granularity never exceeds the plan.
 TEST_P(PlannedMemory, FixedGranularityFitsItsPlan) {
   for (const std::string recompute : {"none", "full"}) {
     const ActivationBytes bytes = plan(GetParam(), recompute);
@@ -118,7 +118,7 @@ using BytesByName = std::map<std::string, int64_t>;
 
 constexpr const char* kActivations = "activations of microbatches";
 
-// What all ranks hold, and their activations at the most.
+// Bytes that all ranks hold, with their maximum activations.
 BytesByName plan_ranks(const model::ModelSpec& spec, const dist::GridShape& shape,
                        const TrainOptions& options) {
   BytesByName bytes;
@@ -139,7 +139,7 @@ BytesByName live_bytes() {
   return bytes;
 }
 
-// Buffers of a trainer grow and never shrink: what lives behind its steps is what it took.
+// A trainer's buffers never shrink, so their size after the steps is the most they took.
 TEST(PlannedStages, GridsTakeWhatTheirPlansSay) {
   TrainOptions options = packed(150);
   const std::vector<Sample> samples =
@@ -183,7 +183,7 @@ TEST(PlannedStages, GridsTakeWhatTheirPlansSay) {
   }
 }
 
-// Stage s of 4 has 4 - s microbatches in flight. The two in the middle differ in nothing else.
+// Stage s of 4 has 4 - s microbatches in flight. The two middle stages differ only in that.
 TEST(PlannedStages, AnotherMicrobatchInFlightTakesWhatItKeeps) {
   const tensor::PlanningScope scope;
   const dist::GridShape shape(8, {.pp = 4, .ep = 2});
@@ -208,7 +208,7 @@ TEST(PlannedStages, AnotherMicrobatchInFlightTakesWhatItKeeps) {
   }
 }
 
-// Of a device too: what its kernels take of it apart.
+// Also for a device, without the memory that its kernels allocate themselves.
 TEST(PlannedStages, NoMicrobatchTakesMoreThanThePlan) {
   constexpr int64_t kTokens = 150;
   const tensor::PlanningScope scope;

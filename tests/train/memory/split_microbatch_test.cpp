@@ -1,4 +1,4 @@
-// Microbatches that do not fit in planned memory are split, and train as they would have.
+// Microbatches that do not fit in planned memory are split, with the same training result.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -29,7 +29,7 @@ GridRun whole_run(const std::string& family, int world_size, dist::GridSizes siz
               .options = packed(16 * kLength),
               .num_steps = 2};
   run.options.balance_data = false;
-  run.optimizer.adam_eps = 1e-5;  // of gradients that are all rounding Adam would make full steps
+  run.optimizer.adam_eps = 1e-5;  // keeps Adam from full steps on gradients that are pure rounding
   return run;
 }
 
@@ -71,7 +71,7 @@ TEST(SplitMicrobatch, TrainsAsUnsplit) {
   }
 }
 
-// Of halves of equal samples: the bits of a run that packs so.
+// Splitting equal samples in half has the bits of a run packed that way.
 TEST(SplitMicrobatch, IsThePackingOfLessTokens) {
   const std::vector<Sample> samples = equal_samples(16);
   GridRun run = whole_run("qwen3", 1, {});
