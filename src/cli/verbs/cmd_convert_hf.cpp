@@ -16,9 +16,11 @@
 #include "slimexx/base/folder.h"
 #include "slimexx/base/log.h"
 #include "slimexx/base/strings.h"
+#include "slimexx/base/thread_pool.h"
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/io/conversion.h"
+#include "slimexx/io/fp8_conversion.h"
 #include "slimexx/io/hf_folder_writer.h"
 #include "slimexx/io/owned_files.h"
 #include "slimexx/observe/console.h"
@@ -31,6 +33,10 @@ constexpr int64_t kShardBytes = int64_t{512} << 20;
 struct ConvertFlags {
   std::string hf_checkpoint, save, to = "sharded", load;
   bool verify = false;
+  // --to fp8 only
+  std::optional<std::string> strategy, scale_fmt;
+  std::vector<int64_t> block_size;
+  int max_workers = 0;
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& hint) {
@@ -194,16 +200,82 @@ void convert_to_hf(const ConvertFlags& flags, Session& session) {
   report(io::compare_tensors(weights, io::list_tensors(written)), flags.save);
 }
 
+io::Fp8Options fp8_options(const ConvertFlags& flags) {
+  io::Fp8Options options;
+  const std::string strategy = flags.strategy.value_or("block");
+  if (strategy == "channel") {
+    options.strategy = io::Fp8Strategy::kChannel;
+  } else if (strategy == "tensor") {
+    options.strategy = io::Fp8Strategy::kTensor;
+  } else if (strategy != "block") {
+    refuse(fmt::format("--strategy \"{}\" is unknown", strategy), "block, channel or tensor");
+  }
+  const bool is_block = options.strategy == io::Fp8Strategy::kBlock;
+  if (!flags.block_size.empty()) {
+    constexpr int64_t kMaxBlock = 1 << 20;
+    if (!is_block)
+      refuse(fmt::format("--block-size goes with --strategy block, not {}", strategy),
+             "leave it out");
+    if (flags.block_size.size() != 2 ||
+        std::ranges::any_of(flags.block_size, [](int64_t n) { return n < 1 || n > kMaxBlock; }))
+      refuse("--block-size needs two sizes from 1 up: rows and columns", "--block-size 128 128");
+    options.block_rows = flags.block_size[0];
+    options.block_columns = flags.block_size[1];
+  }
+  const std::string scales = flags.scale_fmt.value_or(is_block ? "ue8m0" : "float");
+  if (scales != "ue8m0" && scales != "float")
+    refuse(fmt::format("--scale-fmt \"{}\" is unknown", scales),
+           "ue8m0 (powers of two, stored as f32) or float");
+  if (scales == "ue8m0" && !is_block)
+    refuse(fmt::format("--scale-fmt ue8m0 goes with --strategy block, not {}", strategy), "float");
+  options.scale_rule =
+      scales == "float" ? tensor::F8ScaleRule::kFloat : tensor::F8ScaleRule::kPowerOfTwo;
+  return options;
+}
+
+void report_fp8(const io::Fp8Summary& summary, const std::string& save) {
+  if (summary.skipped_files > 0)
+    log_info("{} files were finished by an earlier run", summary.skipped_files);
+  for (const std::string& name : summary.with_nan)
+    log_warn("{}: a block holds a NaN or an infinity; its scale is NaN", name);
+  log_info("{}: {} tensors in FP8, {} as they were, in {} files", save, summary.quantised,
+           summary.kept, summary.files);
+}
+
+void convert_to_fp8(const ConvertFlags& flags, Session& session) {
+  if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
+  if (flags.verify) refuse("--verify goes with --to sharded and hf", "leave it out");
+  if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
+  const io::Fp8Options options = fp8_options(flags);
+  if (flags.max_workers > 0) set_num_threads(flags.max_workers);
+  const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
+  io::Fp8Conversion conversion(folder, flags.save, options);
+  dist::Collective& ranks = session.world.ranks();
+  const auto on_root = [&](const std::function<void()>& work) {
+    dist::run_agreed(ranks, [&] {
+      if (session.is_root()) work();
+    });
+  };
+  on_root([&] { conversion.create(); });
+  dist::run_agreed(ranks, [&] {
+    report_fp8(conversion.write(ranks.rank(), ranks.size(), session.is_root()), flags.save);
+  });
+  on_root([&] { conversion.commit(); });
+}
+
 void run_convert(const ConvertFlags& flags, Session& session) {
-  if (flags.to == "fp8") refuse("--to fp8 is not there yet", "sharded and hf are");
+  if (flags.to == "fp8") return convert_to_fp8(flags, session);
+  if (flags.strategy || flags.scale_fmt || !flags.block_size.empty() || flags.max_workers > 0)
+    refuse("--strategy, --block-size, --scale-fmt and --max-workers go with --to fp8",
+           "leave them out");
   if (flags.to == "sharded") {
     convert_to_sharded(flags, session);
   } else if (flags.to == "hf") {
     convert_to_hf(flags, session);
   } else {
-    const auto nearest = nearest_name(flags.to, {"sharded", "hf"});
+    const auto nearest = nearest_name(flags.to, {"sharded", "hf", "fp8"});
     refuse(fmt::format("--to \"{}\" is no form of a checkpoint", flags.to),
-           nearest ? fmt::format("did you mean {}?", *nearest) : "sharded or hf");
+           nearest ? fmt::format("did you mean {}?", *nearest) : "sharded, hf or fp8");
   }
 }
 
@@ -215,18 +287,35 @@ VerbBody declare_convert_hf(CLI::App& app) {
                  "Hugging Face folder to read; with --to hf: whose side files to use")
       ->type_name("DIR");
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
-  app.add_option("--to", flags->to, "sharded (default) or hf")->type_name("FORM");
+  app.add_option("--to", flags->to, "sharded (default), hf or fp8")->type_name("FORM");
   app.add_option("--load", flags->load, "Checkpoint to read with --to hf, or the folder of a run")
       ->type_name("DIR");
   app.add_flag("--verify", flags->verify,
                "Read everything back, compare, print a table; exit 5 on a difference");
+  app.add_option("--strategy", flags->strategy,
+                 "fp8: values that share a scale: block (default), channel or tensor")
+      ->type_name("NAME");
+  app.add_option("--block-size", flags->block_size, "fp8: rows and columns of a block (128 128)")
+      ->type_name("ROWS COLUMNS")
+      ->expected(2);
+  app.add_option("--scale-fmt", flags->scale_fmt,
+                 "fp8: ue8m0 (powers of two, the default for blocks) or float")
+      ->type_name("NAME");
+  app.add_option("--max-workers", flags->max_workers,
+                 "fp8: threads of each rank (default: its cores)")
+      ->type_name("COUNT")
+      ->check(CLI::Range(1, 4096));
   app.footer(
       "Tensors keep their dtype, name and file; those of a training checkpoint get the dtypes "
       "that\n"
-      "checkpoint.save_hf gives them. Under mpirun every rank writes a share.\n\nExamples:\n"
+      "checkpoint.save_hf gives them. Under mpirun every rank writes a share.\n\n"
+      "--to fp8 quantises the matrices that serving engines run in FP8 (e4m3). A conversion that\n"
+      "was interrupted goes on where it stopped when the same command runs again.\n\nExamples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
       "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
-      "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify");
+      "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify\n"
+      "  slimexx convert-hf --to fp8 --hf-checkpoint model/ --save model-fp8/\n"
+      "  slimexx convert-hf --to fp8 --strategy channel --hf-checkpoint model/ --save model-fp8/");
   return [flags](Session& session) { run_convert(*flags, session); };
 }
 

@@ -72,11 +72,13 @@ class QuantizationReader {
   const std::string& where_;
 };
 
-// The DeepSeek-V3 format: X.weight is multiplied by X.weight_scale_inv.
+// DeepSeek-V3 and later: X.weight and X.weight_scale_inv, by which it is multiplied. Without blocks
+// there is one scale per tensor, X.weight_scale.
 Quantization read_fp8(const QuantizationReader& reader) {
   reader.check("fmt", {"e4m3"});
   reader.check("activation_scheme", {"dynamic"});
   reader.check("scale_fmt", {"ue8m0", "float"});  // scales are stored as F32 either way
+  if (reader.find("weight_block_size") == nullptr) return {ScaleKind::kTensor, 0, 0, "_scale"};
   return reader.read_blocks("weight_block_size", "_scale_inv");
 }
 
