@@ -212,18 +212,22 @@ void run_convert(const ConvertFlags& flags, Session& session) {
 VerbBody declare_convert_hf(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   app.add_option("--hf-checkpoint", flags->hf_checkpoint,
-                 "Hugging Face folder to read; with --to hf: whose side files to use")
+                 "Hugging Face folder to read; with --to hf: the folder to copy config and "
+                 "tokenizer files from")
       ->type_name("DIR");
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
-  app.add_option("--to", flags->to, "sharded (default) or hf")->type_name("FORM");
-  app.add_option("--load", flags->load, "Checkpoint to read with --to hf, or the folder of a run")
+  app.add_option("--to", flags->to, "Output format: sharded (default) or hf")->type_name("FORM");
+  app.add_option("--load", flags->load, "With --to hf: checkpoint to read, or the folder of a run")
       ->type_name("DIR");
   app.add_flag("--verify", flags->verify,
-               "Read everything back, compare, print a table; exit 5 on a difference");
+               "Read the result back, compare it with the source, and print a table; exit status 5 "
+               "if they differ");
   app.footer(
-      "Tensors keep their dtype, name and file; those of a training checkpoint get the dtypes "
-      "that\n"
-      "checkpoint.save_hf gives them. Under mpirun every rank writes a share.\n\nExamples:\n"
+      "Tensors keep their dtype, name and file; those of a training checkpoint get the same dtypes "
+      "as\n"
+      "in an export by checkpoint.save_hf. Under mpirun each rank writes a share.\n"
+      "\n"
+      "Examples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
       "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
       "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify");

@@ -107,7 +107,7 @@ VerbBody declare_describe(CLI::App& app) {
   app.add_option("--hf-checkpoint", *directory, "Hugging Face folder; config.json is enough")
       ->type_name("DIR")
       ->required();
-  app.add_flag("--json", *as_json, "The layers and the parameters as one JSON object");
+  app.add_flag("--json", *as_json, "Print layers and parameters as one JSON object");
   app.footer(
       "Examples:\n"
       "  slimexx describe --hf-checkpoint models/GLM-4.5-Air\n"

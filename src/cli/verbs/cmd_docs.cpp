@@ -57,9 +57,11 @@ void run_docs(const DocsFlags& flags, Session& session) {
 
 VerbBody declare_docs(CLI::App& app) {
   auto flags = std::make_shared<DocsFlags>();
-  app.add_option("--write", flags->write, "Write config.md, metrics.md and slime-flags.md here")
+  app.add_option("--write", flags->write,
+                 "Write config.md, metrics.md and slime-flags.md to this folder")
       ->type_name("DIR");
-  app.add_option("--check", flags->check, "Exit with 5 if the pages there differ")
+  app.add_option("--check", flags->check,
+                 "Exit with status 5 if the pages in this folder are out of date")
       ->type_name("DIR");
   app.footer("Examples:\n  slimexx docs --write docs/reference");
   return [flags](Session& session) { run_docs(*flags, session); };

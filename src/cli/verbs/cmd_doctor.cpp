@@ -107,15 +107,17 @@ void run_doctor(const DoctorFlags& flags, Session& session) {
 VerbBody declare_doctor(CLI::App& app) {
   const auto flags = std::make_shared<DoctorFlags>();
   app.add_option("--config", flags->config,
-                 "A run's configuration: its folders are tried, and whether checkpoints fit")
+                 "A run's configuration: also check its folders and the disk space for checkpoints")
       ->type_name("FILE");
   add_set_flag(app, flags->settings);
   app.footer(
       "Examples:\n"
       "  slimexx doctor\n"
-      "  mpirun -np 8 slimexx doctor --config run.yaml\n\n"
-      "Start it as the run will be started: it tries cores, memory, GPUs, links and disk of every\n"
-      "rank, which takes some seconds. Exit status 5 if a run would fail.");
+      "  mpirun -np 8 slimexx doctor --config run.yaml\n"
+      "\n"
+      "Start it with the same launcher and ranks as the run: it checks cores, memory, GPUs, links "
+      "and\n"
+      "disk of every rank within seconds. Exit status 5 if a run would fail.");
   return [flags](Session& session) { run_doctor(*flags, session); };
 }
 

@@ -141,8 +141,8 @@ VerbBody declare_eval(CLI::App& app) {
   app.add_option("--hf-checkpoint", flags->hf_checkpoint, "Hugging Face folder of the model")
       ->type_name("DIR");
   app.add_option("--load", flags->load,
-                 "Run folder (its newest checkpoint), folder of checkpoints, or one checkpoint; "
-                 "model.ckpt_step names a step")
+                 "Run folder, folder of checkpoints, or one checkpoint; of several, the newest or "
+                 "model.ckpt_step")
       ->type_name("RUN|CHECKPOINT");
   app.add_option("--samples", flags->samples,
                  "New folder for the samples; default: one in <observe.run_dir>/evaluations, if "

@@ -128,7 +128,9 @@ std::string names_of_rewards() {
 
 VerbBody declare_grade(CLI::App& app) {
   auto flags = std::make_shared<GradeFlags>();
-  app.add_option("--rm-type", flags->reward.rm_type, "Which reward")->type_name("NAME")->required();
+  app.add_option("--rm-type", flags->reward.rm_type, "Grader, such as deepscaler or dapo")
+      ->type_name("NAME")
+      ->required();
   app.add_option("--input", flags->input, "JSON lines {\"response\", \"label\", \"prompt\"?}")
       ->type_name("FILE")
       ->required();
@@ -136,9 +138,10 @@ VerbBody declare_grade(CLI::App& app) {
                  "JSON lines {\"reward\", \"reason\", \"failed\"?}; default stdout")
       ->type_name("FILE");
   app.add_option("--reward-key", flags->reward.reward_key,
-                 "Which of the grader's values is the reward")
+                 "Which of the grader's values to report as the reward")
       ->type_name("KEY");
-  app.add_option("--rm-url", flags->reward.rm_url, "Service of --rm-type remote")->type_name("URL");
+  app.add_option("--rm-url", flags->reward.rm_url, "URL of the service for --rm-type remote")
+      ->type_name("URL");
   app.footer(names_of_rewards() +
              "\nExamples:\n"
              "  slimexx grade --rm-type deepscaler --input responses.jsonl --output rewards.jsonl\n"

@@ -114,15 +114,15 @@ VerbBody declare_init(CLI::App& app) {
       ->required();
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
   app.add_option("--tokenizer", flags->text.tokenizer,
-                 "Folder or tokenizer.json to copy, or byte-level: the 256 bytes")
+                 "Folder or tokenizer.json to copy, or byte-level: one token per byte value")
       ->type_name("DIR|FILE|byte-level");
-  app.add_option("--chat-template", flags->text.chat_template, "Jinja file to use")
+  app.add_option("--chat-template", flags->text.chat_template, "Jinja file with the chat template")
       ->type_name("FILE");
   app.add_option("--eos-token", flags->text.eos_tokens,
-                 "Text of the tokens that end generation; default: what the tokenizer says")
+                 "Text of the tokens that end generation; default: from the tokenizer")
       ->type_name("TEXT")
       ->expected(1, -1);
-  app.add_option("--seed", flags->seed, "Names the random weights (default 0)")
+  app.add_option("--seed", flags->seed, "Seed for the random weights (default 0)")
       ->type_name("NUMBER");
   app.footer(
       "Weights are N(0, initializer_range), norms one, biases zero, written in config.json's\n"

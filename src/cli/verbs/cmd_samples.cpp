@@ -223,29 +223,28 @@ void run_samples(const SamplesFlags& flags, Session& session) {
 
 VerbBody declare_samples(CLI::App& app) {
   auto flags = std::make_shared<SamplesFlags>();
-  app.add_option("run", flags->run, "Run folder, or one file of samples")
+  app.add_option("run", flags->run, "Run folder, or a single file of samples")
       ->type_name("RUN")
       ->required();
   const auto order = app.add_option_group("order");
-  order->add_flag("--worst", flags->worst, "Least reward first");
-  order->add_flag("--best", flags->best, "Greatest reward first");
-  order->add_flag("--random", flags->random, "Some by chance");
+  order->add_flag("--worst", flags->worst, "Lowest reward first");
+  order->add_flag("--best", flags->best, "Highest reward first");
+  order->add_flag("--random", flags->random, "Random samples");
   order->require_option(0, 1);
   const auto which = app.add_option_group("which");
   which->add_flag("--wrong", flags->wrong, "Only samples whose reward is not 1");
-  which->add_flag("--failed", flags->failed, "Only samples that the grader has no score for");
+  which->add_flag("--failed", flags->failed, "Only samples that the grader could not score");
   which->require_option(0, 1);
-  app.add_option("--n", flags->count, "How many (default 3)")
+  app.add_option("--n", flags->count, "Number of samples to print (default 3)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--rollout", flags->rollout,
-                 "Of this rollout, or with --eval of the evaluation after it, -1: before training "
-                 "(default: "
-                 "the newest)")
+                 "Rollout number (default: the newest). With --eval: the evaluation after that "
+                 "rollout, -1: the one before training")
       ->type_name("N");
-  app.add_option("--eval", flags->eval, "Of this evaluation set instead of a rollout")
+  app.add_option("--eval", flags->eval, "Print samples of this evaluation set instead of a rollout")
       ->type_name("NAME");
-  app.add_option("--seed", flags->seed, "Makes --random choose the same again")->type_name("N");
+  app.add_option("--seed", flags->seed, "Seed for --random")->type_name("N");
   app.footer(
       "Examples:\n"
       "  slimexx samples runs/quickstart/grpo\n"

@@ -115,17 +115,19 @@ void run_train(const TrainFlags& flags, Session& session) {
 
 VerbBody declare_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  app.add_option("--config", flags->config, "The run's configuration (YAML); --set goes on top")
+  app.add_option("--config", flags->config,
+                 "The run's configuration (YAML); --set overrides its keys")
       ->type_name("FILE");
   add_set_flag(app, flags->settings);
   const CLI::Option* resume =
-      app.add_option("--resume", flags->resume,
-                     "Continue from a checkpoint, or a run's newest; without DIR from this run's "
-                     "newest; auto: from that, or anew where there is none")
+      app.add_option(
+             "--resume", flags->resume,
+             "Continue from a checkpoint, or from the newest one of a run's folder. Without DIR: "
+             "the newest of this run. auto: the same, or a new start if there is none")
           ->type_name("[DIR|auto]")
           ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,
-               "Build everything, print it, stop before the first rollout");
+               "Set up the run, print its settings, and stop before the first rollout");
   add_thread_ranks_flag(app, flags->thread_ranks);
   add_device_flag(app, flags->device);
   app.footer(
