@@ -117,7 +117,7 @@ TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
     Finished f = run_slimexx(ranks, settings(cut));
     EXPECT_EQ(f.status, 4) << f.text();
     EXPECT_LT(f.seconds, kSoon);
-    expect_mentions(f, {server.url(), "the state after 2 rollouts is saved", "--resume"});
+    expect_mentions(f, {server.url(), "saved the state after 2 rollouts", "--resume"});
     const Json told = parse_json(read_bytes(folder_ / (cut + "/status.json")), "status.json");
     EXPECT_EQ(told.at("state"), "failed");
     is_gone = false;
@@ -177,7 +177,7 @@ TEST_F(FailuresOfRanks, LauncherThatIsEndedNamesNobody) {
   EXPECT_GT(f.status, 0) << f.text();
   // mpirun of Open MPI 5 passes the signal on, but ends before it has passed on the output.
   if (open_mpi_version() < 5)
-    expect_mentions(f, {"ended by mpirun, as a rank failed or mpirun was stopped"});
+    expect_mentions(f, {"mpirun ends this run, because a rank failed or mpirun was stopped"});
   EXPECT_EQ(f.err.find("died"), std::string::npos) << f.text();
   EXPECT_EQ(status().at("state"), "running");
 }
@@ -392,8 +392,8 @@ TEST_P(SkippedSteps, OfAWholeRunOrItsEndFailIt) {
   put_dump("ending/0", 0, false);
   for (const char* name : {"ending/1", "ending/2"}) put_dump(name, 2, true);
   const std::pair<const char*, const char*> kCases[] = {
-      {"whole", "no update was applied: all 1 had NaN or Inf gradients"},
-      {"ending", "training diverged: the last 2 of 3 updates had NaN or Inf gradients"}};
+      {"whole", "no optimizer step was applied: all 1 had NaN or Inf gradients"},
+      {"ending", "training diverged: the last 2 of 3 optimizer steps had NaN or Inf gradients"}};
   for (const auto& [dumps, words] : kCases) {
     const std::string run_dir = std::string(dumps) + "_run";
     const Finished f = train(dumps, run_dir);

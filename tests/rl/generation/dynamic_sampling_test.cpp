@@ -191,8 +191,8 @@ TEST(FillRollout, EndsWhereNothingIsKept) {
     FAIL() << "it went on";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kRun);
-    EXPECT_NE(error.message().find("rollout 7: the last 5 groups were dropped (5 zero_std_1.0 in "
-                                   "all), and 1 of 2 are missing"),
+    EXPECT_NE(error.message().find("rollout 7: the last 5 groups were all dropped (5 zero_std_1.0 "
+                                   "in total), and 1 of 2 groups are still missing"),
               std::string::npos)
         << error.message();
     EXPECT_EQ(error.where(), "rollout.dynamic_sampling_filter_path");

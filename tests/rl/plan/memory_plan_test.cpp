@@ -78,7 +78,7 @@ TEST(MemoryPlan, ARankThatOnlyGeneratesHasNoActivations) {
   EXPECT_EQ(plan.cache_bytes, 115 * kGib);
   const std::string table = format_memory(plan);
   EXPECT_EQ(table.find("activations"), std::string::npos) << table;
-  EXPECT_NE(table.find("115.0 GiB  keys and values\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("115.0 GiB  KV cache\n"), std::string::npos) << table;
 }
 
 TEST(MemoryPlan, TooLittleIsRefusedWithTheTable) {
