@@ -71,7 +71,7 @@ TEST(Plan, RanksApartHoldTheirOwnAlone) {
   EXPECT_NEAR(bytes_of(generator, "weights"), n, 1e-3 * n);
   for (const char* name : {"gradients", "optimizer state", "activations"})
     EXPECT_FALSE(generator.at("memory").contains(name)) << name;
-  for (const char* name : {"keys and values", "rollout step"}) {
+  for (const char* name : {"KV cache", "rollout step"}) {
     EXPECT_FALSE(stage.at("memory").contains(name)) << name;
     EXPECT_TRUE(generator.at("memory").contains(name)) << name;
   }
@@ -87,7 +87,7 @@ TEST(Plan, AnEngineThatDoesNotFitIsNamed) {
       {"plan", "--config", test_data_path("../configs/glm-z1-9b.yaml"), "--set",
        "model.hf_checkpoint=" + folder, "model.ref_load=" + folder, "rollout.kv_cache_gib=200"});
   EXPECT_EQ(small.status, 2);
-  EXPECT_NE(small.out.find("NO         a rank that generates does not fit by"), std::string::npos)
+  EXPECT_NE(small.out.find("NO         a generating rank does not fit by"), std::string::npos)
       << small.out;
   EXPECT_NE(small.out.find("turn: leave out rollout.kv_cache_gib"), std::string::npos) << small.out;
 }
@@ -140,7 +140,7 @@ TEST(Plan, ExamplesThatAreNotReadAreNoted) {
                                                 "train.max_tokens_per_gpu=50000"});
   EXPECT_EQ(json.at("lengths").at("longest_trained"), 40960);
   EXPECT_EQ(phase_seconds(json, "generation"), 0);
-  EXPECT_NE(json.at("notes").dump().find("examples are not read"), std::string::npos);
+  EXPECT_NE(json.at("notes").dump().find("examples were not read"), std::string::npos);
 }
 
 // Counted by hand. 256 microbatches of one sequence of 256 + 16384 tokens; a rank of TP 8 x CP 2
@@ -158,9 +158,9 @@ TEST(Plan, BytesAreThoseOfTheRows) {
     return 0.0;
   };
   const double rows = 1040.0 * 5120 * 2 * 256;
-  EXPECT_EQ(bytes_over("pipeline, rows between stages"), 2 * rows);
+  EXPECT_EQ(bytes_over("pipeline: rows between stages"), 2 * rows);
   const double routed = 23 * 5 * 8 * rows * 15 / 16;
-  EXPECT_NEAR(bytes_over("expert parallel, routed rows") / routed, 1, 0.01);
+  EXPECT_NEAR(bytes_over("expert parallel: dispatch and combine") / routed, 1, 0.01);
 }
 
 // The same with two ranks per expert, which has 1536 columns. Both ranks' rows are gathered in
@@ -177,10 +177,10 @@ TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
     return 0.0;
   };
   const double routed = 23 * 8 * 1040.0 * 5120 * 2 * 256;
-  EXPECT_NEAR(bytes_over("expert parallel, routed rows") / (5 * routed * 7 / 8), 1, 0.01);
-  EXPECT_NEAR(
-      bytes_over("inside experts, rows and columns") / (routed * (3 + 2 * 0.5 + 3 * 1536.0 / 5120)),
-      1, 0.01);
+  EXPECT_NEAR(bytes_over("expert parallel: dispatch and combine") / (5 * routed * 7 / 8), 1, 0.01);
+  EXPECT_NEAR(bytes_over("expert tensor parallel: rows and columns") /
+                  (routed * (3 + 2 * 0.5 + 3 * 1536.0 / 5120)),
+              1, 0.01);
 }
 
 // NCCL takes the same memory per rank for any number of ranks above one, and none for one rank.
@@ -218,7 +218,9 @@ TEST(Plan, LinksThatAreOneAreListedOnce) {
   for (const Json& link : json.at("stages").at(1).at("links")) {
     const auto what = link.at("what").get<std::string>();
     if (what.find("tensor parallel") == std::string::npos) continue;
-    EXPECT_EQ(what, "tensor parallel, rows of blocks; inside experts, rows and columns");
+    EXPECT_EQ(
+        what,
+        "tensor parallel: all-gather and reduce-scatter; expert tensor parallel: rows and columns");
     ++of_tp;
   }
   EXPECT_EQ(of_tp, 1);
@@ -300,7 +302,7 @@ TEST(Plan, Refusals) {
       << f.err;
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
-  EXPECT_NE(f.err.find("\"b200\" is no GPU that plan knows"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("\"b200\" is not a GPU that plan knows"), std::string::npos) << f.err;
   // Over a kernel limit; the hint names --gpu, because plan has no --device.
   f = run_slimexx({"plan", "--config", test_data_path("../configs/glm-z1-9b-colocated.yaml"),
                    "--gpus", "1", "--set",

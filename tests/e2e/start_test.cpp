@@ -112,11 +112,11 @@ TEST_P(Start, FinetuneTakesTheWeightsAlone) {
   const std::string load = "model.load=" + (folder_ / "run/checkpoints");
   f = train("last", {load, "model.finetune=true", "rollout.num_rollout=1"});
   ASSERT_EQ(f.status, 0) << f.text();
-  expect_mentions(f, {"the weights are those of", "step_000002"});
+  expect_mentions(f, {"the weights come from", "step_000002"});
   EXPECT_EQ(num_rows("last"), 1u);
   f = train("first", {load, "model.finetune=true", "model.ckpt_step=1", "rollout.num_rollout=1"});
   ASSERT_EQ(f.status, 0) << f.text();
-  expect_mentions(f, {"the weights are those of", "step_000001"});
+  expect_mentions(f, {"the weights come from", "step_000001"});
   f = train("none", {"model.finetune=true"});
   EXPECT_EQ(f.status, 2);
   expect_mentions(f, {"model.finetune", "model.load"});

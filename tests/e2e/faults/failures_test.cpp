@@ -336,7 +336,8 @@ TEST_P(SkippedSteps, LeaveTheWeightsAlone) {
   ASSERT_EQ(f.status, 0) << f.text();
   f = train("mixed", "mixed_run");
   ASSERT_EQ(f.status, 0) << f.text();
-  expect_mentions(f, {"rollout 1 step 0: NaN or Inf gradients, the update is skipped (1 so far)"});
+  expect_mentions(
+      f, {"rollout 1 step 0: NaN or Inf gradients, the optimizer step is skipped (1 so far)"});
   const auto rows = read_rows(folder_ / "mixed_run/metrics.jsonl");
   ASSERT_EQ(rows.size(), 3u);
   for (const size_t i : {0u, 1u, 2u})
@@ -357,7 +358,7 @@ TEST_P(SkippedSteps, StopTheRunAfterTheSetNumber) {
   for (const char* name : {"dumps/1", "dumps/2", "dumps/3", "dumps/4"}) put_dump(name, 2, true);
   const Finished f = train("dumps", "run");
   EXPECT_EQ(f.status, 4) << f.text();
-  expect_mentions(f, {"the update is skipped (3 so far)", "max_skipped_steps",
+  expect_mentions(f, {"the optimizer step is skipped (3 so far)", "max_skipped_steps",
                       "3 optimizer steps in a row had NaN or Inf gradients"});
   EXPECT_EQ(f.err.find("(4 so far)"), std::string::npos) << f.err;
   EXPECT_EQ(status().at("state"), "failed");

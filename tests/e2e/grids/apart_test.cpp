@@ -178,7 +178,7 @@ TEST(ApartSettings, ThatDoNotAddUpAreRefused) {
   expect_refused(folder, 4, join(apart_settings(3, 1), kTp2),
                  {"3 ranks do not divide by tp 2 x cp 1 x pp 1"});
   expect_refused(folder, 4, join(apart_settings(1, 3), kEngineTp2),
-                 {"3 ranks that run do not divide by engines of 2"});
+                 {"3 ranks cannot be divided into engines of 2 ranks"});
   expect_refused(folder, 2,
                  join(apart_settings(1, 1), {"debug.load_rollout=" + (folder / "model")}),
                  {"parallel.colocate: is false, but the run generates nothing"});
