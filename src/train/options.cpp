@@ -115,7 +115,7 @@ void bind(config::Binder& b, TrainOptions& o) {
               "the rest. auto: on a GPU, keep what fits in the memory planned for activations; on "
               "the CPU, keep everything. All settings give bit-identical results.",
        .choices = {"auto", "none", "full"},
-       .refused_choices = {{"selective", "auto keeps per layer what the memory holds"}}});
+       .refused_choices = {{"selective", "auto decides per layer what fits in memory"}}});
   b.field("pipeline_schedule", o.pipeline_schedule,
           {.doc = "Pipeline schedule. 1f1b: one forward, one backward; interleaved if a rank has "
                   "several stages. zb_h1 (zero bubble): backward sends the gradient of its input "

@@ -26,7 +26,7 @@ TEST(Describe, CountsWhatAPublishedModelHolds) {
   for (const char* text : {"family      qwen3_moe (Qwen3MoeForCausalLM), BF16",
                            "layers 0 to 47: grouped-query attention, 32 heads over 4 of 128, "
                            "QK-norm; 8 of 128 experts 768, softmax",
-                           "parameters  30532122624 (30.53 B), 3353032704 active for a token",
+                           "parameters  30532122624 (30.53 B), 3353032704 active per token",
                            "experts                        28991029248"})
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
 }

@@ -27,7 +27,7 @@ TEST(Plan, ARecipeNeedsNoDownload) {
   const std::string config = test_data_path("../configs/glm-z1-9b-colocated.yaml");
   const Finished f = run_slimexx({"plan", "--config", config, "--gpus", "4"});
   ASSERT_EQ(f.status, 0) << f.text();
-  EXPECT_NE(f.out.find("models/GLM-Z1-9B-0414 is not here: planned from"), std::string::npos)
+  EXPECT_NE(f.out.find("models/GLM-Z1-9B-0414 does not exist: planned from"), std::string::npos)
       << f.out;
   const Finished slash = run_slimexx({"plan", "--config", config, "--gpus", "4", "--set",
                                       "model.hf_checkpoint=models/GLM-Z1-9B-0414/"});

@@ -202,8 +202,8 @@ TEST(StartOfRanks, WantsOneConfiguration) {
   const Finished f = run_slimexx(
       2, words, {"sh", "-c", "export SLX_LR=1e-$((3 + OMPI_COMM_WORLD_RANK)); exec \"$@\"", "sh"});
   EXPECT_EQ(f.status, 2) << f.text();
-  expect_mentions(f, {"rank 1 of 2 failed: its settings are not those of rank 0: optimizer.lr is "
-                      "1e-04, there 0.001"});
+  expect_mentions(f, {"rank 1 of 2 failed: its settings differ from those of rank 0: optimizer.lr "
+                      "is 1e-04, but 0.001 on rank 0"});
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 

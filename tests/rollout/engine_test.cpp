@@ -247,7 +247,7 @@ TEST_F(EngineTest, RefusesWhatCannotBeServed) {
   refuse("max_new_tokens", [](Request& r) { r.sampling.max_new_tokens = 0; });
   refuse("stop string", [](Request& r) { r.sampling.stop = {""}; });
   engine.submit(make_request(1, {1}, 2));
-  expect_refused(ErrorCode::kRun, "in flight already",
+  expect_refused(ErrorCode::kRun, "already in flight",
                  [&] { engine.submit(make_request(1, {1}, 2)); });
   Engine textless(tiny_.decoder, tiny_.weights, tiny_.device, options_, nullptr, 0);
   Request with_stop = make_request(1, {1}, 2);

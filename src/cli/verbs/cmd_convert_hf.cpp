@@ -47,11 +47,11 @@ bool holds_files(const std::string& directory) {
 bool wants_writing(const ConvertFlags& flags) {
   if (!holds_files(flags.save)) return true;
   if (!flags.verify) {
-    throw Error(ErrorCode::kUsage, "the folder to write is not empty",
-                "name a new folder or remove this one; with --verify it is compared, not written",
+    throw Error(ErrorCode::kUsage, "the output folder is not empty",
+                "choose a new folder or remove this one; with --verify it is only compared",
                 flags.save);
   }
-  log_info("{} is there already: it is verified, not written", flags.save);
+  log_info("{} already exists: it is verified, not written", flags.save);
   return false;
 }
 
@@ -70,7 +70,7 @@ void report(const std::vector<io::Difference>& rows, const std::string& director
     throw Error(ErrorCode::kCheck, fmt::format("{} of {} tensors differ", different, rows.size()),
                 "remove the folder and convert again", directory);
   }
-  print("{} tensors are the same, bit for bit\n", rows.size());
+  print("{} tensors are bit-identical\n", rows.size());
 }
 
 // A wrong hash of a file counts as a difference (kCheck).
@@ -129,8 +129,9 @@ void write_sharded(const ConvertFlags& flags, const io::HfFolder& folder, Target
 }
 
 void convert_to_sharded(const ConvertFlags& flags, Session& session) {
-  if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
-  if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
+  if (!flags.load.empty())
+    refuse("--load needs --to hf", "without --to hf, the input is --hf-checkpoint");
+  if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "give the folder to read");
   const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
   Target target(flags, flags.hf_checkpoint, session);
   if (target.wants_writing_now()) write_sharded(flags, folder, target);
@@ -146,7 +147,7 @@ io::Checkpoint open_checkpoint(const std::string& directory) {
   const std::string found = io::find_checkpoint(directory);
   if (found.empty()) {
     throw Error(ErrorCode::kInput, "there is no complete checkpoint",
-                "name a folder with manifest.json, one that holds step_* folders, or a run's",
+                "give a folder with manifest.json, a folder with step_* folders, or a run folder",
                 directory);
   }
   return io::Checkpoint::open(found);
@@ -168,7 +169,7 @@ void write_hf(const ConvertFlags& flags, const io::TensorList& weights,
 }
 
 void convert_to_hf(const ConvertFlags& flags, Session& session) {
-  if (flags.load.empty()) refuse("--to hf wants --load", "name the checkpoint to read");
+  if (flags.load.empty()) refuse("--to hf needs --load", "give the checkpoint to read");
   const io::Checkpoint checkpoint = open_checkpoint(flags.load);
   dist::run_agreed(session.world.ranks(), [&] {
     if (session.is_root()) checkpoint.verify_hashes();
@@ -178,13 +179,13 @@ void convert_to_hf(const ConvertFlags& flags, Session& session) {
   const std::string config = join_path(side_files, "config.json");
   if (!path_exists(config)) {
     throw Error(ErrorCode::kInput, "the checkpoint has no config.json",
-                "name the model's folder by --hf-checkpoint", side_files);
+                "give the model's folder with --hf-checkpoint", side_files);
   }
   const io::TensorList weights =
       io::list_weights(checkpoint, io::dtype_of_config(parse_json_file(config), config));
   if (weights.empty()) {
     throw Error(ErrorCode::kInput, "the checkpoint holds no weights",
-                "name a checkpoint that train or convert-hf wrote", checkpoint.directory());
+                "give a checkpoint written by train or convert-hf", checkpoint.directory());
   }
   Target target(flags, side_files, session);
   if (target.wants_writing_now())
@@ -195,15 +196,15 @@ void convert_to_hf(const ConvertFlags& flags, Session& session) {
 }
 
 void run_convert(const ConvertFlags& flags, Session& session) {
-  if (flags.to == "fp8") refuse("--to fp8 is not there yet", "sharded and hf are");
+  if (flags.to == "fp8") refuse("--to fp8 is not implemented yet", "use sharded or hf");
   if (flags.to == "sharded") {
     convert_to_sharded(flags, session);
   } else if (flags.to == "hf") {
     convert_to_hf(flags, session);
   } else {
     const auto nearest = nearest_name(flags.to, {"sharded", "hf"});
-    refuse(fmt::format("--to \"{}\" is no form of a checkpoint", flags.to),
-           nearest ? fmt::format("did you mean {}?", *nearest) : "sharded or hf");
+    refuse(fmt::format("--to \"{}\" is not a checkpoint format", flags.to),
+           nearest ? fmt::format("did you mean {}?", *nearest) : "use sharded or hf");
   }
 }
 

@@ -48,8 +48,8 @@ std::string existing_parent(std::filesystem::path path, const char* key,
   while (!std::filesystem::is_directory(path, ignored) && path.has_relative_path()) {
     if (std::filesystem::exists(path, ignored))
       findings.push_back({doctor::Severity::kFault, "rank 0",
-                          fmt::format("{}: {} is not a directory", key, path.string()),
-                          "name a folder"});
+                          fmt::format("{}: {} is not a folder", key, path.string()),
+                          "give a folder"});
     path = path.parent_path();
   }
   return path.string();
@@ -75,8 +75,8 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
         model::count_parameters(model::read_model_spec(model.config(), path)).total;
   } else {
     plan.findings.push_back({doctor::Severity::kFault, "rank 0",
-                             fmt::format("model.hf_checkpoint: {} is not there", path),
-                             "name the folder of a Hugging Face model"});
+                             fmt::format("model.hf_checkpoint: {} does not exist", path),
+                             "set it to a Hugging Face folder"});
   }
   return plan;
 }

@@ -47,7 +47,7 @@ std::string use_known_config(const std::string& config_file, rl::RunConfig& conf
   const std::string known =
       (std::filesystem::path(config_file).parent_path() / "models" / name).string();
   if (name.empty() || !path_exists(known)) return {};
-  std::string note = fmt::format("{} is not here: planned from {}", folder, known);
+  std::string note = fmt::format("{} does not exist: planned from {}", folder, known);
   if (config.model.ref_load == folder) config.model.ref_load = known;
   for (rl::FrozenModelOptions& frozen : config.frozen_models)
     if (frozen.folder == folder) frozen.folder = known;
@@ -92,7 +92,7 @@ void run_plan(const PlanFlags& flags) {
   throw Error(ErrorCode::kUsage,
               fmt::format("the run does not fit: {:.1f} GiB are missing on a rank",
                           static_cast<double>(worst.missing_bytes) / 0x1p30),
-              flags.json ? worst.turn : "the plan names the keys to turn");
+              flags.json ? worst.turn : "the plan lists the keys to change");
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ class Scoring {
             Error(ErrorCode::kRun,
                   fmt::format("log-probs of row {} are NaN or infinite: activations overflow",
                               num_checked_),
-                  "look at the weights, and at the scales of FP8 ones", input_path_));
+                  "check the weights, and the scales of FP8 weights", input_path_));
       begin = end + 1;
     }
   }
