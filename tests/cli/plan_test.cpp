@@ -298,7 +298,7 @@ TEST(Plan, Refusals) {
   EXPECT_NE(f.err.find("is 64, but the run has 48 ranks"), std::string::npos) << f.err;
   f = plan("glm4.7-flash-30b-16gpus", "GLM-4.7-Flash", {"--gpus", "8"});
   EXPECT_EQ(f.status, 2);
-  EXPECT_NE(f.err.find("8 ranks do not divide by etp 1 x ep 8 x pp 2 = 16"), std::string::npos)
+  EXPECT_NE(f.err.find("8 ranks are not divisible by etp 1 x ep 8 x pp 2 = 16"), std::string::npos)
       << f.err;
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);

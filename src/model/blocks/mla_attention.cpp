@@ -216,8 +216,8 @@ void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
-                fmt::format("{} is {}; latent attention serves multiples of 8 up to {} on {}", key,
-                            size, most, tensor::to_string(device)),
+                fmt::format("{} is {}: latent attention supports multiples of 8 up to {} on {}",
+                            key, size, most, tensor::to_string(device)),
                 "use --device cpu", key);
   };
   constexpr int64_t kAnySize = INT64_MAX;

@@ -38,10 +38,10 @@ std::string describe(const MlaSpec& s) {
   text += s.q_rank > 0 ? fmt::format("ranks {} and {}", s.q_rank, s.kv_rank)
                        : fmt::format("queries from the input, rank {}", s.kv_rank);
   if (s.indexer)
-    text += fmt::format(", sees {} keys by {} index heads of {}", s.top_k, s.indexer->num_heads,
-                        s.indexer->head_dim);
+    text += fmt::format(", selects {} keys with {} index heads of {}", s.top_k,
+                        s.indexer->num_heads, s.indexer->head_dim);
   else if (s.top_k > 0)
-    text += ", sees the keys of the indexer before it";
+    text += ", uses the keys selected by the previous indexer";
   return text;
 }
 std::string describe(const DenseMlpSpec& s) {
@@ -149,8 +149,8 @@ std::string describe_rotary(const ModelSpec& spec) {
   const RopeSpec& rope = spec.rope;
   std::string text =
       fmt::format("{} dimensions, {}, theta {}{}", rope.rotary_dim,
-                  rope.style == ops::RotaryStyle::kInterleaved ? "neighbours turn together"
-                                                               : "halves turn together",
+                  rope.style == ops::RotaryStyle::kInterleaved ? "neighbours rotate together"
+                                                               : "halves rotate together",
                   rope.theta, describe_scaling(rope));
   const auto* latent = std::get_if<MlaSpec>(&spec.layer(0).attention);
   if (latent != nullptr && latent->scale_factor != 1)
@@ -169,8 +169,9 @@ std::vector<std::string> describe_layers(const ModelSpec& spec) {
     lines.push_back(fmt::format("layer{} {}: {}", kind.layers.size() == 1 ? "" : "s",
                                 list_ranges(kind.layers), kind.text));
   if (spec.num_missing_mtp > 0)
-    lines.push_back(fmt::format("            config.json names {} MTP layers, the weights hold {}",
-                                std::ssize(spec.mtp) + spec.num_missing_mtp, spec.mtp.size()));
+    lines.push_back(
+        fmt::format("            config.json names {} MTP layers, but the weights hold {}",
+                    std::ssize(spec.mtp) + spec.num_missing_mtp, spec.mtp.size()));
   return lines;
 }
 

@@ -176,7 +176,7 @@ TEST(ApartSettings, ThatDoNotAddUpAreRefused) {
       folder, 4, {"parallel.colocate=false", "parallel.actor_num_gpus=2"},
       {"parallel.rollout_num_gpus: is missing", "set it to the number of ranks that generate"});
   expect_refused(folder, 4, join(apart_settings(3, 1), kTp2),
-                 {"3 ranks do not divide by tp 2 x cp 1 x pp 1"});
+                 {"3 ranks are not divisible by tp 2 x cp 1 x pp 1"});
   expect_refused(folder, 4, join(apart_settings(1, 3), kEngineTp2),
                  {"3 ranks cannot be divided into engines of 2 ranks"});
   expect_refused(folder, 2,
