@@ -37,7 +37,7 @@ TEST(ForeignFormat, NamesTheFileAndTheCommandThatConvertsIt) {
       {"7z\xBC\xAF\x27\x1C", "rows.7z", "a 7z archive", "7z x"},
       {tar, "rows.tar", "a tar archive", "tar -xf"},
       {"SQLite format 3\0"s, "rows.db", "a database", "sqlite3"},
-      {"\x89HDF\r\n", "rows.h5", "an HDF5 file", "lines of JSON"},
+      {"\x89HDF\r\n", "rows.h5", "an HDF5 file", "JSON lines"},
       {"\xFF\xFE" + utf16le, "w.jsonl", "UTF-16", "iconv -f UTF-16 -t UTF-8"},
       {"\xFE\xFF" + utf16be, "w.jsonl", "UTF-16", "iconv -f UTF-16 -t UTF-8"},
       {utf16le, "w.jsonl", "UTF-16LE", "iconv -f UTF-16LE"},
