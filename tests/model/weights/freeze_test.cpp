@@ -121,7 +121,7 @@ TEST(FreezeParameters, Faults) {
                {"model.layers.0.self_attn.q_proj.weight is named", "_proj.weight is not",
                 "layers.0.attention.qkv.weight"});
   expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "is not", "one matrix"}, kExperts);
-  expect_fault({"["}, {}, {"\"[\" is no regular expression"});
+  expect_fault({"["}, {}, {"\"[\" is not a regular expression"});
   // Patterns that backtrack without end are faults and no wait.
   for (const char* pattern : {"(.*)*[!?]", "(\\w+\\.?)+[!?]", "(.|.)*[!?]",
                               ".*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*[!?]"})
