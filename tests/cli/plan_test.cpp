@@ -89,7 +89,8 @@ TEST(Plan, AnEngineThatDoesNotFitIsNamed) {
   EXPECT_EQ(small.status, 2);
   EXPECT_NE(small.out.find("NO         a generating rank does not fit by"), std::string::npos)
       << small.out;
-  EXPECT_NE(small.out.find("turn: leave out rollout.kv_cache_gib"), std::string::npos) << small.out;
+  EXPECT_NE(small.out.find("change: leave out rollout.kv_cache_gib"), std::string::npos)
+      << small.out;
 }
 
 TEST(Plan, RecipesOfManyHosts) {
@@ -204,7 +205,7 @@ TEST(Plan, MemoryIsTherePlainAndWithoutTheDriver) {
     EXPECT_NE(at, std::string::npos) << row << "\n" << f.text();
     return at == std::string::npos ? 0.0 : std::stod(f.out.substr(at + row.size()));
   };
-  const double driver = gib("\ndriver and libraries"), all = gib("\ntogether");
+  const double driver = gib("\ndriver and libraries"), all = gib("\ntotal");
   EXPECT_NEAR(gib("without driver and libraries"), all - driver, 0.11);
 }
 

@@ -144,7 +144,7 @@ std::string memory_table(const RunPlan& plan) {
   add("KV cache or activations, at least",
       [](const auto& s) { return bytes_text(s.needed_pool_bytes); });
   if (!plan.gpu.is_cpu()) {
-    add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
+    add("total", [](const auto& s) { return bytes_text(s.used_bytes); });
     add("  without driver and libraries", [&](const auto& s) {
       return bytes_text(s.used_bytes - plan.gpu.held_bytes(plan.roles.world_size()));
     });
@@ -213,7 +213,7 @@ std::string phases_table(const RunPlan& plan) {
   for (const PlannedPhase& phase : plan.phases)
     rows.push_back({phase.name, seconds_text(phase.seconds), phase.how});
   if (rows.empty()) return "";
-  rows.push_back({"together", seconds_text(plan.seconds()), ""});
+  rows.push_back({"total", seconds_text(plan.seconds()), ""});
   return observe::format_table({{.header = "time per rollout (estimate)"},
                                 {.header = "", .right_align = true},
                                 {.header = "how", .max_width = kUncut}},
@@ -234,7 +234,7 @@ std::string verdict(const RunPlan& plan) {
                         &change == plan.fits_with.data() ? "fits with:" : "       or:", change);
   for (size_t begin = 0; begin < worst.turn.size();) {
     const size_t end = std::min(worst.turn.find("; ", begin), worst.turn.size());
-    text += fmt::format("{}{}\n", begin == 0 ? "           turn: " : "                 ",
+    text += fmt::format("{}{}\n", begin == 0 ? "           change: " : "                   ",
                         worst.turn.substr(begin, end - begin));
     begin = end + 2;
   }
