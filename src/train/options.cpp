@@ -216,7 +216,7 @@ void bind(config::Binder& b, OptimizerOptions& o) {
            .max = kMaxInt32,
            .when = "WSD"});
   b.field("weight_decay", o.weight_decay,
-          {.doc = "Decoupled weight decay; one-dimensional parameters (norms, biases) are exempt.",
+          {.doc = "Decoupled weight decay; one-dimensional parameters are exempt.",
            .min = 0,
            .max = kMaxFactor});
   b.field("adam_beta1", o.adam_beta1,
@@ -224,9 +224,7 @@ void bind(config::Binder& b, OptimizerOptions& o) {
   b.field("adam_beta2", o.adam_beta2,
           {.doc = "Decay rate of the second moment.", .min = 0, .max = 0.999999999});
   b.field("adam_eps", o.adam_eps,
-          {.doc = "Term added to the square root of the second moment, for numerical stability.",
-           .min = 1e-30,
-           .max = 1});
+          {.doc = "Added to the square root of the second moment.", .min = 1e-30, .max = 1});
   b.field("clip_grad", o.clip_grad,
           {.doc = "Clip gradients to this global L2 norm; 0: no clipping.", .min = 0});
   b.field("state_dtype", o.state_dtype,
