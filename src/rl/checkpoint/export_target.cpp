@@ -52,7 +52,7 @@ void check_model_of_target(const std::string& target, const std::string& templat
   const std::string difference = find_config_difference(join_path(target, kConfigName), own);
   if (difference.empty()) return;
   throw Error(ErrorCode::kUsage, "the export folder holds another model: " + difference,
-              "name a new folder", target);
+              "choose a new folder", target);
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ void put_export_in_place(const std::string& fresh, const std::string& target,
 
 void check_export_target(const std::string& directory, const std::string& template_directory) {
   const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorCode::kUsage, "the export folder " + what, "name a new folder", directory);
+    throw Error(ErrorCode::kUsage, "the export folder " + what, "choose a new folder", directory);
   };
   std::error_code error;
   if (fs::is_symlink(fs::symlink_status(directory, error)) && !path_exists(directory))

@@ -244,7 +244,7 @@ class Decision {
       return;
     throw Error(ErrorCode::kUsage,
                 "the folder of debug.save_rollout holds the dumps of another run",
-                "name a new folder", debug.save_rollout);
+                "choose a new folder", debug.save_rollout);
   }
 
   void take_folder() {

@@ -47,7 +47,7 @@ std::optional<EngineFault> find_model_fault(const EngineSizes& sizes,
                                             const model::ModelSpec& spec) {
   const int64_t experts = count_experts(spec);
   if (sizes.ep > 1 && experts == 0)
-    return EngineFault{fmt::format("ep_size is {}, and the model has no experts", sizes.ep), kEp};
+    return EngineFault{fmt::format("ep_size is {}, but the model has no experts", sizes.ep), kEp};
   if (sizes.ep > 1 &&
       !model::ExpertPlacement{experts, experts + sizes.redundant, sizes.ep}.is_legal())
     return EngineFault{fmt::format("{} experts and {} redundant ones on ep_size {}: each rank must "

@@ -56,7 +56,7 @@ TEST(ModelGrid, ProposesSizesThatTheRanksAllow) {
 
 TEST(ModelGrid, ADenseModelHasNoExpertsToShare) {
   EXPECT_EQ(refusal("qwen3", 4, {.tp = 2, .ep = 2}),
-            "parallel.expert_model_parallel_size: is 2, and the model has no experts; set it to 1");
+            "parallel.expert_model_parallel_size: is 2, but the model has no experts; set it to 1");
 }
 
 }  // namespace
