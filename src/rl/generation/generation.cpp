@@ -157,7 +157,8 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   } catch (const Error& error) {
     throw dist::AgreedError(error);  // all ranks have the same samples
   }
-  if (!left_out.empty() && communicator_.rank() == 0) log_warn("{}; masked", left_out);
+  if (!left_out.empty() && communicator_.rank() == 0)
+    log_warn("{}; these samples are left out", left_out);
   return all;
 }
 

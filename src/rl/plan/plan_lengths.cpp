@@ -58,9 +58,9 @@ class LengthPlanner {
   std::string find_missing() const {
     if (text_.tokenizer == nullptr) return config_.model.hf_checkpoint + " has no tokenizer.json";
     if (config_.data.prompt_data.empty()) return "data.prompt_data is not set";
-    if (!is_readable(config_.data.prompt_data)) return config_.data.prompt_data + " does not exist";
+    if (!is_readable(config_.data.prompt_data)) return config_.data.prompt_data + " cannot be read";
     for (const auto& [name, path] : config_.eval.eval_prompt_data)
-      if (!is_readable(path)) return path + " does not exist";
+      if (!is_readable(path)) return path + " cannot be read";
     return {};
   }
 

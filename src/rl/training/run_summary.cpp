@@ -20,9 +20,8 @@ std::string describe_batch(const RunConfig& config) {
   const RolloutOptions& r = config.rollout;
   std::string filter;
   if (!r.dynamic_sampling_filter_path.empty())
-    filter = fmt::format(", kept by {1} from draws of {0} prompts",
-                         r.over_sampling_batch_size.value_or(r.rollout_batch_size),
-                         r.dynamic_sampling_filter_path);
+    filter = fmt::format(", kept by {} from draws of {} prompts", r.dynamic_sampling_filter_path,
+                         r.over_sampling_batch_size.value_or(r.rollout_batch_size));
   return fmt::format("rollout_batch_size {} * n_samples_per_prompt {} = {}{}", r.rollout_batch_size,
                      r.n_samples_per_prompt, steps, filter);
 }
