@@ -24,7 +24,7 @@ void bind_weights_of_tokens(Binder& b, RlOptions& o) {
            .slime = "-"});
   b.field("overlong_filtering", o.overlong_filtering,
           {.doc = "Mask truncated responses out of the loss. Their rewards still count in the "
-                  "group's statistics, and the responses count in the denominator of the loss.",
+                  "group's statistics, and they still count as responses in the mean over samples.",
            .slime = "-",
            .when = "loss_type policy_loss"});
   b.field("overlong_buffer_len", o.overlong_buffer_len,
@@ -56,9 +56,9 @@ void bind_weights_of_tokens(Binder& b, RlOptions& o) {
   b.field("tis_clip_low", o.tis_clip_low,
           {.doc = "Lower bound of the importance weight.", .min = 0, .when = "use_tis"});
   b.field("use_opsm", o.use_opsm,
-          {.doc = "Off-policy sequence masking: mask tokens with a negative advantage if the "
-                  "policy has drifted from the old policy on their response by more than "
-                  "opsm_delta. It can mask tokens only from a rollout's second optimizer step on.",
+          {.doc = "Off-policy sequence masking: mask tokens with a negative advantage if the mean "
+                  "log-prob of their response has fallen by more than opsm_delta since generation. "
+                  "It has an effect only from a rollout's second optimizer step on.",
            .when = "loss_type policy_loss"});
   b.field("opsm_delta", o.opsm_delta,
           {.unit = "nats",
