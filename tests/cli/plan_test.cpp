@@ -219,9 +219,8 @@ TEST(Plan, LinksThatAreOneAreListedOnce) {
   for (const Json& link : json.at("stages").at(1).at("links")) {
     const auto what = link.at("what").get<std::string>();
     if (what.find("tensor parallel") == std::string::npos) continue;
-    EXPECT_EQ(
-        what,
-        "tensor parallel: all-gather and reduce-scatter; expert tensor parallel: rows and columns");
+    EXPECT_EQ(what,
+              "tensor parallel: rows of activations; expert tensor parallel: rows and columns");
     ++of_tp;
   }
   EXPECT_EQ(of_tp, 1);

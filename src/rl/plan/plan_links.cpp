@@ -16,7 +16,7 @@ using dist::GridAxis;
 std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool has_experts) {
   std::vector<PlannedExchange> exchanges;
   for (const PlannedExchange& next :
-       {PlannedExchange{GridAxis::kTp, "tensor parallel: all-gather and reduce-scatter"},
+       {PlannedExchange{GridAxis::kTp, "tensor parallel: rows of activations"},
         PlannedExchange{GridAxis::kCp, "context parallel: keys and values"},
         PlannedExchange{GridAxis::kEp, "expert parallel: dispatch and combine"},
         PlannedExchange{GridAxis::kEtp, "expert tensor parallel: rows and columns"},

@@ -195,7 +195,7 @@ std::string links_table(const RunPlan& plan) {
                     plan.gpu.is_cpu() ? "-" : seconds_text(most->seconds)});
   }
   if (plan.handed_over_bytes > 0)
-    rows.push_back({"hand-over of weights per rollout, at most",
+    rows.push_back({"weight hand-over per rollout, at most",
                     fmt::format("{}", plan.roles.world_size()),
                     plan.roles.world_size() > 8 ? "between hosts" : "within a host",
                     bytes_text(plan.handed_over_bytes), "-"});
