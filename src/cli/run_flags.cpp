@@ -20,7 +20,7 @@ void add_device_flag(CLI::App& app, std::string& device) {
 }
 
 void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
-  app.add_option("--set", settings, "Set keys of the configuration, as dotted paths")
+  app.add_option("--set", settings, "Set keys of the configuration, such as optimizer.lr=1e-6")
       ->type_name("KEY=VALUE")
       ->expected(1, -1);
 }
