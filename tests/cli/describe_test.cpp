@@ -38,7 +38,7 @@ TEST(Describe, SaysWhichLayersSelectKeys) {
   EXPECT_EQ(f.status, 0) << f.err;
   for (const char* text :
        {"family      glm_moe_dsa (GlmMoeDsaForCausalLM), BF16", "layers 0 to 2: latent attention",
-        "sees 2048 keys by 32 index heads of 128", "layers 3 to 5, 7 to 9, 11 to 13, ",
+        "selects 2048 keys with 32 index heads of 128", "layers 3 to 5, 7 to 9, 11 to 13, ",
         "71 to 73, 75 to 77: latent attention", "layer 78: multi-token prediction",
         "layers 6, 10, 14, ", "norms       RMS, epsilon 1e-05",
         "rotary      64 dimensions, neighbours rotate together, theta ",

@@ -148,7 +148,7 @@ std::vector<Case> cases() {
        },
        kFault, "ranks 4, 5, 6, 7 (node2)", "does not see"},
       {"FullDisk", [](Ranks& r) { r[0].folder_free_bytes = 10 * kGib; }, kFault, "rank 0 (node1)",
-       "10.0 GiB left"},
+       "10.0 GiB free"},
       {"SlowDisk", [](Ranks& r) { r[0].rates.write = 40e6; }, kAdvice, "rank 0 (node1)", "40 MB/s"},
       {"SlowMemory", [](Ranks& r) { r[5].rates.host_copy = 30e9; }, kAdvice, "rank 5 (node2)",
        "copies memory at 30.0"},

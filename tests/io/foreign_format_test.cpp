@@ -36,7 +36,7 @@ TEST(ForeignFormat, NamesTheFileAndTheCommandThatConvertsIt) {
       {"PK\x03\x04\n\0"s, "rows.zip", "a zip archive", "unzip"},
       {"7z\xBC\xAF\x27\x1C", "rows.7z", "a 7z archive", "7z x"},
       {tar, "rows.tar", "a tar archive", "tar -xf"},
-      {"SQLite format 3\0"s, "rows.db", "a database", "sqlite3"},
+      {"SQLite format 3\0"s, "rows.db", "an SQLite database", "sqlite3"},
       {"\x89HDF\r\n", "rows.h5", "an HDF5 file", "JSON lines"},
       {"\xFF\xFE" + utf16le, "w.jsonl", "UTF-16", "iconv -f UTF-16 -t UTF-8"},
       {"\xFE\xFF" + utf16be, "w.jsonl", "UTF-16", "iconv -f UTF-16 -t UTF-8"},

@@ -121,9 +121,9 @@ TEST(HfFolder, IndexDisagrees) {
   f.put_index({{"a", "m1.safetensors"}, {"c", "m3.safetensors"}});
   f.expect_refused("m3.safetensors, which is not in the folder");
   f.put_index({{"a", "m1.safetensors"}, {"z", "m2.safetensors"}});
-  f.expect_refused("\"z\" in m2.safetensors, which does not hold it");
+  f.expect_refused("\"z\" to m2.safetensors, which does not hold it");
   f.put_index({{"a", "m2.safetensors"}, {"b", "m1.safetensors"}});
-  f.expect_refused("\"a\" in m2.safetensors, but it is in m1.safetensors");
+  f.expect_refused("\"a\" to m2.safetensors, but it is in m1.safetensors");
   // A tensor in a shard but not in the index is used, with a warning.
   f.put_index({{"a", "m1.safetensors"}, {"c", "m2.safetensors"}});
   EXPECT_EQ(HfFolder::open(f.dir.path()).tensor_names().size(), 3u);

@@ -28,7 +28,7 @@ TEST(Manifest, MalformedIsRefused) {
   };
   const Case cases[] = {
       {"/format", "\"other\"", "not the manifest"},
-      {"/version", "3", "format version 3, this program reads 1 to 2"},
+      {"/version", "3", "format version 3, but this program reads 1 to 2"},
       {"/version", "9007199254740993", "use the newer slimexx"},
       {"/version", "0", "format version 0"},
       {"/version", "1.0", "an integer"},

@@ -77,13 +77,14 @@ TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
             "47 layers are not divisible by 4 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11");
   EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4, .first_layers = 10}),
-            "47 layers - 10 of the first = 37 are not divisible by 3 pipeline stages; "
+            "47 layers - 10 of the first stage = 37 are not divisible by 3 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11");
   EXPECT_EQ(refusal(spec_with(5), {.num_ranks = 2, .last_layers = 7}),
-            "5 layers - 7 of the last = -2 are not divisible by 1 pipeline stage; "
+            "5 layers - 7 of the last stage = -2 are not divisible by 1 pipeline stage; "
             "set parallel.decoder_last_pipeline_num_layers to 3");
   EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
-            "8 layers - 3 of the first - 4 of the last = 1 are not divisible by 0 pipeline stages; "
+            "8 layers - 3 of the first stage - 4 of the last stage = 1 are not divisible by 0 "
+            "pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 4");
   EXPECT_EQ(refusal(spec_with(3), {.num_ranks = 4}),
             "3 layers are not divisible by 4 pipeline stages; "

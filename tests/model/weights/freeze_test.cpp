@@ -118,9 +118,9 @@ TEST(FreezeParameters, Faults) {
                 "train.freeze_params_name_list"});
   expect_fault({}, {"lm_head"}, {"\"lm_head\"", "train.only_train_params_name_list"});  // tied
   expect_fault({"q_proj"}, {},
-               {"model.layers.0.self_attn.q_proj.weight is named", "_proj.weight is not",
+               {"model.layers.0.self_attn.q_proj.weight matches", "_proj.weight does not",
                 "layers.0.attention.qkv.weight"});
-  expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "is not", "one matrix"}, kExperts);
+  expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "does not", "one matrix"}, kExperts);
   expect_fault({"["}, {}, {"\"[\" is not a regular expression"});
   // Patterns that backtrack without end are faults and no wait.
   for (const char* pattern : {"(.*)*[!?]", "(\\w+\\.?)+[!?]", "(.|.)*[!?]",
@@ -131,7 +131,7 @@ TEST(FreezeParameters, Faults) {
                {"nothing is left to train: the matching tensors are never trained",
                 "match tensors that can be trained"},
                kExperts);
-  expect_fault({"indexer|\\..*"}, {"indexer"}, {"nothing is left to train", "name fewer"},
+  expect_fault({"indexer|\\..*"}, {"indexer"}, {"nothing is left to train", "match fewer"},
                kExperts);
 }
 

@@ -260,7 +260,7 @@ TEST(StackedExperts, Faults) {
   bad[name].shape = {8, 200, 144};  // stored the other way round
   const std::string text = refuse(bad, name + ": shape [8, 200, 144] in ");
   EXPECT_NE(text.find("1 fault in the weights"), std::string::npos) << text;
-  EXPECT_NE(text.find("config.json wants [8, 144, 200]"), std::string::npos) << text;
+  EXPECT_NE(text.find("config.json needs [8, 144, 200]"), std::string::npos) << text;
   bad = stacked;
   bad.erase(name);
   refuse(bad, "model.layers.1.mlp.experts.0.gate_proj.weight: missing");
@@ -311,7 +311,7 @@ TEST(LayerBehindTheLast, IsOneFault) {
   };
   refuse("uncounted", "this is an MTP layer, but config.json has num_nextn_predict_layers 0");
   map.erase("model.layers.2.eh_proj.weight");
-  refuse("no_input", "model.layers.2.eh_proj.weight is missing");
+  refuse("no_input", "model.layers.2.eh_proj.weight");
 }
 
 // The weights hold the second of two MTP layers.
@@ -331,8 +331,8 @@ TEST(LayerBehindTheLast, MayBeAnMtpLayerBehindOneThatIsMissing) {
   const std::string text =
       io::expect_error(ErrorCode::kInput, "this is an MTP layer, but model.layers.",
                        [&] { load_hf_weights(store, spec, folder); });
-  EXPECT_NE(text.find("model.layers.2.eh_proj.weight is missing"), std::string::npos) << text;
-  EXPECT_NE(text.find("num_nextn_predict_layers is 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("model.layers.2.eh_proj.weight"), std::string::npos) << text;
+  EXPECT_NE(text.find("num_nextn_predict_layers 2"), std::string::npos) << text;
 }
 
 // GLM-4.6 keeps its MTP layers in a file of their own.

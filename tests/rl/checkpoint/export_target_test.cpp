@@ -84,7 +84,7 @@ TEST_F(ExportTarget, ThatHoldsAnythingElseIsRefused) {
   dir_.put("file", "x");
   expect_refused("file", "is a file");
   fs::create_symlink("nowhere", dir_.file("dangling"));
-  expect_refused("dangling", "leads nowhere");
+  expect_refused("dangling", "broken link");
   fs::create_directories(dir_.file("next.new/x"));
   expect_refused("next", "next.new, which holds \"x\"");
 }

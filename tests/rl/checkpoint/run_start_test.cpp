@@ -271,7 +271,7 @@ TEST_F(RunStartTest, DumpsReplaceNothing) {
   EXPECT_NO_THROW(decide_alone(kAnew));
   fs::create_directories(path("w"));
   std::ofstream(path("w/gradients.safetensors")) << "precious";
-  expect_refused(kAnew, "is there already", path("w/gradients.safetensors"));
+  expect_refused(kAnew, "the file exists", path("w/gradients.safetensors"));
   put_checkpoint("runs/x/checkpoints", 2);  // a resumed run makes no more of these dumps
   EXPECT_TRUE(decide_alone({.resume = ResumeWish::kNewest}).is_own);
 }

@@ -179,7 +179,8 @@ TEST(FillRollout, SaysWhereNothingHasAGrade) {
     filling.fill(kFilter, 2, {}, 4);
     FAIL() << "it went on";
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("5 grader_failed in all"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("5 grader_failed in total"), std::string::npos)
+        << error.message();
     EXPECT_NE(error.hint().find("labels"), std::string::npos) << error.hint();
   }
 }

@@ -238,7 +238,7 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        16,
        "rollout.moe_dense_tp_size",
        "dense layers are either split like attention or replicated on every rank",
-       "nearest valid sizes: moe_dense_tp_size 4"},
+       "nearest valid size: moe_dense_tp_size 4"},
   };
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.name);

@@ -20,7 +20,7 @@ TEST(RunSummary, TheBatchEquation) {
   EXPECT_EQ(describe_batch(run), "a dump split into 4 optimizer steps");
   run.global_batch_size = 64;
   run.num_steps_per_rollout = 0;
-  EXPECT_EQ(describe_batch(run), "steps of global_batch_size 64 of a dump");
+  EXPECT_EQ(describe_batch(run), "steps of global_batch_size 64 from a dump");
   run.train.loss_type = "sft";
   run.global_batch_size = 128;
   EXPECT_EQ(describe_batch(run), "128 conversations per optimizer step");
