@@ -115,7 +115,7 @@ TEST(Config, refuses_what_costs_more_than_it_weighs) {
   std::string many = "rollout: [";
   for (int i = 0; i < 20000; ++i) many += "1,";
   refused(many + "]", "more than 10000 values");
-  refused(std::string((1 << 20) + 1, ' '), "a configuration may have 1048576");
+  refused(std::string((1 << 20) + 1, ' '), "a configuration may have at most 1048576");
   refused("rollout: \xFF", "not valid UTF-8");
   refused(std::string("rollout: \0", 10), "NUL");
   refused(std::string(1000, 'k') + ": 1", "a key of 1000 bytes");
