@@ -234,7 +234,7 @@ TEST_F(Failures, ErrorBetweenRolloutsLeavesACheckpoint) {
   folder_.put("dumps", "");
   const Finished f = program.wait();
   EXPECT_EQ(f.status, 3) << f.text();
-  expect_mentions(f, {"rollouts is saved", "--resume"});
+  expect_mentions(f, {"saved the state after ", "--resume"});
   EXPECT_EQ(status().at("state"), "failed");
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/latest"));
 }
