@@ -123,7 +123,7 @@ std::string describe_activity(const ActivityView& view) {
   std::string text = fmt::format("phase {}, in {}", view.phase.empty() ? "start" : view.phase,
                                  view.is_in_call ? call : "no collective call");
   if (!view.outside.empty()) text += ", waiting for " + view.outside;
-  if (!view.is_in_call && !view.call.empty()) text += ", the last was " + call;
+  if (!view.is_in_call && !view.call.empty()) text += ", the last one was " + call;
   return text;
 }
 

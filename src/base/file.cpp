@@ -28,7 +28,7 @@ const char* hint_of(int error) {
     case ENAMETOOLONG:
       return "choose a shorter name or path";
     case ELOOP:
-      return "check the links in the path: they lead in a circle";
+      return "check the links in the path: they form a cycle";
     case EACCES:
     case EPERM:
       return "check the permissions";
@@ -43,9 +43,9 @@ const char* hint_of(int error) {
     case ENFILE:
       return "raise the limit of open files (ulimit -n)";
     case EEXIST:
-      return "choose another name, or remove what stands there";
+      return "choose another name, or remove the existing entry";
     default:
-      return "check the disk and its mount; the system's log may say more";
+      return "check the disk and its mount; see also the system log";
   }
 }
 
@@ -69,10 +69,11 @@ std::string replaceable(std::string path) {
   const auto type = std::filesystem::status(path, error).type();
   using enum std::filesystem::file_type;
   if (type == directory)
-    throw Error(ErrorCode::kInput, "a folder, where a file is to be written", "name a file", path);
+    throw Error(ErrorCode::kInput, "this is a folder, but the output must be a file",
+                "give a file name", path);
   if (type != regular && type != not_found && type != none && type != unknown)
-    throw Error(ErrorCode::kInput, "a device or pipe, where a file is to be written",
-                "name a file; without one most results go to stdout", path);
+    throw Error(ErrorCode::kInput, "this is a device or pipe, but the output must be a file",
+                "give a file name; without one most results go to stdout", path);
   if (type == regular && std::filesystem::is_symlink(path, error)) {
     const auto target = std::filesystem::canonical(path, error);
     if (!error) return target.string();
@@ -127,7 +128,7 @@ void InputFile::read_at(uint64_t offset, void* destination, uint64_t n) const {
     if (got < 0) fail("read", path_, errno);
     if (got == 0) {
       throw Error(ErrorCode::kInput,
-                  fmt::format("the file ends at byte {}, {} bytes at {} were expected",
+                  fmt::format("the file ends at byte {}, but {} bytes were expected at {}",
                               offset + done, n, offset),
                   "the file is truncated: fetch or write it again", path_);
     }
@@ -140,8 +141,8 @@ std::string read_text_file(const std::string& path, uint64_t max_bytes) {
   if (file.size_bytes() > max_bytes) {
     throw Error(
         ErrorCode::kInput,
-        fmt::format("the file has {} bytes, at most {} are read", file.size_bytes(), max_bytes),
-        "is this the file that is meant?", path);
+        fmt::format("the file has {} bytes, but at most {} are read", file.size_bytes(), max_bytes),
+        "check that this is the right file", path);
   }
   std::string text(file.size_bytes(), '\0');
   file.read_at(0, text.data(), text.size());

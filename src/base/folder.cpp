@@ -68,7 +68,7 @@ std::vector<Entry> list_entries(const std::string& folder) {
 
 [[noreturn]] void fail_to_remove(const std::string& path, int error) {
   throw Error(ErrorCode::kEnvironment, fmt::format("cannot be removed: {}", std::strerror(error)),
-              "check who may write there", path);
+              "check the write permissions", path);
 }
 
 std::string last_part(const std::string& path) {

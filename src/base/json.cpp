@@ -16,7 +16,7 @@ namespace slimexx {
 namespace {
 
 constexpr const char* kSyntaxHint =
-    "correct the text there; a file that was cut off must be fetched or written again";
+    "fix the text there; if the file is truncated, fetch or write it again";
 
 // Builds the value and checks depth and duplicate keys, which the library accepts. A stack of
 // pointers into the growing value holds the open containers; a parent does not grow while a child
@@ -33,7 +33,7 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t v, const string_t& text) override {
     if (wide_integers_ == WideIntegers::kRefuse && text.find_first_of(".eE") == std::string::npos) {
       throw Error(ErrorCode::kInput,
-                  fmt::format("the integer {} does not fit 64 bits", text.substr(0, 200)),
+                  fmt::format("the integer {} does not fit in 64 bits", text.substr(0, 200)),
                   "write it in quotes, as text", where_);
     }
     return put(v);
@@ -47,7 +47,7 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   bool key(string_t& k) override {
     if (!open_.back().keys.insert(k).second) {
       throw Error(ErrorCode::kInput, fmt::format("duplicate key \"{}\"", k.substr(0, 200)),
-                  "keep one of the two", where_);
+                  "remove one of the two", where_);
     }
     key_ = k;
     return true;
@@ -116,7 +116,7 @@ const Json& member(const Json& object, const std::string& key, const std::string
     if (it != object.end()) return *it;
   }
   throw Error(ErrorCode::kInput, fmt::format("key \"{}\" is missing", key),
-              fmt::format("add \"{}\", or check that this is the file that is meant", key), where);
+              fmt::format("add \"{}\", or check that this is the right file", key), where);
 }
 
 [[noreturn]] void wrong_type(const Json& value, const std::string& key, const char* wanted,

@@ -113,9 +113,9 @@ void keep_log_file() {
   const std::string path = std::exchange(own.file_path, {});
   try {
     open_log_file(path);
-    log_warn("{} was removed while it was written to: it begins anew", path);
+    log_warn("{} was removed during the run; it is created again", path);
   } catch (const Error& error) {
-    log_warn("{} was removed while it was written to, and cannot be made again: {}", path,
+    log_warn("{} was removed during the run and cannot be created again: {}", path,
              error.message());
   }
 }

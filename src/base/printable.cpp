@@ -67,7 +67,7 @@ std::string make_printable_lines(std::string_view text, size_t max_line_bytes) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     if (lines.size() + 1 == kMaxLines && end < text.size()) {
-      lines.push_back(fmt::format("  ... ({} bytes in all)", text.size()));
+      lines.push_back(fmt::format("  ... ({} bytes in total)", text.size()));
       break;
     }
     lines.push_back(make_printable(text.substr(begin, end - begin), max_line_bytes));

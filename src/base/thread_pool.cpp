@@ -49,8 +49,8 @@ class ThreadPool {
       throw Error(ErrorCode::kEnvironment,
                   fmt::format("cannot start thread {} of {}: {}", workers_.size() + 1,
                               num_threads - 1, e.code().message()),
-                  "allow for more threads (ulimit -u, or the container's limit), or run on fewer "
-                  "cores (taskset)");
+                  "allow more threads (ulimit -u, or the container's limit), or run on fewer cores "
+                  "(taskset)");
     } catch (...) {
       end_workers();
       throw;

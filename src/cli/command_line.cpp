@@ -23,10 +23,13 @@ std::string overview(bool full) {
   text += "\nslimexx VERB -h lists a verb's flags, slimexx VERB --help adds examples.\n";
   if (full) {
     text +=
-        "\nSeveral ranks: mpirun -np N slimexx VERB ..., or srun; without a launcher it is one.\n"
-        "Results go to stdout or the named file, logs to stderr. Exit status: 0 done, 2 usage or\n"
-        "configuration, 3 environment, 4 the run failed, 5 a check failed, 130 interrupted after "
-        "a\ncheckpoint. NO_COLOR turns colours off.\n";
+        "\n"
+        "Several ranks: mpirun -np N slimexx VERB ..., or srun; without a launcher there is one "
+        "rank.\n"
+        "Results go to stdout or to --output, logs to stderr. Exit status: 0 success, 2 usage or\n"
+        "configuration error, 3 environment error, 4 the run failed, 5 a check failed, 130 "
+        "interrupted\n"
+        "after a checkpoint. NO_COLOR turns colours off.\n";
   }
   return text;
 }
@@ -105,7 +108,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments) {
   app.allow_extras();
   Invocation invocation{{}, verb.declare(app)};
   bool verbose = false, quiet = false;
-  app.add_flag("-v,--verbose", verbose, "Log more");
+  app.add_flag("-v,--verbose", verbose, "Log debug messages too");
   app.add_flag("-q,--quiet", quiet, "Log warnings and errors only");
   bool help = false;
   app.add_flag("-h,--help", help, "-h: this list; --help: with examples");

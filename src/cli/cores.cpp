@@ -56,8 +56,9 @@ int cores_of_this_rank(dist::World& world) {
 std::string describe_narrow_binding(int cores, int64_t host_cores, int ranks) {
   if (ranks < 2 || cores > 1 || host_cores < int64_t{4} * ranks) return {};
   return fmt::format(
-      "each of the {} ranks here may run on 1 of the host's {} cores, which slows the start and "
-      "every step: mpirun binds to cores by itself; give --bind-to none, or --map-by slot:PE=N",
+      "each of the {} ranks on this host may use only 1 of its {} cores, which slows the start and "
+      "every step: mpirun binds ranks to cores by default; add --bind-to none, or --map-by "
+      "slot:PE=N",
       ranks, host_cores);
 }
 

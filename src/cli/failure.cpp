@@ -43,12 +43,11 @@ Failure describe_current_exception() {
   } catch (const ReaderGone&) {
     return {kReaderGoneStatus, ""};
   } catch (const std::bad_alloc&) {
-    const Error e(ErrorCode::kEnvironment, "the machine is out of memory",
-                  "use a smaller model, fewer tokens at a time, or a larger machine");
+    const Error e(ErrorCode::kEnvironment, "the host is out of memory",
+                  "use a smaller model, smaller batches, or a host with more memory");
     return {exit_status(e.code()), e.what()};
   } catch (const std::exception& e) {
-    const Error fault(ErrorCode::kRun, e.what(),
-                      "this is a fault of slimexx itself; please report it");
+    const Error fault(ErrorCode::kRun, e.what(), "this is a bug in slimexx; please report it");
     return {exit_status(fault.code()), fault.what()};
   }
 }
@@ -69,9 +68,13 @@ void report_failure(const Failure& failure, dist::World* world) {
   if (several) {
     const std::string rule(72, '=');
     const std::string phase = failed_phase();
-    text = fmt::format("{0}\nrank {1} of {2} failed and ends the others (host {3}{4})\n{5}\n{0}",
-                       rule, world->rank(), world->size(), host_name(),
-                       phase.empty() ? "" : ", phase " + phase, text);
+    text = fmt::format(
+        "{0}\n"
+        "rank {1} of {2} failed and stops the others (host {3}{4})\n"
+        "{5}\n"
+        "{0}",
+        rule, world->rank(), world->size(), host_name(), phase.empty() ? "" : ", phase " + phase,
+        text);
   }
   write_stderr(text);
   if (several) world->abort(failure.status);

@@ -15,31 +15,33 @@
 namespace slimexx::cli {
 
 void add_device_flag(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, "cpu or cuda; default: cuda where there is one")
+  app.add_option("--device", device, "cpu or cuda; default: cuda if there is a GPU")
       ->type_name("NAME");
 }
 
 void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
-  app.add_option("--set", settings, "Set keys of the configuration, as dotted paths")
+  app.add_option("--set", settings, "Set keys of the configuration, such as optimizer.lr=1e-6")
       ->type_name("KEY=VALUE")
       ->expected(1, -1);
 }
 
 void require_file(const std::string& flag, const std::string& path) {
   if (path_exists(path)) return;
-  throw Error(ErrorCode::kUsage, "no such file", "check the path that " + flag + " names", path);
+  throw Error(ErrorCode::kUsage, "no such file", "check the path given to " + flag + " names",
+              path);
 }
 
 void require_other_file(const std::string& input, const std::string& output) {
   std::error_code error;
   if (!std::filesystem::equivalent(input, output, error) || error) return;
-  throw Error(ErrorCode::kUsage, "--output names the file that --input names",
-              "name another file: this one would be replaced", output);
+  throw Error(ErrorCode::kUsage, "--output and --input name the same file",
+              "choose another output file, which would otherwise overwrite the input", output);
 }
 
 void require_rows(int64_t num_rows, const std::string& input) {
   if (num_rows > 0) return;
-  throw Error(ErrorCode::kInput, "the file has no rows", "one JSON object a line is wanted", input);
+  throw Error(ErrorCode::kInput, "the file has no rows", "expected one JSON object per line",
+              input);
 }
 
 void require_temperature(double temperature) {
@@ -55,7 +57,7 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
     const size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
       throw Error(ErrorCode::kUsage,
-                  fmt::format("\"{}\" is no key=value", hide_secrets_in_text(setting)),
+                  fmt::format("\"{}\" is not KEY=VALUE", hide_secrets_in_text(setting)),
                   "for example --set optimizer.lr=1e-6", "--set");
     }
     if (equals + 1 == setting.size()) {  // usually an unset variable in a script

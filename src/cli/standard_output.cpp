@@ -12,7 +12,7 @@ namespace {
 [[noreturn]] void fail_writing(int error) {
   if (error == EPIPE) throw ReaderGone();
   throw Error(ErrorCode::kEnvironment, fmt::format("cannot write: {}", std::strerror(error)),
-              "send the results to a file on a disk that has room, or to a terminal", "stdout");
+              "write the results to a file on a disk with free space, or to a terminal", "stdout");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace slimexx::cli {
 // The reader of the pipe closed it, as `head` does after its lines; not an error of the verb.
 class ReaderGone : public std::exception {
  public:
-  const char* what() const noexcept override { return "the reader of stdout has gone"; }
+  const char* what() const noexcept override { return "the reader of stdout closed the pipe"; }
 };
 
 void write_stdout(std::string_view text);

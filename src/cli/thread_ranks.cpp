@@ -32,10 +32,9 @@ void run_thread_rank(const Session& session, const std::function<void(Session&)>
 }  // namespace
 
 void add_thread_ranks_flag(CLI::App& app, int& thread_ranks) {
-  app.add_option(
-         "--thread-ranks", thread_ranks,
-         "Run N ranks as threads of this process, on the CPU or, with --device cuda, on one "
-         "GPU that they share: to try a large grid on a small machine")
+  app.add_option("--thread-ranks", thread_ranks,
+                 "Run N ranks as threads of this process, on the CPU or, with --device cuda, on "
+                 "one shared GPU: to try a large grid on a small host")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
 }
@@ -43,8 +42,8 @@ void add_thread_ranks_flag(CLI::App& app, int& thread_ranks) {
 void run_on_ranks(int thread_ranks, Session& session, const std::function<void(Session&)>& body) {
   if (thread_ranks == 0) return body(session);
   if (session.world.size() > 1) {
-    throw Error(ErrorCode::kUsage, "ranks that are threads are those of one process",
-                "leave out --thread-ranks, or mpirun", "--thread-ranks");
+    throw Error(ErrorCode::kUsage, "--thread-ranks works in one process only",
+                "leave out --thread-ranks, or start without mpirun", "--thread-ranks");
   }
   dist::run_thread_ranks(thread_ranks,
                          [&](dist::Collective& ranks) { run_thread_rank(session, body, ranks); });

@@ -216,14 +216,15 @@ std::optional<bool> TreeBinder::read_bool(const Node& node, const std::string& p
   const auto value = parse_bool(*text);
   if (value && !node.quoted) return value;
   fault(node, path, fmt::format("must be true or false, but is {}", quote_value(*text)),
-        is_legacy_bool(*text) ? "YAML's old yes/no/on/off are not read; write true or false"
-                              : "write true or false, without quotes");
+        is_legacy_bool(*text)
+            ? "the YAML 1.1 booleans yes/no/on/off are not supported; write true or false"
+            : "write true or false, without quotes");
   return std::nullopt;
 }
 
 std::optional<std::string> TreeBinder::read_string(const Node& node, const std::string& path,
                                                    const FieldMeta& meta) {
-  const std::string* text = read_scalar(node, path, meta, "one text");
+  const std::string* text = read_scalar(node, path, meta, "a string");
   if (text == nullptr) return std::nullopt;
   const auto& choices = meta.choices;
   for (const auto& [refused, why] : meta.refused_choices) {

@@ -47,7 +47,7 @@ class Interpolator {
     const auto [entry, fresh] = states_.emplace(&node, State::kOpen);
     if (!fresh) {
       if (entry->second == State::kDone) return std::nullopt;
-      return Problem{fmt::format("${{{}}} leads back to itself", path), "break the circle"};
+      return Problem{fmt::format("${{{}}} refers to itself", path), "remove the cycle"};
     }
     if (node.text.find("${") != std::string::npos) {
       ++depth_;
@@ -76,7 +76,7 @@ class Interpolator {
       } else if (view.substr(i).starts_with("${")) {
         const size_t end = view.find('}', i);
         if (end == std::string_view::npos)
-          return Problem{"${ without its }", "write $${ for a literal ${"};
+          return Problem{"${ without a closing }", "write $${ for a literal ${"};
         if (auto problem = replace(node, view.substr(i + 2, end - i - 2), out, unexpanded))
           return problem;
         i = end + 1;
@@ -86,7 +86,7 @@ class Interpolator {
       }
       if (out.size() > kMaxInterpolatedBytes || total_bytes_ + out.size() > kMaxFileBytes)
         return Problem{fmt::format("grows beyond {} bytes", kMaxInterpolatedBytes),
-                       "shorten the values it refers to"};
+                       "shorten the values that it refers to"};
     }
     total_bytes_ += out.size();
     node.text = std::move(out);
@@ -102,7 +102,7 @@ class Interpolator {
       return replace_environment(node, name.substr(4), out);
     }
     if (environment_only_)
-      return Problem{fmt::format("${{{}}} is not known yet", name),
+      return Problem{fmt::format("${{{}}} is not known at this point", name),
                      "only ${env:NAME} works under defaults"};
     const Node* target = find_path(tree_.root, name);
     if (target == nullptr || target->kind == NodeKind::kNull)
@@ -116,8 +116,8 @@ class Interpolator {
     auto* scalar = const_cast<Node*>(target);
     if (auto problem = resolve(*scalar, std::string(name))) return problem;
     if (scalar->kind != NodeKind::kScalar)
-      return Problem{fmt::format("${{{}}} refers to a key that is itself at fault", name),
-                     "mend that key"};
+      return Problem{fmt::format("${{{}}} refers to a key that has an error", name),
+                     "fix that key"};
     out += scalar->text;
     unexpanded += scalar->unexpanded.empty() ? escape_references(scalar->text) : scalar->unexpanded;
     add_environment(node, scalar->environment);
@@ -128,12 +128,13 @@ class Interpolator {
                                                     std::string& out) {
     const size_t mark = name.find(":-");
     const std::string variable(name.substr(0, mark));
-    if (variable.empty()) return Problem{"${env:} names no variable", "write ${env:NAME:-default}"};
+    if (variable.empty())
+      return Problem{"${env:} lacks the name of a variable", "write ${env:NAME:-default}"};
     const char* value = std::getenv(variable.c_str());
     add_environment(node, variable);
     if (value != nullptr && *value != '\0') {
       if (!is_valid_utf8(value))
-        return Problem{fmt::format("the variable {} is not valid UTF-8", variable), "mend it"};
+        return Problem{fmt::format("the variable {} is not valid UTF-8", variable), "fix it"};
       out += value;
     } else if (mark != std::string_view::npos) {
       out += name.substr(mark + 2);

@@ -55,7 +55,7 @@ class Loader {
       if (count_nodes(merged) > kMaxNodes)
         throw_fault({path, "",
                      fmt::format("the files together hold more than {} values", kMaxNodes),
-                     "a run configuration is a few hundred lines"});
+                     "a run configuration has a few hundred lines"});
     }
     chain_.pop_back();
     merge_over(merged, std::move(root));
@@ -79,7 +79,7 @@ class Loader {
       std::string circle;
       for (auto step = again; step != chain_.end(); ++step) circle += *step + " -> ";
       throw_fault({tree_.describe(from), kDefaultsKey,
-                   "the files include one another: " + circle + *again, "remove one of the links"});
+                   "the files include each other: " + circle + *again, "remove one of the links"});
     }
     if (tree_.files.size() >= static_cast<size_t>(kMaxFiles))
       throw_fault({tree_.describe(from), kDefaultsKey,
@@ -164,8 +164,9 @@ Tree parse_tree(const std::string& yaml, const std::string& name,
   const int32_t file = tree.add_file(name);
   if (yaml.size() > kMaxFileBytes)
     throw_fault({name, "",
-                 fmt::format("{} bytes; a configuration may have {}", yaml.size(), kMaxFileBytes),
-                 "put data into files that it names"});
+                 fmt::format("{} bytes, but a configuration may have at most {}", yaml.size(),
+                             kMaxFileBytes),
+                 "put data into separate files"});
   tree.root = read_yaml(tree, file, yaml);
   if (const Node defaults = take_defaults(tree.root); defaults.kind != NodeKind::kNull)
     tree.faults.add({tree.describe(defaults.key_place), kDefaultsKey,

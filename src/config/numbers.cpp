@@ -108,12 +108,12 @@ std::optional<Decimal> parse_decimal(std::string_view text, std::string& reason)
     reason = is_not_decimal(lower) || lower.starts_with("0x") || lower.starts_with("0o") ||
                      lower.starts_with("0b")
                  ? fmt::format("is {}, which is not decimal", quote_value(all))
-                 : fmt::format("is {}, a number with {} behind it", quote_value(all),
+                 : fmt::format("is {}, a number followed by {}", quote_value(all),
                                quote_value(trim(text)));
     return std::nullopt;
   }
   if (has_leading_zero(all)) {
-    reason = fmt::format("is {}, which is octal to some readers of YAML", quote_value(all));
+    reason = fmt::format("is {}, which some YAML parsers read as octal", quote_value(all));
     return std::nullopt;
   }
   return number;
@@ -145,7 +145,7 @@ std::optional<int64_t> parse_whole(std::string_view text, std::string& reason) {
   for (const char c : digits) fits = fits && append(static_cast<uint64_t>(c - '0'));
   for (int64_t i = 0; fits && i < number->exponent; ++i) fits = append(0);
   if (!fits) {
-    reason = fmt::format("is {}, beyond 64 bits", quote_value(text));
+    reason = fmt::format("is {}, which does not fit in 64 bits", quote_value(text));
     return std::nullopt;
   }
   return static_cast<int64_t>(number->negative ? 0 - value : value);
@@ -159,7 +159,7 @@ std::optional<double> parse_real(std::string_view text, std::string& reason) {
   double value = 0;
   const auto result = std::from_chars(plain.data(), plain.data() + plain.size(), value);
   if (result.ec != std::errc() || !std::isfinite(value)) {
-    reason = fmt::format("is {}, beyond the range of a double", quote_value(text));
+    reason = fmt::format("is {}, which is outside the range of a double", quote_value(text));
     return std::nullopt;
   }
   return value;
@@ -173,9 +173,9 @@ std::optional<bool> parse_bool(std::string_view text) {
 
 std::optional<Doubt> doubt_plain_value(std::string_view text) {
   if (is_legacy_bool(text))
-    return Doubt{fmt::format("is {}, a boolean of YAML's old kind", quote_value(text)),
-                 "YAML's old yes/no/on/off are not read; write true or false, or quote the word if "
-                 "it is text"};
+    return Doubt{fmt::format("is {}, a boolean of YAML 1.1", quote_value(text)),
+                 "the YAML 1.1 booleans yes/no/on/off are not supported; write true or false, or "
+                 "quote the word if it is text"};
   const std::string lower = to_lower_ascii(text);
   std::string_view rest = text;
   const bool is_number = take_decimal(rest) && rest.empty();

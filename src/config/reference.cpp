@@ -42,7 +42,7 @@ std::string section_of(const std::string& path) {
 
 std::string describe_later(const FieldInfo& field) {
   const std::string note = "planned: " + field.meta.later;
-  if (field.meta.is_detail) return note + "; any value is taken";
+  if (field.meta.is_detail) return note + "; any value is accepted";
   const bool unset = field.default_text == "null" || field.default_text == "\"\"";
   return note + (unset ? "" : "; only " + code(field.default_text) + " today");
 }
@@ -54,12 +54,13 @@ std::string meaning(const FieldInfo& field) {
 
 std::string looked_at(const FieldMeta& meta) {
   if (meta.when.empty()) return "";
-  return meta.when + (meta.may_idle ? ", else named" : "");
+  return meta.when + (meta.may_idle ? "; otherwise reported" : "");
 }
 
 void write_fields(const FieldLister& lister, const std::string& section, std::string& out) {
   out +=
-      "\n| key | type | default | unit | range | looked at | slime's flag | meaning |\n"
+      "\n"
+      "| key | type | default | unit | range | used if | slime's flag | meaning |\n"
       "|---|---|---|---|---|---|---|---|\n";
   for (const FieldInfo& field : lister.fields()) {
     if (section_of(field.path) != section) continue;
@@ -88,7 +89,7 @@ std::string taken_values(const KnownFlag& flag) {
   if (!flag.values.empty())
     for (const std::string& value : split(flag.values, '|'))
       out += (out.empty() ? "" : " or ") + code(value);
-  return out.empty() ? "" : "; taken: " + out;
+  return out.empty() ? "" : "; accepted: " + out;
 }
 
 void write_flag(const FieldLister& fields, const KnownFlag& flag, std::string& out) {
@@ -117,18 +118,21 @@ void write_flag(const FieldLister& fields, const KnownFlag& flag, std::string& o
 
 std::string write_config_reference(const FieldLister& fields) {
   std::string out =
-      "# Configuration reference\n\n"
-      "Written by the program from the option lists; do not edit. A key stands in its section of "
+      "# Configuration reference\n"
+      "\n"
+      "Written by the program from the option lists; do not edit. A key belongs to its section of "
       "the\n"
-      "YAML file; `--set section.key=value` overrides it, and `null` goes back to the default. A\n"
-      "default of `-` means that the key is unset. The column `looked at` says when a key counts, "
-      "`-`\n"
-      "being always. Where it does not count, a value other than the default is refused, or, where "
-      "the\n"
-      "column says so, named when the run starts. It is named, too, where a file under "
-      "`defaults:`, or\n"
-      "the file under `--set`, sets the key, and what lies above has turned off what the key "
-      "belongs to.\n";
+      "YAML file; `--set section.key=value` overrides it, and `null` restores the default. A "
+      "default of\n"
+      "`-` means that the key is unset. The column `used if` says under which condition a key has "
+      "an\n"
+      "effect (`-`: always). If the condition does not hold, a value other than the default is an "
+      "error;\n"
+      "if the column says `otherwise reported`, the run starts and reports that the key has no "
+      "effect.\n"
+      "The same report replaces the error if the key is set in a file under `defaults:` (or in the "
+      "file\n"
+      "under `--set`), and a layer above it has turned off the feature that the key belongs to.\n";
   if (has_fields(fields, "")) write_fields(fields, "", out);
   for (const auto& [section, doc] : fields.sections()) {
     out += fmt::format("\n## {}\n", section);
@@ -140,16 +144,21 @@ std::string write_config_reference(const FieldLister& fields) {
 
 std::string write_flag_reference(const FieldLister& fields) {
   std::string out = fmt::format(
-      "# Flags of slime, Megatron and SGLang\n\n"
+      "# Flags of slime, Megatron and SGLang\n"
+      "\n"
       "Written by the program from the option lists; do not edit. These are the {} flags that "
-      "slime "
-      "declares or that\nits recipes and model scripts pass on. A key's name may be written with "
-      "the "
-      "flag's dashes or the prefix\n`sglang_`: the answer names the key.\n\n"
-      "| status | meaning |\n|---|---|\n"
-      "| works | the key stands for it |\n"
-      "| not needed here | accepted without effect; where the note names values, only those |\n"
-      "| later | known, and refused with \"planned: ...\" where the value asks for it |\n"
+      "slime declares or that\n"
+      "its recipes and model scripts pass on. If a configuration has a key with the flag's dashes "
+      "or the prefix\n"
+      "`sglang_`, the error names the right key.\n"
+      "\n"
+      "| status | meaning |\n"
+      "|---|---|\n"
+      "| works | the key in column `here` replaces it |\n"
+      "| not needed here | accepted without effect; if the note names values, only those are "
+      "accepted |\n"
+      "| later | known, but not implemented: a value that asks for it is refused with \"planned: "
+      "...\" |\n"
       "| Python only | refused; the note says what to use instead |\n",
       known_flags().size());
   std::vector<std::string_view> owners;
@@ -162,8 +171,13 @@ std::string write_flag_reference(const FieldLister& fields) {
       if (flag.owner == owner) write_flag(fields, flag, out);
   }
   out +=
-      "\n## Names of other frameworks\n\nAn unknown key of this name is answered with ours.\n\n"
-      "| framework | name | here |\n|---|---|---|\n";
+      "\n"
+      "## Names of other frameworks\n"
+      "\n"
+      "If a configuration has an unknown key of this name, the error names ours.\n"
+      "\n"
+      "| framework | name | here |\n"
+      "|---|---|---|\n";
   for (const ForeignName& name : foreign_names())
     out += fmt::format("| {} | `{}` | `{}` |\n", name.owner, name.name, name.key);
   return out;

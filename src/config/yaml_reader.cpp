@@ -50,7 +50,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchored_.find(anchor);
     if (found == anchored_.end())
-      fail(place_of(mark), "an alias inside the value that its anchor names",
+      fail(place_of(mark), "an alias inside the value of its own anchor",
            "refer to a key with ${path.to.key}");
     Node copy = found->second;
     count(count_nodes(copy), copy.place);
@@ -88,7 +88,7 @@ class TreeBuilder : public YAML::EventHandler {
     nodes_ += n;
     if (nodes_ > kMaxNodes)
       fail(place, fmt::format("the file holds more than {} values", kMaxNodes),
-           "a run configuration is a few hundred lines; put data into files that it names");
+           "a run configuration has a few hundred lines; put data into separate files");
   }
   Node start_node(NodeKind kind, const YAML::Mark& mark) {
     Node node;
@@ -99,7 +99,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void check_tag(const std::string& tag, const Place& place) const {
     if (tag.empty() || tag == "?" || tag == "!" || tag == "tag:yaml.org,2002:str") return;
-    fail(place, fmt::format("the tag {} is not read here", quote_value(tag)),
+    fail(place, fmt::format("the tag {} is not supported", quote_value(tag)),
          "remove the tag; the key decides the type");
   }
   void open(NodeKind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
@@ -107,7 +107,7 @@ class TreeBuilder : public YAML::EventHandler {
     check_tag(tag == "tag:yaml.org,2002:str" ? "!!str" : tag, node.place);
     if (stack_.size() >= static_cast<size_t>(kMaxDepth))
       fail(node.place, fmt::format("nested more than {} levels deep", kMaxDepth),
-           "a configuration needs three");
+           "a configuration needs three levels");
     stack_.emplace_back();
     stack_.back().node = std::move(node);
     stack_.back().anchor = anchor;
@@ -144,11 +144,12 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void take_key(Open& parent, const Node& key) {
     if (key.kind != NodeKind::kScalar || key.text.empty())
-      fail(key.place, "a key must be a word", "quote it if it is meant literally");
+      fail(key.place, "a key must be a word", "quote it if it is a literal word");
     if (key.text.size() > kMaxKeyBytes)
-      fail(key.place, fmt::format("a key of {} bytes", key.text.size()), "is a quote missing?");
+      fail(key.place, fmt::format("a key of {} bytes", key.text.size()),
+           "check for a missing quote");
     if (key.text == "<<" && !key.quoted)
-      fail(key.place, "merge keys (<<) are not read", "use `defaults:` or ${path.to.key}");
+      fail(key.place, "merge keys (<<) are not supported", "use `defaults:` or ${path.to.key}");
     parent.have_key = true;
     parent.key = key.text;
     parent.key_place = key.place;
@@ -173,12 +174,12 @@ class TreeBuilder : public YAML::EventHandler {
 // Clearer messages for common yaml-cpp errors.
 std::string explain(const std::string& message) {
   if (message.find("end of map") != std::string::npos)
-    return "the indentation or the punctuation breaks off a mapping here";
+    return "wrong indentation or punctuation in a mapping";
   if (message.find("end of sequence") != std::string::npos)
-    return "the indentation or the punctuation breaks off a list here";
-  if (message.find("illegal tab") != std::string::npos) return "a tab where YAML wants spaces";
+    return "wrong indentation or punctuation in a list";
+  if (message.find("illegal tab") != std::string::npos) return "a tab, but YAML needs spaces";
   if (message.find("illegal map value") != std::string::npos)
-    return "a second \": \" where a plain value stands";
+    return "a second \": \" in a plain value";
   if (message.find("end of file") != std::string::npos || message.find("EOF") != std::string::npos)
     return "the text ends inside a quoted value";
   if (message.find("referenced anchor") != std::string::npos) return "an alias without its anchor";
@@ -203,7 +204,7 @@ Node read_documents(Tree& tree, int32_t file, const std::string& key, const std:
     throw_fault({name, key, "is not valid UTF-8",
                  key.empty() ? "save the file as UTF-8" : "give the value in UTF-8"});
   if (text.find('\0') != std::string::npos)
-    throw_fault({name, key, "holds a NUL byte", "is this a text file?"});
+    throw_fault({name, key, "holds a NUL byte", "check that this is a text file"});
   TreeBuilder builder(tree, file, key);
   std::istringstream stream(text);
   try {
@@ -212,7 +213,7 @@ Node read_documents(Tree& tree, int32_t file, const std::string& key, const std:
     Node root = builder.take_root();
     if (parser)
       throw_fault({tree.describe(root.place), key, "more than one document (---)",
-                   "keep one document a file"});
+                   "keep one document per file"});
     return root;
   } catch (const YAML::Exception& e) {
     const Place place = key.empty() && !e.mark.is_null()
@@ -220,11 +221,10 @@ Node read_documents(Tree& tree, int32_t file, const std::string& key, const std:
                             : Place{file, 0, 0};
     const bool tab = !e.mark.is_null() && is_indented_by_tab(text, e.mark.line);
     throw_fault({tree.describe(place), key,
-                 "is not valid YAML: " + (tab ? "a tab where YAML wants spaces" : explain(e.msg)),
-                 key.empty()
-                     ? "look at this line and the one above; quote values that hold \": \", "
-                       "and ${...} inside { }"
-                     : "quote the value for the shell and for YAML"});
+                 "is not valid YAML: " + (tab ? "a tab, but YAML needs spaces" : explain(e.msg)),
+                 key.empty() ? "check this line and the one above; quote values that contain \": "
+                               "\", and ${...} inside { }"
+                             : "quote the value for the shell and for YAML"});
   }
 }
 

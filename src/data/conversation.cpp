@@ -17,7 +17,7 @@ const Json& require_key(const Json& row, const std::string& key) {
   for (const auto& [name, value] : row.items()) keys.push_back("'" + name + "'");
   throw Error(ErrorCode::kInput, fmt::format("the row has no key '{}'", key),
               keys.empty() ? "the row is empty"
-                           : fmt::format("it has {}; set the key's name to one of them",
+                           : fmt::format("it has {}; set the name of the key to one of these",
                                          fmt::join(keys, ", ")));
 }
 
@@ -78,7 +78,7 @@ void check_template_kwargs(const Json* kwargs) {
   for (const char* key : {"messages", "tools", "add_generation_prompt"}) {
     if (kwargs->contains(key)) {
       throw Error(ErrorCode::kUsage, fmt::format("apply_chat_template_kwargs cannot set '{}'", key),
-                  "it comes from the rows and from what they are rendered for");
+                  "the program sets it from the row");
     }
   }
 }

@@ -53,12 +53,11 @@ int64_t require_prefix(const std::string& part, const std::string& whole, size_t
   if (whole.starts_with(part)) return static_cast<int64_t>(part.size());
   size_t same = 0;
   while (same < part.size() && same < whole.size() && part[same] == whole[same]) ++same;
-  throw Error(
-      ErrorCode::kInput,
-      fmt::format("cannot tell the loss mask of message {}: {} is no beginning of the whole, "
-                  "which differs from byte {} on",
-                  turn, what, same),
-      kSpansHint);
+  throw Error(ErrorCode::kInput,
+              fmt::format("cannot compute the loss mask of message {}: {} is not a prefix of the "
+                          "whole text, which differs from byte {} on",
+                          turn, what, same),
+              kSpansHint);
 }
 
 // Turn by turn: from the end of the generation prompt to the end of the turn.
@@ -68,10 +67,10 @@ ByteSpans spans_by_prefix(const text::ChatTemplate& chat_template, const Json& m
   for (size_t i = 0; i < messages.size(); ++i) {
     if (!is_assistant(messages[i]) || !is_learnt(messages[i])) continue;
     if (i == 0) {
-      throw Error(ErrorCode::kInput,
-                  "cannot tell the loss mask of message 0: an assistant begins the "
-                  "conversation",
-                  kSpansHint);
+      throw Error(
+          ErrorCode::kInput,
+          "cannot compute the loss mask of message 0: the conversation starts with an assistant",
+          kSpansHint);
     }
     const auto render = [&](size_t count, bool prompt) {
       return render_conversation(chat_template, first_messages(messages, count), tools, kwargs,
@@ -97,11 +96,9 @@ ByteSpans spans_by_template(const Json& messages, const ByteSpans& rendered) {
   }
   if (all) return rendered;
   if (turns.size() != rendered.size()) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format("step_loss_mask needs one generation block a turn; the template made {} for "
-                    "{} turns",
-                    rendered.size(), turns.size()));
+    throw Error(ErrorCode::kInput, fmt::format("step_loss_mask needs one generation block per "
+                                               "turn, but the template made {} for {} turns",
+                                               rendered.size(), turns.size()));
   }
   ByteSpans spans;
   for (size_t i = 0; i < turns.size(); ++i) {
@@ -130,7 +127,7 @@ void refuse_empty_turns(const Json& messages) {
                 fmt::format("there is nothing to learn in the row's message {}: the assistant's "
                             "turn is empty",
                             i),
-                "give it text, take the row out, or leave the turn out of the loss by "
+                "add text to it, remove the row, or exclude the turn from the loss with "
                 "\"step_loss_mask\": 0");
   }
 }

@@ -65,25 +65,24 @@ void EpochOrder::restore(const Cursor& cursor) {
   if (cursor.num_rows != cursor_.num_rows || cursor.content_hash != cursor_.content_hash) {
     throw Error(
         ErrorCode::kInput,
-        fmt::format("the data is not what the checkpoint drew from: {} rows (hash {}), then {} "
-                    "rows (hash {})",
+        fmt::format("the data differs from that of the checkpoint: {} rows (hash {}) now, {} rows "
+                    "(hash {}) then",
                     cursor_.num_rows, cursor_.content_hash, cursor.num_rows, cursor.content_hash),
-        "bring back the file, input_key, slice and length limit of that run, or start anew "
-        "from its weights");
+        "restore the file, input_key, slice and length limit of that run, or start a new run from "
+        "its weights");
   }
   if (cursor.shuffle != cursor_.shuffle || (cursor.shuffle && cursor.seed != cursor_.seed)) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format("the order of the data is not that of the checkpoint: shuffle {} and seed "
-                    "{}, then {} and {}",
-                    cursor_.shuffle, cursor_.seed, cursor.shuffle, cursor.seed),
-        "set rollout_shuffle and seed of data as they were");
+    throw Error(ErrorCode::kInput,
+                fmt::format("the order of the data differs from that of the checkpoint: shuffle {} "
+                            "and seed {} now, {} and {} then",
+                            cursor_.shuffle, cursor_.seed, cursor.shuffle, cursor.seed),
+                "restore data.rollout_shuffle and data.seed");
   }
   // Refuse positions whose row numbers would overflow (see num_drawn).
   if (cursor.epoch < 0 || cursor.epoch >= INT64_MAX / cursor.num_rows - 1 || cursor.offset < 0 ||
       cursor.offset > cursor.num_rows) {
     throw Error(ErrorCode::kInput,
-                fmt::format("epoch {} and offset {} are no position in {} rows", cursor.epoch,
+                fmt::format("epoch {} and offset {} are not a position in {} rows", cursor.epoch,
                             cursor.offset, cursor.num_rows),
                 "the checkpoint is damaged; resume from an earlier one");
   }

@@ -34,7 +34,7 @@ class PromptReader {
     check_template_kwargs(options.apply_chat_template_kwargs.get());
     if (options.apply_chat_template && !chat_template) {
       throw Error(ErrorCode::kUsage, "apply_chat_template is set, but there is no chat template",
-                  "name a checkpoint folder with chat_template.jinja, or unset it");
+                  "use a model folder with chat_template.jinja, or unset it");
     }
     if (options.rollout_max_prompt_len < 0) {
       throw Error(ErrorCode::kUsage, fmt::format("rollout_max_prompt_len is {}, below 0",
@@ -57,7 +57,7 @@ class PromptReader {
       tokens = tokenizer_->encode(prompt.text);
     }
     if (tokens.empty())
-      throw Error(ErrorCode::kInput, "the prompt is empty", "give it text, or take the row out");
+      throw Error(ErrorCode::kInput, "the prompt is empty", "add text to it, or remove the row");
     prompt.tokens = PackedTokens(tokens);
     prompt.label = read_label(row, options_.label_key);
     Json rest = row;
@@ -71,9 +71,8 @@ class PromptReader {
  private:
   void require_tokenizer() const {
     if (tokenizer_) return;
-    throw Error(
-        ErrorCode::kUsage, "the prompts are text, but there is no tokenizer",
-        "name a checkpoint folder with tokenizer.json, or give rows of {\"tokens\": [ids]}");
+    throw Error(ErrorCode::kUsage, "the prompts are text, but there is no tokenizer",
+                "use a model folder with tokenizer.json, or give rows of {\"tokens\": [ids]}");
   }
 
   std::string read_text(const Json& row) const {
@@ -95,7 +94,7 @@ class PromptReader {
           id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < limit;
       if (!valid || (id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX)) {
         throw Error(ErrorCode::kInput,
-                    fmt::format("{} in 'tokens' is no token id below {}", id.dump(), limit),
+                    fmt::format("{} in 'tokens' is not a token id below {}", id.dump(), limit),
                     "tokenize the text with this model's tokenizer");
       }
       tokens.push_back(id.get<text::TokenId>());

@@ -28,7 +28,7 @@ int64_t parse_bound(std::string_view text, int64_t absent, const std::string& pr
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw Error(ErrorCode::kUsage, fmt::format("'{}' is no bound of a slice", text),
+    throw Error(ErrorCode::kUsage, fmt::format("'{}' is not a bound of a slice", text),
                 "write path@[start:end] with integers, either of which may be absent", prompt_data);
   }
   return value;
@@ -43,7 +43,7 @@ void check_is_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     throw Error(ErrorCode::kInput, "this is a folder, not a file of rows",
-                "name one file in it: lines of JSON, .jsonl or .jsonl.zst", path);
+                "give one file in it: JSON lines, .jsonl or .jsonl.zst", path);
   }
   if (!path_exists(path))
     throw Error(ErrorCode::kInput, "no such file", io::missing_data_hint(path), path);
@@ -82,7 +82,7 @@ SlicedPath parse_sliced_path(const std::string& prompt_data) {
   const std::string_view slice = std::string_view(prompt_data).substr(at + 2);
   const size_t colon = slice.find(':');
   if (!slice.ends_with(']') || colon == slice.npos) {
-    throw Error(ErrorCode::kUsage, fmt::format("'@[{}' is no slice", slice),
+    throw Error(ErrorCode::kUsage, fmt::format("'@[{}' is not a slice", slice),
                 "write path@[start:end], where start and end may be absent or negative",
                 prompt_data);
   }
@@ -116,8 +116,8 @@ bool RowReader::next(std::vector<Row>& batch) {
   if (num_rows_ > 0) return !batch.empty();
   throw Error(ErrorCode::kInput,
               count_ == 0 ? std::string("the file has no rows")
-                          : fmt::format("the slice holds none of the {} rows read", count_),
-              "one JSON object a line, as {\"prompt\": ..., \"label\": ...}", prompt_data_);
+                          : fmt::format("the slice contains none of the {} rows read", count_),
+              "write one JSON object per line, as {\"prompt\": ..., \"label\": ...}", prompt_data_);
 }
 
 void RowReader::log_progress() {
@@ -143,7 +143,7 @@ void for_each_row(const std::vector<Row>& rows,
       try {
         const Json object = parse_json(rows[i].line, rows[i].where, WideIntegers::kRefuse);
         if (!object.is_object()) {
-          throw Error(ErrorCode::kInput, "the line is no JSON object",
+          throw Error(ErrorCode::kInput, "the line is not a JSON object",
                       "a row is {\"prompt\": ..., \"label\": ...}");
         }
         work(i, object);

@@ -23,7 +23,7 @@ class SftReader {
     check_template_kwargs(options.apply_chat_template_kwargs.get());
     if (options.apply_chat_template && !chat_template) {
       throw Error(ErrorCode::kUsage, "apply_chat_template is set, but there is no chat template",
-                  "name a checkpoint folder with chat_template.jinja, or unset it");
+                  "use a model folder with chat_template.jinja, or unset it");
     }
     if (options.max_len < 0) {
       throw Error(ErrorCode::kUsage, fmt::format("max_len is {}, below 0", options.max_len));
@@ -45,7 +45,8 @@ class SftReader {
     }
     if (!has_text_to_learn(example)) {
       throw Error(ErrorCode::kInput, "there is nothing to learn in the row",
-                  "a conversation needs an assistant's turn, a pair a response that is not empty");
+                  "a conversation needs an assistant's turn, and a pair needs a response that is "
+                  "not empty");
     }
     return example;
   }
@@ -79,7 +80,7 @@ class SftReader {
   LearntText join(const Json& row) const {
     if (!row.contains(options_.input_key) && row.contains(options_.messages_key))
       throw Error(ErrorCode::kInput,
-                  fmt::format("the row has messages ('{}'), and no chat template is applied",
+                  fmt::format("the row has messages ('{}'), but no chat template is applied",
                               options_.messages_key),
                   "set data.apply_chat_template: true");
     LearntText learnt;

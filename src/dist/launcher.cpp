@@ -32,15 +32,14 @@ int64_t number_of(const Environment& environment, const char* name) {
 
 std::string remedy_of(const Launch& launch) {
   if (!launch.is_for_mpi)
-    return "start the ranks by mpirun -np N slimexx ..., or by srun --mpi=pmix";
-  const std::string start = launch.launcher == "srun"
-                                ? "srun --mpi=pmix (srun --mpi=list shows what there is), or mpirun"
-                                : "the mpirun of the MPI that the program was built with "
-                                  "(slimexx doctor names it)";
+    return "start the ranks with mpirun -np N slimexx ..., or with srun --mpi=pmix";
+  const std::string start =
+      launch.launcher == "srun"
+          ? "srun --mpi=pmix (srun --mpi=list shows the available types), or mpirun"
+          : "the mpirun of the MPI that the program was built with (see slimexx doctor)";
   return fmt::format(
-      "start with {}; if each process is to be a run of its own: env -u {} slimexx "
-      "...",
-      start, launch.variable);
+      "start with {}; if each process should be a separate run: env -u {} slimexx ...", start,
+      launch.variable);
 }
 
 }  // namespace
@@ -65,12 +64,13 @@ Launch find_launch(const Environment& environment) {
 std::optional<Error> find_lone_rank_fault(const Launch& launch) {
   if (launch.num_tasks < 2) return std::nullopt;
   const bool counts = launch.variable != "PMIX_RANK";  // PMIX_RANK is only a lower bound
-  return Error(ErrorCode::kEnvironment,
-               fmt::format("{} started {}{} processes ({} is {}), and each of them is alone: {}",
-                           launch.launcher, counts ? "" : "at least ", launch.num_tasks,
-                           launch.variable, counts ? launch.num_tasks : launch.num_tasks - 1,
-                           launch.is_for_mpi ? "MPI knows of one" : "ranks are MPI's here"),
-               remedy_of(launch));
+  return Error(
+      ErrorCode::kEnvironment,
+      fmt::format("{} started {}{} processes ({} is {}), but each of them runs alone: {}",
+                  launch.launcher, counts ? "" : "at least ", launch.num_tasks, launch.variable,
+                  counts ? launch.num_tasks : launch.num_tasks - 1,
+                  launch.is_for_mpi ? "MPI sees only one" : "this build uses MPI for ranks"),
+      remedy_of(launch));
 }
 
 }  // namespace slimexx::dist

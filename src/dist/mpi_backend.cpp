@@ -27,7 +27,7 @@ void check_mpi(int status, const char* call) {
   MPI_Error_string(status, text, &length);
   throw Error(ErrorCode::kRun,
               fmt::format("{} failed: {}", call, std::string(text, static_cast<size_t>(length))),
-              "look at the other ranks' logs: one of them may have stopped");
+              "check the other ranks' logs: one of them may have stopped");
 }
 
 #define SLX_MPI(call) check_mpi((call), #call)
@@ -177,14 +177,13 @@ void start_library() {
     if (!speaks) return;
     log_warn(
         "rank {} has waited {:.0f} s in MPI_Init: another rank did not start, is stopped or cannot "
-        "be reached; look at the processes of all hosts, and at the network that the launcher "
-        "uses",
+        "be reached; check the processes on all hosts, and the network that the launcher uses",
         rank, waited.count());
   });
   int provided = 0;
   SLX_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
   if (provided < MPI_THREAD_FUNNELED) {
-    throw Error(ErrorCode::kEnvironment, "this MPI does not support a process with threads",
+    throw Error(ErrorCode::kEnvironment, "this MPI does not support multithreaded processes",
                 "use another MPI build");
   }
 }

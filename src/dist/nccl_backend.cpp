@@ -38,7 +38,7 @@ void check_nccl(ncclResult_t status, const char* call, const Place& place) {
                           tensor::to_string(place.device), ncclGetErrorString(status),
                           detail != nullptr && *detail != '\0' ? ": " : "",
                           detail != nullptr ? detail : ""),
-              "run again with NCCL_DEBUG=WARN, and look at the other ranks' logs");
+              "run again with NCCL_DEBUG=WARN, and check the other ranks' logs");
 }
 
 #define SLX_NCCL(call, place) check_nccl((call), #call, (place))
@@ -177,7 +177,7 @@ class NcclBackend : public Backend {
   std::unique_ptr<Backend> split(int color, int key) override;
 
   std::unique_ptr<SharedCounter> make_counter() override {
-    throw Error(ErrorCode::kCheck, "a counter of ranks is asked of a group on device memory");
+    throw Error(ErrorCode::kCheck, "a group on device memory has no counter of ranks");
   }
 
  private:
@@ -211,7 +211,7 @@ class NcclBackend : public Backend {
   void check_health() const {
     ncclResult_t earlier = ncclSuccess;
     SLX_NCCL(ncclCommGetAsyncError(place_.comm, &earlier), place_);
-    check_nccl(earlier, "a collective under way", place_);
+    check_nccl(earlier, "a collective in flight", place_);
   }
 
   Place place_;
@@ -263,9 +263,9 @@ void try_exchange(Backend& backend, const Place& place) {
     if (values[i] == want) continue;
     throw Error(
         ErrorCode::kEnvironment,
-        fmt::format("NCCL gives wrong sums on rank {} of {}, {}: element {} is {} and not {}",
+        fmt::format("NCCL gives wrong sums on rank {} of {}, {}: element {} is {} instead of {}",
                     place.rank, place.size, tensor::to_string(place.device), i, values[i], want),
-        "try NCCL_P2P_DISABLE=1, and look for peer-to-peer faults of this machine");
+        "try NCCL_P2P_DISABLE=1, and check peer-to-peer access on this host");
   }
 }
 
@@ -307,7 +307,7 @@ std::unique_ptr<Collective> make_device_collective(Collective& host, tensor::Dev
   try_exchange(*backend, place);
   // Clamped: an earlier communicator may free its memory late, which would make it negative.
   const int64_t held_bytes = std::max<int64_t>(0, free_bytes - free_memory(device));
-  log_info("{} exchanges between {} rank(s), one device each; it holds {} MiB of each device",
+  log_info("{} connects {} rank(s), one device each; it uses {} MiB of each device",
            device_collective_version(), place.size, held_bytes >> 20);
   return std::make_unique<Collective>(std::move(backend));
 }

@@ -4,9 +4,10 @@
 namespace slimexx::dist {
 
 std::unique_ptr<Collective> make_device_collective(Collective&, tensor::Device) {
-  throw Error(ErrorCode::kEnvironment, "this build has no NCCL, which several ranks on CUDA need",
-              "start one rank, use --device cpu, or build with -DSLX_WITH_CUDA=ON where nccl.h and "
-              "libnccl are installed");
+  throw Error(ErrorCode::kEnvironment,
+              "this build has no NCCL, which is needed for several ranks on CUDA",
+              "start one rank, use --device cpu, or build with -DSLX_WITH_CUDA=ON on a host with "
+              "nccl.h and libnccl");
 }
 
 std::string device_collective_version() { return ""; }

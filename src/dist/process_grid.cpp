@@ -20,8 +20,8 @@ int divide(int world_size, int64_t product, const std::string& names, const Grid
   if (product >= 1 && world_size % product == 0) return static_cast<int>(world_size / product);
   const GridAdvice advice = advise_grid(world_size, sizes);
   throw Error(ErrorCode::kUsage,
-              fmt::format("{} not divide by {} = {}",
-                          world_size == 1 ? "1 rank does" : fmt::format("{} ranks do", world_size),
+              fmt::format("{} not divisible by {} = {}",
+                          world_size == 1 ? "1 rank is" : fmt::format("{} ranks are", world_size),
                           names, product),
               advice.hint, advice.key);
 }

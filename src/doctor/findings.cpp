@@ -61,24 +61,24 @@ void find_launch_faults(Facts all, Findings& findings) {
       findings, all, Severity::kFault,
       [&](const RankFacts& r) { return r.launched_ranks > std::ssize(all); },
       [&](const RankFacts& r) {
-        return fmt::format("the launcher started {} ranks, and {} found each other",
+        return fmt::format("the launcher started {} ranks, but only {} found each other",
                            r.launched_ranks, all.size());
       },
-      "start with the mpirun or srun of the MPI that the program was built with" +
+      "use the mpirun or srun of the MPI that the program was built with" +
           (all[0].mpi.empty() ? std::string() : ": " + all[0].mpi));
   add_where(
       findings, all, Severity::kFault, [&](const RankFacts& r) { return r.build != all[0].build; },
       [&](const RankFacts& r) {
-        return fmt::format("runs build {}, rank 0 {}", r.build, all[0].build);
+        return fmt::format("runs build {}, but rank 0 runs {}", r.build, all[0].build);
       },
-      "install one build on all hosts: ranks of different builds compute different bits");
+      "install the same build on all hosts: results of different builds are not bit-identical");
 }
 
 void find_gpu_faults(Facts all, Findings& findings) {
   add_where(
       findings, all, Severity::kAdvice,
       [](const RankFacts& r) { return r.host_has_gpu_driver && !r.build_has_cuda; },
-      [](const RankFacts&) { return "the host has GPUs, and this build has no CUDA"; },
+      [](const RankFacts&) { return "the host has GPUs, but this build has no CUDA"; },
       "build with -DSLX_WITH_CUDA=ON (cmake --preset cuda)");
   const auto finds_no_gpu = [](const RankFacts& r) {
     return r.build_has_cuda && r.host_has_gpu_driver && r.num_visible_gpus == 0;
@@ -87,17 +87,17 @@ void find_gpu_faults(Facts all, Findings& findings) {
       findings, all, Severity::kAdvice,
       [&](const RankFacts& r) { return finds_no_gpu(r) && r.gpus_are_hidden; },
       [](const RankFacts&) { return "CUDA_VISIBLE_DEVICES hides every GPU of the host"; },
-      "unset it, or name the GPUs that the run may use: without one it runs on the CPU");
+      "unset it, or list the GPUs that the run may use: without a GPU it runs on the CPU");
   add_where(
       findings, all, Severity::kFault,
       [&](const RankFacts& r) { return finds_no_gpu(r) && !r.gpus_are_hidden; },
-      [](const RankFacts&) { return "the host has a GPU driver, and no GPU can be used"; },
-      "look at nvidia-smi and CUDA_VISIBLE_DEVICES; the driver may be older than the CUDA of "
-      "this build");
+      [](const RankFacts&) { return "the host has a GPU driver, but no GPU can be used"; },
+      "check nvidia-smi and CUDA_VISIBLE_DEVICES; the driver may be older than the CUDA of this "
+      "build");
   add_where(
       findings, all, Severity::kFault, [](const RankFacts& r) { return !r.gpu_fault.empty(); },
       [](const RankFacts& r) { return r.gpu_fault; },
-      "start one rank a GPU, on Hopper GPUs, or use --device cpu");
+      "start one rank per GPU, on Hopper GPUs, or use --device cpu");
   std::map<std::string, std::vector<int>> by_gpu;
   for (const RankFacts& r : all)
     if (r.gpu) by_gpu[r.host + " " + r.gpu->pci].push_back(r.rank);
@@ -105,17 +105,17 @@ void find_gpu_faults(Facts all, Findings& findings) {
     if (ranks.size() > 1)
       findings.push_back({Severity::kFault, name_ranks(all, ranks),
                           "share the GPU " + name.substr(name.rfind(' ') + 1),
-                          "start at most one rank a GPU, and let every rank see all GPUs of its "
+                          "start at most one rank per GPU, and let every rank see all GPUs of its "
                           "host (CUDA_VISIBLE_DEVICES)"});
   }
   add_where(
       findings, all, Severity::kFault, [](const RankFacts& r) { return !r.nccl_fault.empty(); },
-      [](const RankFacts& r) { return "GPUs do not reach each other: " + r.nccl_fault; },
+      [](const RankFacts& r) { return "GPUs cannot communicate: " + r.nccl_fault; },
       "run again with NCCL_DEBUG=INFO; containers need shared memory and all devices");
   add_where(
       findings, all, Severity::kFault,
       [&](const RankFacts& r) { return r.gpu && all.size() > 1 && r.nccl.empty(); },
-      [](const RankFacts&) { return "this build has no NCCL: several ranks do not run on GPUs"; },
+      [](const RankFacts&) { return "this build has no NCCL: several ranks cannot run on GPUs"; },
       "install NCCL with its headers and build again");
 }
 
@@ -132,9 +132,9 @@ void find_gpu_advice(Facts all, Findings& findings) {
       findings, all, Severity::kAdvice,
       [&](const RankFacts& r) { return r.gpu && all[0].gpu && r.gpu->name != all[0].gpu->name; },
       [&](const RankFacts& r) {
-        return fmt::format("has {}, rank 0 {}", r.gpu->name, all[0].gpu->name);
+        return fmt::format("has {}, but rank 0 has {}", r.gpu->name, all[0].gpu->name);
       },
-      "the slowest GPU sets the pace, and the smallest one what fits");
+      "the slowest GPU limits the speed, and the smallest one the model size");
   add_where(
       findings, all, Severity::kAdvice,
       [](const RankFacts& r) {
@@ -142,11 +142,11 @@ void find_gpu_advice(Facts all, Findings& findings) {
       },
       [](const RankFacts& r) {
         return fmt::format(
-            "{} of the GPU's {} are taken",
+            "{} of the GPU's {} are in use",
             format_bytes(static_cast<double>(r.gpu->total_bytes - r.gpu->free_bytes)),
             format_bytes(static_cast<double>(r.gpu->total_bytes)));
       },
-      "end the other process (nvidia-smi names it)");
+      "stop the other process (nvidia-smi shows it)");
   add_where(
       findings, all, Severity::kAdvice,
       [](const RankFacts& r) { return r.gpu && r.gpu->num_nvlink_peers < r.gpu->num_peers; },
@@ -154,7 +154,7 @@ void find_gpu_advice(Facts all, Findings& findings) {
         return fmt::format("NVLink reaches {} of {} other GPUs", r.gpu->num_nvlink_peers,
                            r.gpu->num_peers);
       },
-      "keep tensor and expert parallelism within GPUs that NVLink joins");
+      "keep tensor and expert parallelism within GPUs connected by NVLink");
   add_where(
       findings, all, Severity::kAdvice,
       [](const RankFacts& r) {
@@ -162,7 +162,7 @@ void find_gpu_advice(Facts all, Findings& findings) {
                std::ranges::count(r.numa_nodes, r.gpu->numa_node) == 0;
       },
       [](const RankFacts& r) {
-        return fmt::format("its cores are not of NUMA node {}, where its GPU is", r.gpu->numa_node);
+        return fmt::format("its cores are not on NUMA node {} of its GPU", r.gpu->numa_node);
       },
       "bind ranks to the node of their GPU: mpirun --map-by ppr:N:numa, srun --gpu-bind=closest");
 }
@@ -172,10 +172,10 @@ void find_core_advice(Facts all, Findings& findings) {
       findings, all, Severity::kAdvice,
       [](const RankFacts& r) { return r.cores.size() == 1 && r.host_cores > 1; },
       [](const RankFacts& r) {
-        return fmt::format("may run on 1 of the host's {} cores", r.host_cores);
+        return fmt::format("may use only 1 of the host's {} cores", r.host_cores);
       },
-      "mpirun binds to cores by itself: give --bind-to none, or --map-by slot:PE=N; with Slurm "
-      "--cpus-per-task=N");
+      "mpirun binds ranks to cores by default: add --bind-to none, or --map-by slot:PE=N; with "
+      "Slurm --cpus-per-task=N");
   for (const auto& [host, ranks] : by_host(all)) {
     std::set<int> cores;
     int64_t num_threads = 0;
@@ -197,10 +197,10 @@ void find_memory_advice(Facts all, Findings& findings) {
     const int64_t free_bytes = ranks[0]->memory_free_bytes;
     if (free_bytes < std::ssize(ranks) * kLeastHostMemory)
       findings.push_back({Severity::kAdvice, host,
-                          fmt::format("{} of memory are left for {} rank{}",
+                          fmt::format("only {} of memory are free for {} rank{}",
                                       format_bytes(static_cast<double>(free_bytes)), ranks.size(),
                                       ranks.size() == 1 ? "" : "s"),
-                          "end other programs, or give the container more"});
+                          "stop other programs, or give the container more memory"});
   }
   add_where(
       findings, all, Severity::kAdvice,
@@ -213,28 +213,28 @@ void find_folder_problems(Facts all, const Needs& needs, Findings& findings) {
   add_where(
       findings, all, Severity::kFault, [](const RankFacts& r) { return !r.folder_fault.empty(); },
       [](const RankFacts& r) { return r.folder_fault; },
-      "name a folder that all ranks can write to (observe.run_dir, checkpoint.save)");
+      "choose a folder that all ranks can write to (observe.run_dir, checkpoint.save)");
   add_where(
       findings, all, Severity::kFault,
       [](const RankFacts& r) { return r.folder_fault.empty() && !r.sees_folder_of_root; },
-      [](const RankFacts&) { return "does not see what rank 0 writes to the folder"; },
-      "name a folder on a file system that all hosts share: every rank writes its shard of a "
+      [](const RankFacts&) { return "does not see files that rank 0 writes to the folder"; },
+      "choose a folder on a file system that all hosts share: every rank writes its shard of a "
       "checkpoint");
   const RankFacts& root = all[0];
   if (root.folder_fault.empty() &&
       needs.checkpoint_bytes > static_cast<double>(root.folder_free_bytes))
     findings.push_back({Severity::kFault, name_ranks(all, {0}),
-                        fmt::format("the folder's disk has {} left, and checkpoints take about {}",
+                        fmt::format("the folder's disk has {} free, but checkpoints take about {}",
                                     format_bytes(static_cast<double>(root.folder_free_bytes)),
                                     format_bytes(needs.checkpoint_bytes)),
-                        "name another folder, or lower checkpoint.keep_last"});
+                        "choose another folder, or lower checkpoint.keep_last"});
   add_where(
       findings, all, Severity::kAdvice,
       [](const RankFacts& r) { return r.folder_fault.empty() && r.rates.write < kSlowDisk; },
       [](const RankFacts& r) {
         return fmt::format("writes {:.0f} MB/s to the folder", r.rates.write / 1e6);
       },
-      "checkpoints will take long: name a faster disk");
+      "checkpoints will take long: choose a faster disk");
 }
 
 // Finds ranks with a rate below kSlowShare of the median.
@@ -249,10 +249,10 @@ void find_slow(Facts all, double Rates::*rate, const std::string& what, Findings
       findings, all, Severity::kAdvice,
       [&](const RankFacts& r) { return r.rates.*rate > 0 && r.rates.*rate < kSlowShare * median; },
       [&](const RankFacts& r) {
-        return fmt::format("{} at {:.1f} GB/s, the median is {:.1f}", what, r.rates.*rate / 1e9,
-                           median / 1e9);
+        return fmt::format("{} at {:.1f} GB/s, while the median is {:.1f}", what,
+                           r.rates.*rate / 1e9, median / 1e9);
       },
-      "look what else runs there; the slowest rank sets the pace of all");
+      "check which other programs run on that host; the slowest rank slows all others");
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ std::string host_table(Facts all) {
                                            rows);
   if (!text.ends_with('\n')) text += '\n';
   if (hosts.size() > kMostHosts)
-    text += fmt::format("... and {} hosts more\n", hosts.size() - kMostHosts);
+    text += fmt::format("... and {} more hosts\n", hosts.size() - kMostHosts);
   return text;
 }
 
@@ -104,7 +104,7 @@ std::string links(Facts all, const char* name, const std::string& library, doubl
   for (const RankFacts& r : all) ranks.push_back(&r);
   if (gigabytes(ranks, to_next).empty()) return "";
   return fmt::format(
-      "{:<9} {}: {} {:.1f} us; to the next rank {} GB/s, all-gather {} GB/s a rank\n", name,
+      "{:<9} {}: {} {:.1f} us; to the next rank {} GB/s, all-gather {} GB/s per rank\n", name,
       library, smallest, smallest_s * 1e6, gigabytes(ranks, to_next), gigabytes(ranks, gather));
 }
 
@@ -131,7 +131,7 @@ std::string format_report(std::span<const RankFacts> ranks, std::span<const Find
     text +=
         fmt::format("{}: {}: {}\n        -> {}\n",
                     f.severity == Severity::kFault ? "fault" : "advice", f.where, f.what, f.remedy);
-  if (findings.empty()) text += "nothing to mend\n";
+  if (findings.empty()) text += "no problems found\n";
   return text;
 }
 

@@ -49,7 +49,7 @@ std::vector<std::string> list_files(const std::string& directory) {
     if (it->is_regular_file(ignored)) {
       names.push_back(it->path().filename().string());
     } else if (it->is_symlink(ignored) && !it->exists(ignored)) {
-      log_warn("{}: the link points to nothing; passed over", it->path().string());
+      log_warn("{}: the link is broken; skipped", it->path().string());
     }
   }
   if (error) {

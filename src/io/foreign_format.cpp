@@ -42,17 +42,17 @@ using namespace std::string_view_literals;
 constexpr std::array kMagics{
     Magic{"PAR1"sv, "a parquet file", kParquetCommand},
     Magic{"ARROW1"sv, "an Arrow file", kArrowFileCommand},
-    Magic{"\xFF\xFF\xFF\xFF"sv, "a stream of Arrow's", kArrowStreamCommand},
+    Magic{"\xFF\xFF\xFF\xFF"sv, "an Arrow stream", kArrowStreamCommand},
     Magic{"\xFD"
           "7zXZ\0"sv,
-          "compressed by xz", "xz -dc $IN > $OUT"},
-    Magic{"BZh"sv, "compressed by bzip2", "bzip2 -dc $IN > $OUT"},
-    Magic{"\x28\xB5\x2F\xFD"sv, "compressed by zstd, and its name does not end in .zst",
+          "compressed with xz", "xz -dc $IN > $OUT"},
+    Magic{"BZh"sv, "compressed with bzip2", "bzip2 -dc $IN > $OUT"},
+    Magic{"\x28\xB5\x2F\xFD"sv, "compressed with zstd, but its name does not end in .zst",
           "zstd -dc $IN > $OUT"},
-    Magic{"\x04\x22\x4D\x18"sv, "compressed by lz4", "lz4 -dc $IN > $OUT"},
-    Magic{"PK\x03\x04"sv, "a zip archive (a workbook of .xlsx is one too)", "unzip $IN"},
+    Magic{"\x04\x22\x4D\x18"sv, "compressed with lz4", "lz4 -dc $IN > $OUT"},
+    Magic{"PK\x03\x04"sv, "a zip archive (such as an .xlsx workbook)", "unzip $IN"},
     Magic{"7z\xBC\xAF\x27\x1C"sv, "a 7z archive", "7z x $IN"},
-    Magic{"SQLite format 3\0"sv, "a database of SQLite's",
+    Magic{"SQLite format 3\0"sv, "an SQLite database",
           "sqlite3 -json $IN 'select * from TABLE' | jq -c '.[]' > $OUT"},
     Magic{"\x89HDF"sv, "an HDF5 file", ""},
     Magic{"%PDF-"sv, "a PDF document", ""},
@@ -80,8 +80,8 @@ std::string make_command(std::string_view command, const std::string& path) {
 
 Found make_format(std::string_view what, std::string_view command, const std::string& path) {
   const std::string hint = command.empty()
-                               ? "make lines of JSON of its rows"
-                               : "make lines of JSON of it:\n" + make_command(command, path);
+                               ? "convert its rows to JSON lines"
+                               : "convert it to JSON lines:\n" + make_command(command, path);
   return ForeignFormat{fmt::format("the file is {}", what), hint};
 }
 
@@ -123,8 +123,8 @@ Found find_markup(std::string_view line) {
   if (!is_page && !lower.starts_with("<?xml")) return std::nullopt;
   return ForeignFormat{
       fmt::format("the file is {}, not the data", is_page ? "an HTML page" : "an XML document"),
-      "fetch the file itself: at the Hugging Face hub its address has /resolve/ where that of its "
-      "page has /blob/:\n"
+      "fetch the file itself: on the Hugging Face hub, replace /blob/ in the URL of its page by "
+      "/resolve/, or run\n"
       "hf download --repo-type dataset OWNER/NAME FILE --local-dir data"};
 }
 
@@ -139,14 +139,14 @@ Found find_whole_json(std::string_view line, std::string_view rest, const std::s
     const char inside = first_of(line.substr(1));
     const bool is_list = inside == '{' || (inside == '\0' && first_of(rest) == '{');
     if (!is_list || (line.ends_with(']') && !trim(rest).empty())) return std::nullopt;
-    return make_format("one JSON list, not a JSON object a line", kListCommand, path);
+    return make_format("one JSON list, not one JSON object per line", kListCommand, path);
   }
   const size_t next = rest.find_first_not_of("\r\n");
   if (!line.starts_with('{') || next == rest.npos) return std::nullopt;
   const bool is_open = line.ends_with('{') || line.ends_with('[') || line.ends_with(',');
   const bool is_indented = rest[next] == ' ' || rest[next] == '\t';
   if (line != "{" && !(is_open && is_indented)) return std::nullopt;
-  return make_format("JSON over several lines, not a JSON object a line",
+  return make_format("JSON over several lines, not one JSON object per line",
                      "jq -c . $IN > $OUT   # '.KEY[]' for '.' if KEY has a list of the rows", path);
 }
 

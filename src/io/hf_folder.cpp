@@ -61,8 +61,8 @@ void check_shards_complete(const std::string& directory, const std::vector<std::
   for (const auto& [stem, counts] : seen) {
     if (counts.first < counts.second) {
       fail(directory,
-           fmt::format("{} of {} shards {}-*.safetensors are there and no {}", counts.first,
-                       counts.second, stem, kHfIndexName),
+           fmt::format("only {} of {} shards {}-*.safetensors exist, and there is no {}",
+                       counts.first, counts.second, stem, kHfIndexName),
            "fetch the missing files");
     }
   }
@@ -75,11 +75,11 @@ void refuse_other_kinds(const std::string& directory) {
     if (entry.path().extension() != ".safetensors" || entry.is_regular_file(error)) continue;
     const bool is_dangling = entry.is_symlink(error) && !entry.exists(error);
     fail(entry.path().string(),
-         fmt::format("{}, where a file with weights is wanted",
+         fmt::format("{}, but a file with weights is needed",
                      entry.is_directory(error) ? "this is a folder"
-                     : is_dangling             ? "this is a link that points to nothing"
+                     : is_dangling             ? "this is a broken link"
                                                : "this is a pipe, a socket or a device"),
-         "put the file itself there");
+         "replace it by the file itself");
   }
 }
 
@@ -96,9 +96,9 @@ std::vector<std::string> find_shards(const std::string& directory) {
   if (shards.empty()) {
     refuse_other_kinds(directory);
     fail(directory, "the folder holds no .safetensors file",
-         other_weights
-             ? "convert the PyTorch pickle files to safetensors first"
-             : "was it fetched entirely? `slimexx plan` checks a configuration without weights");
+         other_weights ? "convert the PyTorch pickle files to safetensors first"
+                       : "check that the download is complete; `slimexx plan` checks a "
+                         "configuration without weights");
   }
   // As in transformers, the plain name wins over files for other programs
   // (consolidated.safetensors).
@@ -115,14 +115,14 @@ Json read_config(const std::string& directory) {
   const std::string path = join_path(directory, "config.json");
   if (!path_exists(directory)) fail(directory, "no such folder", missing_model_hint(directory));
   if (!std::filesystem::is_directory(directory))
-    fail(directory, "not a folder", "give the path of the folder that holds config.json");
+    fail(directory, "not a folder", "give the folder that holds config.json");
   if (!path_exists(path)) {
-    fail(directory, "the folder has no config.json",
-         "give the path of a Hugging Face model folder");
+    fail(directory, "the folder has no config.json", "give a Hugging Face folder");
   }
   Json config = parse_json_file(path, kMaxConfigBytes);
   if (!config.is_object()) {
-    fail(path, "config.json must hold a JSON object", "take it from the model's publisher again");
+    fail(path, "config.json must hold a JSON object",
+         "download it again from the model's publisher");
   }
   return config;
 }
@@ -149,7 +149,7 @@ void check_index(const HfIndex& index, const std::string& index_path,
                             : std::filesystem::path(it->second.file->path()).filename().string();
     if (held != file) {
       fail(index_path,
-           fmt::format("weight_map puts tensor {} in {}, {}", quote_name(name), file,
+           fmt::format("weight_map maps tensor {} to {}, {}", quote_name(name), file,
                        held.empty() ? "which does not hold it" : "but it is in " + held),
            "the index and the shards are of different versions: fetch both again");
     }
@@ -157,12 +157,12 @@ void check_index(const HfIndex& index, const std::string& index_path,
   for (const auto& [name, located] : tensors) {
     total += static_cast<int64_t>(located.entry->end - located.entry->begin);
     if (!index.file_of.contains(name)) {
-      log_warn("{}: tensor {} of {} is not in the index; it is used nevertheless", index_path,
-               quote_name(name), located.file->path());
+      log_warn("{}: tensor {} of {} is not in the index, but is used", index_path, quote_name(name),
+               located.file->path());
     }
   }
   if (index.total_bytes && *index.total_bytes != total) {
-    log_warn("{}: total_size is {}, the tensors take {} bytes", index_path, *index.total_bytes,
+    log_warn("{}: total_size is {}, but the tensors take {} bytes", index_path, *index.total_bytes,
              total);
   }
 }
@@ -172,10 +172,9 @@ void check_single_agrees(const std::string& directory,
                          const std::map<std::string, HfFolder::Located>& tensors) {
   const SafetensorsFile single(join_path(directory, kHfSingleName));
   const auto differ = [&](const std::string& what) {
-    fail(
-        directory,
-        fmt::format("{} and {} are both there and disagree: {}", kHfSingleName, kHfIndexName, what),
-        "remove the one that is out of date");
+    fail(directory,
+         fmt::format("{} and {} both exist and disagree: {}", kHfSingleName, kHfIndexName, what),
+         "remove the one that is out of date");
   };
   if (single.entries().size() != tensors.size() || !single.unsupported().empty()) {
     differ(fmt::format("{} tensors against {}", single.entries().size(), tensors.size()));
@@ -230,7 +229,7 @@ HfFolder HfFolder::open(const std::string& directory) {
   }
   for (const std::string& name : index ? index->files() : find_shards(directory)) {
     if (index && !path_exists(join_path(directory, name))) {
-      fail(index_path, fmt::format("the index names {}, which is not in the folder", name),
+      fail(index_path, fmt::format("the index lists {}, which is not in the folder", name),
            "fetch the missing file");
     }
     folder.add_shard(name);
@@ -245,7 +244,7 @@ HfFolder HfFolder::open(const std::string& directory) {
     // Added after the checks against the index, because the index does not list this file.
     if (std::ranges::find(files, kMtpName) == files.end() &&
         path_exists(join_path(directory, kMtpName))) {
-      log_info("{}: {} is not in the index; its tensors are read too", index_path, kMtpName);
+      log_info("{}: {} is not in the index, but its tensors are read too", index_path, kMtpName);
       folder.add_shard(kMtpName);
     }
   }

@@ -33,7 +33,7 @@ HfIndex parse_hf_index(std::string_view text, const std::string& where) {
     if (!is_plain_file_name(file_name)) {
       fail(fmt::format("weight_map {} names {}, which is not a file in this folder",
                        quote_name(name), quote_name(file_name)),
-           "the index must name files beside it; do not use this folder otherwise");
+           "the index may only list files in its own folder: do not trust this folder");
     }
     if (!file_name.ends_with(".safetensors")) {
       fail(fmt::format("weight_map {} names {}, which is not a .safetensors file", quote_name(name),

@@ -41,7 +41,7 @@ Plan plan_as_given(const std::vector<HfTensor>& tensors,
     if (it == shards.end() || !is_plain_file_name(it->second) ||
         !it->second.ends_with(".safetensors")) {
       throw Error(ErrorCode::kInput,
-                  fmt::format("no shard file is given for tensor {}", quote_name(t.name)),
+                  fmt::format("there is no shard file for tensor {}", quote_name(t.name)),
                   "shard files are named NAME.safetensors, one for each tensor", directory);
     }
     plan[it->second].push_back(&t);
@@ -76,7 +76,7 @@ void check_target(const std::string& directory, const std::string& template_dire
     throw Error(ErrorCode::kUsage, what, "choose a new folder", directory);
   };
   if (!template_directory.empty() && is_same_directory(directory, template_directory)) {
-    refuse("the folder to write is the folder that is read");
+    refuse("the output folder is the input folder");
   }
   if (!path_exists(directory)) return;
   for (const std::string& name : list_files(directory)) {
@@ -92,7 +92,7 @@ void write_config(const std::string& directory, const HfWriteOptions& options) {
   Json config = parse_json_file(path);
   if (!config.is_object()) {
     throw Error(ErrorCode::kInput, "config.json must hold a JSON object",
-                "take it from the model's publisher again", path);
+                "download it again from the model's publisher", path);
   }
   const bool is_quantised = options.drops_quantization && config.contains(kQuantizationKey);
   if (!options.config_overrides && !is_quantised) return;  // the copy stays verbatim
@@ -178,10 +178,10 @@ void HfFolderWriter::commit(uint64_t written_by_all) {
     }
   }
   if (written_by_all != static_cast<uint64_t>(*index.total_bytes)) {
-    throw Error(
-        ErrorCode::kRun,
-        fmt::format("{} of {} bytes of tensors were written", written_by_all, *index.total_bytes),
-        "", directory_);
+    throw Error(ErrorCode::kRun,
+                fmt::format("only {} of {} bytes of tensors were written", written_by_all,
+                            *index.total_bytes),
+                "", directory_);
   }
   for (const File& file : files_) {
     FilledFile(path_of(file)).flush();  // perhaps only the header
@@ -242,14 +242,14 @@ void copy_side_files(const std::string& from, const std::string& to) {
     const std::string path = join_path(from, name);
     if (path_exists(path) && !std::filesystem::is_regular_file(path, ignored)) {
       throw Error(ErrorCode::kInput,
-                  "not a regular file, where the model's file of this name is read",
-                  "put the file there, or take this away", path);
+                  "this is not a regular file, but the model's file of this name is needed",
+                  "replace it by the file, or remove it", path);
     }
   }
   for (const std::string& name : list_files(from)) {
     if (is_side_file_name(name)) copy_file_contents(join_path(from, name), join_path(to, name));
     if (!is_valid_utf8(name)) {
-      log_warn("{}: not copied: the name is not UTF-8, and a checkpoint cannot list it",
+      log_warn("{}: not copied, because its name is not UTF-8 and a checkpoint cannot list it",
                join_path(from, name));
     }
   }

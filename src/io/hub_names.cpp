@@ -24,14 +24,15 @@ std::string missing_model_hint(const std::string& path) {
   if (!is_hub_name(path)) return kCheck;
   const std::string name = quote_for_shell(path);
   return fmt::format(
-      "{}; a model of the Hugging Face hub is fetched first:\nhf download {} --local-dir {}",
+      "{}; to use a model of the Hugging Face hub, download it first:\n"
+      "hf download {} --local-dir {}",
       kCheck, name, name);
 }
 
 std::string missing_data_hint(const std::string& path) {
   if (!is_hub_name(path) || std::filesystem::path(path).has_extension()) return kCheck;
   return fmt::format(
-      "{}; a data set of the Hugging Face hub is fetched first:\n"
+      "{}; to use a data set of the Hugging Face hub, download it first:\n"
       "hf download --repo-type dataset {} --local-dir data",
       kCheck, quote_for_shell(path));
 }

@@ -29,7 +29,7 @@ void LineSplitter::append(std::string& line, size_t end) {
   if (line.size() + (end - used_) > max_line_bytes_) {
     throw Error(ErrorCode::kInput,
                 fmt::format("the line is longer than {}", format_bytes(double(max_line_bytes_))),
-                "one JSON object a line: is this a file of lines? Split what is longer", where());
+                "write one JSON object per line, and split longer ones", where());
   }
   line.append(buffer_.data() + used_, end - used_);
   used_ = end;
@@ -43,8 +43,7 @@ void LineSplitter::check_start(std::string_view start) const {
   if (start.starts_with("\x1F\x8B")) {
     throw Error(
         ErrorCode::kInput, "the file is gzip-compressed",
-        "unpack it with `gunzip`, or compress it with zstd: a name that ends in .zst is read "
-        "as it is",
+        "unpack it with `gunzip`, or compress it with zstd: files named *.zst are read directly",
         name_);
   }
   if (start.starts_with("version https://git-lfs.github.com/")) {

@@ -48,9 +48,9 @@ bool LineReader::next_filled(std::string& line) {
     if (!trim(line).empty()) return true;
     if (bytes_read() - start <= kMaxBlankBytes) continue;
     throw Error(ErrorCode::kInput,
-                fmt::format("more than {} of blank lines in a row",
+                fmt::format("more than {} blank lines in a row",
                             format_bytes(static_cast<double>(kMaxBlankBytes))),
-                "was the file written to its end, and is it the one that is meant?", where());
+                "check that the file is complete, and that it is the right one", where());
   }
   return false;
 }

@@ -31,7 +31,7 @@ void ZstdSource::fail_decode(size_t code) const {
   const uint64_t at = input_offset_ + used_;
   if (ZSTD_getErrorCode(code) == ZSTD_error_frameParameter_windowTooLarge) {
     throw Error(ErrorCode::kInput,
-                fmt::format("the zstd frame at byte {} needs a window over {} MiB", frame_offset_,
+                fmt::format("the zstd frame at byte {} needs a window above {} MiB", frame_offset_,
                             1 << (kMaxZstdWindowLog - 20)),
                 "compress the file again without --ultra --long", where_);
   }
@@ -39,7 +39,7 @@ void ZstdSource::fail_decode(size_t code) const {
     throw Error(
         ErrorCode::kInput,
         frame_offset_ == 0
-            ? "the file is not zstd-compressed, though its name ends in .zst"
+            ? "the file is not compressed with zstd, but its name ends in .zst"
             : fmt::format("bytes that are not a zstd frame follow at byte {}", frame_offset_),
         "compress the file again", where_);
   }

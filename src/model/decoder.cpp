@@ -33,7 +33,7 @@ void check_device_sizes(const ModelSpec& spec, tensor::Device device) {
   check_device_sizes(spec.head(), device);
   if (device.is_cpu() || spec.hidden_size <= ops::kMaxRowWidth) return;
   throw Error(ErrorCode::kInput,
-              fmt::format("rows of {} elements; norms serve up to {} on {}", spec.hidden_size,
+              fmt::format("rows of {} elements: norms support up to {} on {}", spec.hidden_size,
                           ops::kMaxRowWidth, tensor::to_string(device)),
               "use --device cpu", "hidden_size");
 }
@@ -75,10 +75,10 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
     if (choice.selects) last_top_k = choice.top_k;
     if (choice.shares && choice.top_k != last_top_k)
       throw Error(ErrorCode::kInput,
-                  fmt::format("layer {} of the stage of layers {} to {} shares the keys that an "
-                              "earlier layer selects, and none in the stage selects {}",
+                  fmt::format("layer {} of the stage of layers {} to {} shares the keys of an "
+                              "earlier layer, but no earlier layer in the stage selects {}",
                               layer, stage.first_layer, stage.end_layer - 1, choice.top_k),
-                  "let stages begin at layers with an indexer of their own", "indexer_types");
+                  "stages must begin at layers with their own indexer", "indexer_types");
   }
 }
 

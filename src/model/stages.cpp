@@ -169,14 +169,14 @@ std::vector<int64_t> divide_layers(const std::vector<int64_t>& legal, int64_t nu
   const char* key = ends == 0 ? kRanks : split.first_layers ? kFirst : kLast;
   if (split.num_ranks == 1)
     refuse_split(
-        fmt::format("is {}, and the one pipeline stage has all {} layers",
+        fmt::format("is {}, but the only pipeline stage has all {} layers",
                     split.first_layers ? *split.first_layers : *split.last_layers, num_layers),
         fmt::format("{}, or raise {}", hint, kRanks), key);
   std::string equation = fmt::format("{} layers", num_layers);
-  if (split.first_layers) equation += fmt::format(" - {} of the first", *split.first_layers);
-  if (split.last_layers) equation += fmt::format(" - {} of the last", *split.last_layers);
+  if (split.first_layers) equation += fmt::format(" - {} of the first stage", *split.first_layers);
+  if (split.last_layers) equation += fmt::format(" - {} of the last stage", *split.last_layers);
   if (ends > 0) equation += fmt::format(" = {}", count_rest(num_layers, split));
-  refuse_split(fmt::format("{} do not divide by {} pipeline stage{}", equation, middle,
+  refuse_split(fmt::format("{} are not divisible by {} pipeline stage{}", equation, middle,
                            middle == 1 ? "" : "s"),
                hint, key);
 }
@@ -186,7 +186,8 @@ int64_t count_chunks(const std::vector<int64_t>& legal, int64_t num_layers,
                      const PipelineSplit& split) {
   if (const auto chunks = try_count_chunks(num_layers, split)) return *chunks;
   const std::string hint = suggest_split(legal, num_layers, split);
-  if (count_ends(split) > 0) refuse_split("interleaved stages are all of one size", hint, kVirtual);
+  if (count_ends(split) > 0)
+    refuse_split("interleaved stages must all have the same size", hint, kVirtual);
   if (split.num_ranks == 1)
     refuse_split("interleaved stages need more than one pipeline rank", hint, kVirtual);
   std::vector<int64_t> valid;
@@ -196,7 +197,7 @@ int64_t count_chunks(const std::vector<int64_t>& legal, int64_t num_layers,
     if (try_most_layers(legal, num_layers, other)) valid.push_back(n);
   }
   refuse_split(
-      fmt::format("{} layers do not divide by {} pipeline ranks x {} layers", num_layers,
+      fmt::format("{} layers are not divisible by {} pipeline ranks x {} layers", num_layers,
                   split.num_ranks, *split.layers_per_virtual_stage),
       valid.empty() ? hint : fmt::format("set {} to one of {}", kVirtual, fmt::join(valid, ", ")),
       kVirtual);
@@ -216,11 +217,10 @@ std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec,
   for (size_t s = 0; s < ranks * chunks; ++s) {
     const int64_t end = begin + layers[s];
     if (!std::ranges::binary_search(legal, begin))
-      refuse_split(
-          fmt::format("a pipeline stage would begin at layer {}, which shares the keys that an "
-                      "earlier layer selects; stages may begin at layers {}",
-                      begin, fmt::join(legal, ", ")),
-          suggest_split(legal, spec.num_layers(), split), chunks > 1 ? kVirtual : kFirst);
+      refuse_split(fmt::format("a pipeline stage would begin at layer {}, which shares the keys of "
+                               "an earlier layer; stages may begin at layers {}",
+                               begin, fmt::join(legal, ", ")),
+                   suggest_split(legal, spec.num_layers(), split), chunks > 1 ? kVirtual : kFirst);
     stages[s % ranks][s / ranks] = {.first_layer = begin,
                                     .end_layer = end,
                                     .has_embedding = s == 0,

@@ -49,8 +49,8 @@ const std::vector<MetricInfo>& metric_catalogue() {
 #define SLX_ROWS(name, unit, meaning, healthy, reserved)          \
   {name "/mean", unit, "Mean of " meaning, healthy, reserved},    \
       {name "/median", unit, "Median of " meaning, "", reserved}, \
-      {name "/max", unit, "Greatest of " meaning, "", reserved},  \
-      {name "/min", unit, "Least of " meaning, "", reserved},
+      {name "/max", unit, "Maximum of " meaning, "", reserved},   \
+      {name "/min", unit, "Minimum of " meaning, "", reserved},
 #define SLX_METRIC(name, unit, meaning, healthy) SLX_ROW(name, unit, meaning, healthy, false)
 #define SLX_STATISTICS(name, unit, meaning, healthy) SLX_ROWS(name, unit, meaning, healthy, false)
 #define SLX_RESERVED(name, unit, meaning, healthy) SLX_ROW(name, unit, meaning, healthy, true)
@@ -77,23 +77,22 @@ const MetricInfo* find_metric(std::string_view name) {
 
 std::string write_metrics_reference() {
   std::string out =
-      "# Metrics\n\n"
+      "# Metrics\n"
+      "\n"
       "Written by the program from its catalogue; do not edit. A `*` stands for any name without "
       "a\n"
-      "slash, such as that of an evaluation set. Every key of `metrics.jsonl` (one row a rollout) "
+      "slash, such as that of an evaluation set. The keys of `metrics.jsonl` (one row per rollout) "
       "and\n"
-      "of `train_steps.jsonl` (one row an optimizer step), and every scalar of TensorBoard, is one "
-      "of these,\n"
-      "but for those that say of which row a file's line is: `step`, in `metrics.jsonl` the "
-      "rollout's\n"
-      "number (-1: the evaluation before training), in `train_steps.jsonl` the optimizer step's, "
-      "from 1;\n"
-      "there also `rollout`, the number of its rollout; in both `wall_time`, when it was written, "
-      "in\n"
-      "seconds since 1970.\n"
-      "A row has the metrics that its run gives a meaning: no `train/kl_loss` without a KL term, "
-      "no "
-      "`eval/`\n"
+      "of `train_steps.jsonl` (one row per optimizer step), and the scalars of TensorBoard, are "
+      "listed\n"
+      "below. Rows have these keys in addition: `step`, the number of the rollout in "
+      "`metrics.jsonl`\n"
+      "(-1: the evaluation before training) and of the optimizer step in `train_steps.jsonl` (from "
+      "1);\n"
+      "`rollout`, the number of the step's rollout (only in `train_steps.jsonl`); `wall_time`, the "
+      "time\n"
+      "of writing in seconds since 1970.\n"
+      "A row has only the metrics that apply: no `train/kl_loss` without a KL term, no `eval/`\n"
       "between evaluations. Names at the end are reserved: no run writes them yet.\n";
   std::string_view group;
   std::string reserved;

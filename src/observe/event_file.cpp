@@ -136,8 +136,9 @@ EventFile::~EventFile() { close_append(fd_); }
 
 void EventFile::append(std::string_view event) {
   if (!is_in_place(fd_, path_))
-    throw Error(ErrorCode::kEnvironment, "removed or replaced while the run was writing to it",
-                "leave run folders alone while their runs work", path_);
+    throw Error(ErrorCode::kEnvironment,
+                "the file was removed or replaced while the run was writing to it",
+                "do not change a run folder while its run is active", path_);
   append_all(fd_, path_, frame_record(event));
 }
 

@@ -89,7 +89,8 @@ void trim_rows(const std::string& path, const std::string& key, int64_t resume_s
   }
   if (dropped == 0) return;
   write_file_atomic(path, kept);
-  log_info("{}: dropped {} rows from {} {} on or cut off", path, dropped, key, resume_step);
+  log_info("{}: dropped {} rows that were incomplete or from {} {} on", path, dropped, key,
+           resume_step);
 }
 
 }  // namespace slimexx::observe

@@ -130,7 +130,8 @@ void RunLog::Impl::append_event(std::optional<EventFile>& file, const std::strin
   try {
     file->append(event);
   } catch (const Error& error) {
-    log_warn("{}: {}; TensorBoard gets no more of this run", error.where(), error.message());
+    log_warn("{}: {}; the run writes no further TensorBoard events", error.where(),
+             error.message());
     file.reset();
   }
 }
@@ -140,7 +141,7 @@ void RunLog::Impl::check_in_place() const {
     return;
   throw Error(ErrorCode::kEnvironment,
               "the run folder was removed or replaced while the run was writing to it",
-              "leave run folders alone while their runs work", metrics_path);
+              "do not change a run folder while its run is active", metrics_path);
 }
 
 void RunLog::Impl::note_step(int64_t step) {

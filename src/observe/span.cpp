@@ -163,7 +163,7 @@ void write_trace(const std::string& path) {
   out += "\n]}\n";
   write_file_atomic(path, out);
   if (const int64_t dropped = trace.events_dropped.load(); dropped > 0)
-    log_warn("{}: {} spans beyond the limit are missing from the trace", path, dropped);
+    log_warn("{}: the trace lacks {} spans, which exceeded its limit", path, dropped);
 }
 
 }  // namespace slimexx::observe

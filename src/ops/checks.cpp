@@ -11,8 +11,7 @@ bool runs_on_cpu(const Context& ctx) {
   return false;
 #else
   throw Error(ErrorCode::kEnvironment, "this build has no CUDA",
-              "configure with a CUDA toolkit, or run on the cpu device",
-              tensor::to_string(ctx.device()));
+              "build with a CUDA toolkit, or use --device cpu", tensor::to_string(ctx.device()));
 #endif
 }
 

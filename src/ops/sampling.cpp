@@ -123,7 +123,7 @@ void advance_drafts(const Context& ctx, const DraftPass& next, Tensor from_rows,
 void throw_bad_logits(int64_t row) {
   throw Error(ErrorCode::kRun,
               "the logits of row " + std::to_string(row) + " hold NaN, +inf, or nothing but -inf",
-              "the weights are damaged or overflow; in training look at the gradient norm and the "
+              "the weights are damaged or overflow; in training, check the gradient norm and the "
               "learning rate");
 }
 

@@ -198,7 +198,7 @@ Grade grade_dapo(const RewardInput& input) {
   if (!label) {
     grade.failed = true;
     grade.reason =
-        fmt::format("the label '{}' is not an integer, as dapo's labels are", shorten(input.label));
+        fmt::format("the label '{}' is not an integer, which dapo needs", shorten(input.label));
     grade.values = {{"score", 0.0}, {"acc", 0.0}};
     return grade;
   }

@@ -121,7 +121,7 @@ Grade grade_gsm8k(const RewardInput& input) {
   const auto label = number_of_label(input.label);
   if (!label) {
     return failed_grade(
-        fmt::format("the label '{}' is no number, and has none behind ####, as GSM8K's labels are",
+        fmt::format("the label '{}' is not a number and has none after ####, which gsm8k needs",
                     shorten(input.label)));
   }
   Grade grade;
@@ -134,7 +134,7 @@ Grade grade_gsm8k(const RewardInput& input) {
   const auto marked = marked_number(text);
   const auto answer = marked ? marked : last_number(text);
   if (!answer) {
-    grade.reason = std::string(kNoAnswer) + "the response has no number of its own";
+    grade.reason = std::string(kNoAnswer) + "the response has no number";
     return grade;
   }
   const bool equal = *answer == *label;

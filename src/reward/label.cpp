@@ -22,7 +22,8 @@ Label read_list(const std::string& label, const Json& list) {
     return item.is_object() || item.is_null() || item.is_string();
   });
   if (is_value) return {{label}, ""};
-  return fault_of("the label is a list of more than answers; write a list of texts and numbers");
+  return fault_of(
+      "the label is a list with other things than answers; write a list of strings and numbers");
 }
 
 Label read_record(const Json& record) {
@@ -43,7 +44,8 @@ Label read_answers(const std::string& label) {
   const bool is_python = (text.starts_with("['") && text.ends_with("]")) ||
                          (text.starts_with("{'") && text.ends_with("}"));
   if (is_python)
-    return fault_of("the label is in Python's notation; write JSON, as [\"72\"] for ['72']");
+    return fault_of(
+        "the label is in Python syntax; write JSON, for example [\"72\"] instead of ['72']");
   return {{label}, ""};
 }
 

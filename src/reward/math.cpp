@@ -48,7 +48,7 @@ Grade grade_math(const RewardInput& input) {
   grade.reason =
       answer ? equality.reason
              : std::string(kNoAnswer) +
-                   "the response gives none, or was cut off inside its thought or last \\boxed";
+                   "the response gives none, or was truncated inside its reasoning or last \\boxed";
   grade.values["score"] = grade.reward;
   grade.values["acc"] = grade.reward;
   return grade;

@@ -13,7 +13,7 @@ constexpr double kMaxInt32 = 2147483647;
 }  // namespace
 
 void bind(config::Binder& b, RewardOptions& o) {
-  b.begin_section("reward", "What a response is worth.");
+  b.begin_section("reward", "Grading of responses.");
   std::vector<std::string> names;
   std::vector<std::pair<std::string, std::string>> refused = {
       {"remote_rm", "here it is remote"}, {"ifbench", "planned: instruction-following rules"}};
@@ -27,27 +27,27 @@ void bind(config::Binder& b, RewardOptions& o) {
     }
   }
   b.field("rm_type", o.rm_type,
-          {.doc = "The grader; docs/howto/reward.md lists them.",
+          {.doc = "The grader that computes rewards; docs/howto/reward.md describes all of them.",
            .choices = names,
            .refused_choices = refused,
            .when = "responses are graded",
            .may_idle = true});
-  b.field("reward_key", o.reward_key,
-          {.doc = "Take this value of the grader's as the reward, such as dapo's score.",
-           .when = "responses are graded",
-           .may_idle = true});
   b.field(
-      "rm_url", o.rm_url,
+      "reward_key", o.reward_key,
       {.doc =
-           "Where `remote` posts prompt, response, label and metadata. Neither logs nor "
-           "config.resolved.yaml show its user, password and query; write ${env:NAME} for what is "
-           "secret, which stays so in that file.",
+           "Which of the grader's values is the reward, such as score of dapo; empty: its default.",
        .when = "responses are graded",
-       .may_idle = true,
-       .is_address = true});
+       .may_idle = true});
+  b.field("rm_url", o.rm_url,
+          {.doc = "URL to which `remote` posts prompt, response, label and metadata. Logs and "
+                  "config.resolved.yaml do not show its user, password and query. Write secrets as "
+                  "${env:NAME}; config.resolved.yaml then keeps that form.",
+           .when = "responses are graded",
+           .may_idle = true,
+           .is_address = true});
   b.field("rm_timeout_s", o.rm_timeout_s,
           {.unit = "s",
-           .doc = "Time-out of one request.",
+           .doc = "Timeout per request.",
            .min = 0,
            .max = 86400,
            .min_exclusive = true,
@@ -55,27 +55,28 @@ void bind(config::Binder& b, RewardOptions& o) {
            .when = "responses are graded",
            .may_idle = true});
   b.field("rm_retries", o.rm_retries,
-          {.doc = "Tries of one request, the first included.",
+          {.doc = "Attempts per request, including the first.",
            .min = 1,
            .max = kMaxInt32,
            .slime = "-",
            .when = "responses are graded",
            .may_idle = true});
   b.field("rm_max_connections", o.rm_max_connections,
-          {.doc = "Requests under way at once.",
+          {.doc = "Maximum number of concurrent requests.",
            .min = 1,
            .max = 65536,
            .slime = "-",
            .when = "responses are graded",
            .may_idle = true});
-  b.field("on_failure", o.on_failure,
-          {.doc = "What to do with a sample that the grader has no score for. mask: train without "
-                  "it, and leave it out of its group's statistics; stop: end the run. A rollout of "
-                  "such samples alone, or a service that cannot be reached, ends the run anyway.",
-           .choices = {"mask", "stop"},
-           .slime = "-",
-           .when = "responses are graded",
-           .may_idle = true});
+  b.field(
+      "on_failure", o.on_failure,
+      {.doc = "What to do with a sample that the grader cannot score. mask: do not train on it, "
+              "and leave it out of its group's statistics. stop: end the run. The run ends in any "
+              "case if no sample of a rollout gets a score, or if the service cannot be reached.",
+       .choices = {"mask", "stop"},
+       .slime = "-",
+       .when = "responses are graded",
+       .may_idle = true});
   b.end_section();
 }
 

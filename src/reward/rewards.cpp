@@ -36,41 +36,41 @@ struct RuleGrader {
 const std::vector<RuleGrader>& rule_graders() {
   static const std::vector<RuleGrader> kGraders = {
       {"deepscaler",
-       "1 if the \\boxed answer behind </think> equals the label, else 0",
+       "1 if the \\boxed answer after </think> equals the label, otherwise 0",
        grade_deepscaler,
        {},
        give_deepscaler,
        true,
-       "deepscaler reads the box behind </think> itself: take deepscaler, or math where the model "
-       "does not think aloud"},
+       "deepscaler itself reads the box after </think>: use deepscaler, or math if the model has "
+       "no reasoning block"},
       {"dapo",
-       "+1 if the last 'Answer: ...' is the label, an integer, else -1",
+       "+1 if the last 'Answer: ...' is the label, an integer, otherwise -1",
        grade_dapo,
        {"score", "acc"},
        give_dapo,
        true,
-       "dapo looks for 'Answer:' outside the box, and takes the box off itself: take dapo, or "
-       "math"},
+       "dapo itself finds 'Answer:' outside the box and removes the box: use dapo, or math"},
       {"gsm8k",
-       "1 if the number behind the last '####', else the last one, is the label's, else 0",
+       "1 if the number after the last '####', or the last number if there is none, is the "
+       "label's, otherwise 0",
        grade_gsm8k,
        {"strict"},
        give_gsm8k},
       {"math",
-       "1 if the final answer equals the label by exact value, else 0",
+       "1 if the final answer equals the label by exact value, otherwise 0",
        grade_math,
        {},
        give_math},
       {"gpqa",
-       "1 for the correct letter, or text, of a multiple choice, else 0",
+       "1 for the correct letter or text of a multiple choice, otherwise 0",
        grade_gpqa,
        {},
        give_gpqa},
       {"f1",
-       "overlap of the words of response and label, 0 to 1",
+       "F1 overlap of the words of response and label, 0 to 1",
        grade_f1,
        {"f1", "precision", "recall"}},
-      {"random", "0 or 1 by the sample's seed", grade_random, {}, nullptr, false},
+      {"random", "0 or 1 at random, from the sample's seed", grade_random, {}, nullptr, false},
   };
   return kGraders;
 }
@@ -128,7 +128,7 @@ Assignment assign(const std::string& rm_type, ErrorCode code, const std::string&
   const Assignment out{find_rule_grader(name), name.size() < rm_type.size()};
   if (!out.rule && name != "remote") refuse_type(code, rm_type, where);
   if (out.rule && out.boxed && *out.rule->instead_of_boxed != '\0') {
-    throw Error(code, fmt::format("by rm_type '{}' no response can be right", rm_type),
+    throw Error(code, fmt::format("with rm_type '{}' no response can be right", rm_type),
                 out.rule->instead_of_boxed, where);
   }
   return out;
@@ -253,7 +253,7 @@ const std::vector<RewardInfo>& list_rewards() {
     std::vector<RewardInfo> infos;
     for (const RuleGrader& grader : rule_graders())
       infos.push_back({grader.name, grader.doc, grader.instead_of_boxed});
-    infos.push_back({"remote", "whatever the HTTP service at rm_url answers", ""});
+    infos.push_back({"remote", "the reward from the HTTP service at rm_url", ""});
     return infos;
   }();
   return kInfos;

@@ -138,7 +138,7 @@ void Engine::Impl::submit(Request request) {
   const auto [at, is_new] = sequences.try_emplace(sequence->request.id, nullptr);
   if (!is_new)
     throw Error(ErrorCode::kRun,
-                fmt::format("request {} is in flight already", sequence->request.id));
+                fmt::format("request {} is already in flight", sequence->request.id));
   scheduler.add(sequence.get());
   if (looks_drafts_up()) drafter.start(sequence.get());
   at->second = std::move(sequence);
@@ -371,7 +371,8 @@ tensor::Tensor Engine::lend_cache() {
 int64_t Engine::memory_bytes() const { return impl_->runner.memory_bytes(); }
 
 std::vector<Completion> generate_all(Engine& engine, std::vector<Request> requests) {
-  SLX_CHECK(!engine.runs_in_lock_step(), "how many steps to make, all its ranks must agree");
+  SLX_CHECK(!engine.runs_in_lock_step(),
+            "all ranks of the engine must agree on the number of steps");
   std::unordered_map<int64_t, size_t> index_of;
   for (size_t i = 0; i < requests.size(); ++i) {
     index_of.emplace(requests[i].id, i);

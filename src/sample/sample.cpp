@@ -22,7 +22,8 @@ constexpr uint64_t kMaxSampleBytes = uint64_t{256}
 constexpr double kMaxTemperature = 1e9;  // far above useful ones; fits f32
 
 [[noreturn]] void fail(const std::string& what, const std::string& where) {
-  throw Error(ErrorCode::kInput, what, "docs/howto/dataset.md describes the rollout dump", where);
+  throw Error(ErrorCode::kInput, what, "see docs/howto/dataset.md for the format of rollout dumps",
+              where);
 }
 
 template <class T>
@@ -33,7 +34,7 @@ std::vector<T> read_array(const Json& object, const char* key, std::optional<int
   if (it == object.end() || it->is_null()) return values;
   if (!it->is_array()) fail(fmt::format("\"{}\" must be an array", key), where);
   if (length && static_cast<int64_t>(it->size()) != *length) {
-    fail(fmt::format("\"{}\" has {} entries, response_length is {}", key, it->size(), *length),
+    fail(fmt::format("\"{}\" has {} entries, but response_length is {}", key, it->size(), *length),
          where);
   }
   for (const auto& v : *it) {
@@ -44,9 +45,9 @@ std::vector<T> read_array(const Json& object, const char* key, std::optional<int
       fail(fmt::format("\"{}\" holds {}", key, number), where);
     // The limit is halfway from the largest f32 to 2^128: smaller numbers round to a finite f32.
     if (std::is_same_v<T, float> && !(std::abs(number) < 0x1.ffffffp127))
-      fail(fmt::format("\"{}\" holds {}, which is no f32", key, number), where);
+      fail(fmt::format("\"{}\" holds {}, which does not fit in float32", key, number), where);
     if (std::is_same_v<T, uint8_t> && number != 0 && number != 1)
-      fail(fmt::format("\"{}\" holds {}, wanted 0 or 1", key, number), where);
+      fail(fmt::format("\"{}\" holds {}, but must hold 0 or 1", key, number), where);
     values.push_back(static_cast<T>(number));
   }
   return values;
@@ -77,7 +78,7 @@ std::optional<float> read_temperature(const Json& object, const std::string& whe
   if (it == object.end() || it->is_null()) return std::nullopt;
   const double value = json_number(object, "temperature", where);
   if (!(value >= 0 && value <= kMaxTemperature))
-    fail(fmt::format("\"temperature\" is {}, wanted a number from 0 up", value), where);
+    fail(fmt::format("\"temperature\" is {}, but must be at least 0", value), where);
   return static_cast<float>(value);
 }
 
@@ -98,7 +99,8 @@ SampleStatus parse_status(const std::string& text, const std::string& where) {
        {SampleStatus::kCompleted, SampleStatus::kTruncated, SampleStatus::kAborted}) {
     if (text == status_name(s)) return s;
   }
-  fail(fmt::format("\"status\" is \"{}\", wanted completed, truncated or aborted", text), where);
+  fail(fmt::format("\"status\" is \"{}\", but must be completed, truncated or aborted", text),
+       where);
 }
 
 // Copies raw bytes in host byte order, because both ends are the same program.
@@ -273,7 +275,8 @@ Sample sample_from_json(const Json& object, const std::string& where) {
   s.tokens = read_array<int32_t>(object, "tokens", std::nullopt, where);
   s.response_length = json_int(object, "response_length", where);
   if (s.response_length < 1 || s.response_length >= static_cast<int64_t>(s.tokens.size())) {
-    fail(fmt::format("response_length is {} of {} tokens; prompt and response need one token each",
+    fail(fmt::format("response_length is {} of {} tokens, but prompt and response need at least "
+                     "one token each",
                      s.response_length, s.tokens.size()),
          where);
   }

@@ -140,9 +140,9 @@ std::string gib(int64_t bytes) { return format_bytes(static_cast<double>(bytes))
 
 const char* remedy_for(const std::string& what_for) {
   if (what_for == "weights" || what_for == "gradients")
-    return "take a smaller model, or a machine with more memory";
+    return "use a smaller model, or a host with more memory";
   if (what_for == "optimizer state")
-    return "use more ranks, which share it, or optimizer.state_dtype bfloat16";
+    return "use more ranks, which shard it, or optimizer.state_dtype bfloat16";
   if (what_for == "KV cache")
     return "lower rollout.kv_cache_gib or rollout.max_total_tokens (generate: --kv-cache-gib)";
   return "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks";
@@ -154,15 +154,15 @@ const char* remedy_for(const std::string& what_for) {
     const HostMemory host = host_memory();
     throw Error(
         ErrorCode::kEnvironment,
-        fmt::format("not enough host memory for {}: {} wanted, {} of {} free, {} in use by "
-                    "slimexx{}",
-                    what_for, gib(bytes), gib(host.free_bytes), gib(host.total_bytes),
-                    gib(allocation_counters(device).live_bytes), describe_allocations(device)),
+        fmt::format(
+            "not enough host memory for {}: {} needed, {} of {} free, {} in use by slimexx{}",
+            what_for, gib(bytes), gib(host.free_bytes), gib(host.total_bytes),
+            gib(allocation_counters(device).live_bytes), describe_allocations(device)),
         hint);
   }
   const auto state = device_api::memory_state(device.index);
   throw Error(ErrorCode::kEnvironment,
-              fmt::format("not enough memory on {} for {}: {} wanted, {} of {} free{}",
+              fmt::format("not enough memory on {} for {}: {} needed, {} of {} free{}",
                           to_string(device), what_for, gib(bytes), gib(state.free_bytes),
                           gib(state.total_bytes), describe_allocations(device)),
               hint);
@@ -322,7 +322,7 @@ Tensor Arena::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   used_bytes_ += bytes;
   if (used_bytes_ > high_water_bytes_) high_water_bytes_ = used_bytes_;
   if (planning_) return tensor;
-  SLX_CHECK(used_bytes_ <= capacity_bytes_, "arena \"{}\": {} wanted at {} of {} bytes", what_for_,
+  SLX_CHECK(used_bytes_ <= capacity_bytes_, "arena \"{}\": {} needed at {} of {} bytes", what_for_,
             tensor.shape_text(), offset, capacity_bytes_);
   return Tensor(base_ + offset, dtype, device_, shape);
 }

@@ -47,7 +47,7 @@ Sources read_config_templates(const Json& config, const std::string& path) {
   Sources sources;
   const auto add = [&](const Json& name, const Json& text) {
     if (!name.is_string() || !text.is_string()) {
-      throw Error(ErrorCode::kInput, "a chat template of the list has no name, or no text",
+      throw Error(ErrorCode::kInput, "a chat template in the list has no name or no text",
                   "write [{\"name\": \"default\", \"template\": \"...\"}]", where);
     }
     const auto& key = name.get_ref<const std::string&>();
@@ -68,10 +68,10 @@ Sources read_config_templates(const Json& config, const std::string& path) {
 
 std::unique_ptr<jinja::Program> compile(std::string_view source, const std::string& where) {
   if (source.size() > kMaxTemplateBytes) {
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format("a template of {} bytes, the limit is {}", source.size(), kMaxTemplateBytes),
-        "is it a chat template? real ones have some kilobytes", where);
+    throw Error(ErrorCode::kInput,
+                fmt::format("a template of {} bytes, but the limit is {}", source.size(),
+                            kMaxTemplateBytes),
+                "check that it is a chat template: they usually have a few kilobytes", where);
   }
   if (!is_valid_utf8(source))
     throw Error(ErrorCode::kInput, "the template is not valid UTF-8", "save it as UTF-8", where);
@@ -120,7 +120,7 @@ const jinja::Program& ChatTemplate::Impl::choose(const Json& variables) const {
   if (found == templates.end()) found = templates.find(kDefault);
   if (found != templates.end()) return found->second.get();
   throw Error(ErrorCode::kInput, "no chat template is named \"default\"",
-              fmt::format("there is {}: name one of them \"default\", or choose one by "
+              fmt::format("available: {}; rename one of them to \"default\", or choose one with "
                           "apply_chat_template_kwargs: {{chat_template: NAME}}",
                           list_names()),
               where);
@@ -167,7 +167,7 @@ ChatTemplate ChatTemplate::load(const std::string& checkpoint_directory) {
   auto found = find(checkpoint_directory);
   if (found) return std::move(*found);
   throw Error(ErrorCode::kInput, "no chat template",
-              "put a chat_template.jinja there, or turn apply_chat_template off",
+              "add a chat_template.jinja to it, or turn off apply_chat_template",
               checkpoint_directory);
 }
 
@@ -187,7 +187,7 @@ RenderedText ChatTemplate::render(const Json& variables, const TemplateLimits& l
   if (!is_named && text.find("{{") == text.npos && text.find("{%") == text.npos) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("no chat template is named \"{}\"", text.substr(0, 100)),
-                "there is " + impl_->list_names(), impl_->where);
+                "available: " + impl_->list_names(), impl_->where);
   }
   Json rest = variables;
   rest.erase("chat_template");

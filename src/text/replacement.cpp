@@ -17,8 +17,7 @@ Error growth_error(const std::string& where, size_t bytes) {
   return Error(ErrorCode::kInput,
                fmt::format("this step makes more than {} bytes of a text of {}",
                            limit_of_growth(bytes), bytes),
-               "no tokenizer needs that: correct the step in the file, or fetch the file again",
-               where);
+               "no tokenizer needs that: fix the step in the file, or fetch the file again", where);
 }
 
 Replacement Replacement::read(const TokenizerSpec& spec) {

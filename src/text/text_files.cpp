@@ -69,7 +69,7 @@ std::map<std::string, std::string> read_sources(const std::string& tokenizer) {
   }
   if (!files.contains(kTokenizerFile)) {
     throw Error(ErrorCode::kInput, "the folder has no tokenizer.json",
-                "name a folder or a file with one, or byte-level", tokenizer);
+                "give a folder with one, a file, or byte-level", tokenizer);
   }
   return files;
 }
@@ -80,7 +80,7 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::vector<std::s
     const auto id = tokenizer.token_to_id(token);
     if (!id) {
       throw Error(ErrorCode::kUsage, fmt::format("the tokenizer has no token \"{}\"", token),
-                  "give the text of one of its special tokens", "--eos-token");
+                  "use one of its special tokens", "--eos-token");
     }
     ids.push_back(*id);
   }
@@ -158,9 +158,10 @@ TextFiles collect_text_files(const TextSources& sources) {
   }
   if (sources.tokenizer != kByteLevel && !path_exists(sources.tokenizer)) {
     const auto nearest = nearest_name(sources.tokenizer, {kByteLevel});
-    throw Error(ErrorCode::kUsage, "no such tokenizer folder or file",
-                nearest ? "did you mean byte-level?" : "a folder, a tokenizer.json, or byte-level",
-                sources.tokenizer);
+    throw Error(
+        ErrorCode::kUsage, "no such tokenizer folder or file",
+        nearest ? "did you mean byte-level?" : "give a folder, a tokenizer.json, or byte-level",
+        sources.tokenizer);
   }
   text.files = read_sources(sources.tokenizer);
   const Tokenizer tokenizer = Tokenizer::parse(text.files[kTokenizerFile], sources.tokenizer);

@@ -20,8 +20,8 @@ void report_lost_bytes(const std::vector<uint8_t>& lost, const std::string& wher
   for (size_t i = 0; i < std::min(lost.size(), kShown); ++i)
     names += fmt::format("{}0x{:02X}", i == 0 ? "" : ", ", lost[i]);
   log_info(
-      "{}: the vocabulary lacks {} of the bytes of UTF-8 text ({}{}); a text that needs one "
-      "is refused",
+      "{}: the vocabulary lacks {} of the bytes of UTF-8 text ({}{}); texts that need one are "
+      "refused",
       where, lost.size(), names, lost.size() > kShown ? ", ..." : "");
 }
 
@@ -58,11 +58,11 @@ void Tokenizer::Impl::place_added_tokens(const TokenizerSpec& root) {
     const auto id = static_cast<size_t>(token.id);
     const auto fail = [&](const std::string& what) {
       throw root.error(fmt::format("added_tokens[{}] (\"{}\"): {}", i, token.content, what),
-                       "correct the ids; each token has one, each id one token");
+                       "fix the ids: each token needs its own id");
     };
-    if (id >= limit) fail(fmt::format("the id {} is out of proportion", id));
+    if (id >= limit) fail(fmt::format("the id {} is too large", id));
     if (const auto known = model.find(token.content); known && *known != token.id) {
-      fail(fmt::format("the id is {} here and {} in model.vocab", id, *known));
+      fail(fmt::format("the id is {} here, but {} in model.vocab", id, *known));
     }
     if (id < texts.size() && !texts[id].empty() && texts[id] != token.content) {
       fail(fmt::format("the id {} is also that of \"{}\"", id, texts[id].substr(0, 200)));

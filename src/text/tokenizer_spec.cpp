@@ -20,7 +20,8 @@ Error TokenizerSpec::error(const std::string& what, const std::string& hint) con
 
 void TokenizerSpec::unsupported(const std::string& what) const {
   throw error(fmt::format("{} is not supported", what),
-              "byte-level and byte-fallback BPE tokenizers are; see the documentation's list");
+              "byte-level and byte-fallback BPE tokenizers are supported; see the list in the "
+              "documentation");
 }
 
 bool TokenizerSpec::is_null() const { return value_.is_null(); }

@@ -12,7 +12,7 @@ namespace slimexx::text {
 
 // The hint of most errors about the file.
 inline constexpr const char* kTokenizerHint =
-    "correct the file there, or fetch it again from where the model came";
+    "fix the file there, or download it again with the model";
 
 class TokenizerSpec {
  public:

@@ -52,7 +52,7 @@ HostState::HostState(tensor::Device device, int64_t state_bytes, DType weight_dt
                   kNumSlots * padded(chunk_elements_) *
                       (tensor::dtype_bytes(weight_dtype) + tensor::dtype_bytes(DType::kF32))),
       state_(device, state_bytes, "optimizer state"),
-      staging_(device, size_bytes_ - state_bytes, "weights and gradients under way"),
+      staging_(device, size_bytes_ - state_bytes, "weights and gradients in flight"),
       no_scratch_({}, 0, "update on the host") {
   char* at = staging_.data();
   const auto take = [&](DType dtype) {

@@ -49,7 +49,7 @@ StepRouters::StepRouters(const model::ModelSpec& spec, const TrainOptions& optio
   }
   if (routers_.empty()) return;
   constexpr int64_t kBytes = 8;
-  sums_ = tensor::Buffer(device, num_sums_ * kBytes, "loads of experts");
+  sums_ = tensor::Buffer(device, num_sums_ * kBytes, "expert loads");
   balances_.sums.resize(spec.layers.size());
   int64_t at = 0;
   for (const Router& router : routers_) {

@@ -36,8 +36,7 @@ bool reports_own_rows(const dist::Groups& groups) {
 void check_schedule(const TrainOptions& options, const StageDecoders& decoders) {
   if (options.pipeline_schedule == "1f1b" || decoders.chunks.size() == 1) return;
   throw Error(ErrorCode::kUsage,
-              "gradients of weights apart from those of inputs are not made with several stages on "
-              "a rank",
+              "separate weight gradients (zb_h1) are not supported with several stages per rank",
               "set it to 1f1b, or leave out parallel.num_layers_per_virtual_pipeline_stage",
               "train.pipeline_schedule");
 }

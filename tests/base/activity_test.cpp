@@ -49,9 +49,10 @@ TEST(Activity, CallWithinACallIsNotTold) {
     EXPECT_EQ(view().progress, before + 1);
   }
   EXPECT_FALSE(view().is_in_call);
-  EXPECT_EQ(describe_activity(view()),
-            "phase optimizer, in no collective call, the last was all_reduce of 4 ranks (tp), 4096 "
-            "bytes");
+  EXPECT_EQ(
+      describe_activity(view()),
+      "phase optimizer, in no collective call, the last one was all_reduce of 4 ranks (tp), 4096 "
+      "bytes");
 }
 
 TEST(Activity, CallsOfAGroupAreCounted) {

@@ -7,7 +7,7 @@ namespace {
 
 TEST(Cores, RanksBoundToOneCoreOfManyAreTold) {
   const std::string text = describe_narrow_binding(1, 32, 2);
-  EXPECT_NE(text.find("each of the 2 ranks here may run on 1 of the host's 32 cores"),
+  EXPECT_NE(text.find("each of the 2 ranks on this host may use only 1 of its 32 cores"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("--bind-to none"), std::string::npos) << text;

@@ -26,7 +26,7 @@ TEST(Describe, CountsWhatAPublishedModelHolds) {
   for (const char* text : {"family      qwen3_moe (Qwen3MoeForCausalLM), BF16",
                            "layers 0 to 47: grouped-query attention, 32 heads over 4 of 128, "
                            "QK-norm; 8 of 128 experts 768, softmax",
-                           "parameters  30532122624 (30.53 B), 3353032704 active for a token",
+                           "parameters  30532122624 (30.53 B), 3353032704 active per token",
                            "experts                        28991029248"})
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
 }
@@ -38,13 +38,13 @@ TEST(Describe, SaysWhichLayersSelectKeys) {
   EXPECT_EQ(f.status, 0) << f.err;
   for (const char* text :
        {"family      glm_moe_dsa (GlmMoeDsaForCausalLM), BF16", "layers 0 to 2: latent attention",
-        "sees 2048 keys by 32 index heads of 128", "layers 3 to 5, 7 to 9, 11 to 13, ",
+        "selects 2048 keys with 32 index heads of 128", "layers 3 to 5, 7 to 9, 11 to 13, ",
         "71 to 73, 75 to 77: latent attention", "layer 78: multi-token prediction",
         "layers 6, 10, 14, ", "norms       RMS, epsilon 1e-05",
-        "rotary      64 dimensions, neighbours turn together, theta ",
+        "rotary      64 dimensions, neighbours rotate together, theta ",
         "sigmoid with correction bias, weights normalised x 2.5",
         "copies of embedding and head that MTP layers may have",
-        "sees the keys of the indexer before it", "parameters  753329940480 (753.33 B)",
+        "uses the keys selected by the previous indexer", "parameters  753329940480 (753.33 B)",
         "753329921024 without the routers' correction biases",
         "indexers                         196809984"})
     EXPECT_NE(f.out.find(text), std::string::npos) << text << " in\n" << f.out;
@@ -88,7 +88,8 @@ TEST(Describe, SaysWhichMtpLayersAreMissing) {
   std::filesystem::copy(source + "model.safetensors", folder / "model.safetensors");
   const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
   EXPECT_EQ(f.status, 0) << f.err;
-  EXPECT_NE(f.out.find("config.json names 9 MTP layers, the weights hold 1\n"), std::string::npos)
+  EXPECT_NE(f.out.find("config.json names 9 MTP layers, but the weights hold 1\n"),
+            std::string::npos)
       << f.out;
 }
 
@@ -99,8 +100,7 @@ TEST(Describe, SaysWhatIsFp8) {
   folder.put("config.json", config.dump());
   const Finished f = run_slimexx({"describe", "--hf-checkpoint", folder / ""});
   EXPECT_EQ(f.status, 0) << f.err;
-  EXPECT_NE(f.out.find("on disk     FP8 (e4m3), one scale for each block of 128x128"),
-            std::string::npos)
+  EXPECT_NE(f.out.find("on disk     FP8 (e4m3), one scale per block of 128x128"), std::string::npos)
       << f.out;
 }
 

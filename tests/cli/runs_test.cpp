@@ -81,7 +81,7 @@ TEST_F(Runs, TrainNeedsNoFileAndADryRunSaysWhatItChecked) {
        {"rollout_batch_size 4 * n_samples_per_prompt 2 = global_batch_size 8 * "
         "num_steps_per_rollout 1",
         "train.recompute_method has no effect: ",
-        "rollout_top_p 0.9: samples come from a truncated", "8 rendered, tokenized",
+        "rollout_top_p 0.9: samples come from a truncated", "8 rendered and tokenized",
         "the first prompt, ", "random; no response was graded"})
     EXPECT_NE(f.err.find(part), std::string::npos) << part << "\n" << f.err;
 }

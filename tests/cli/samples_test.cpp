@@ -100,22 +100,22 @@ TEST_F(Samples, FindsRolloutsAndEvaluations) {
     EXPECT_EQ(f.status, 2) << f.text();
     EXPECT_NE(f.err.find(part), std::string::npos) << f.err;
   };
-  refused({"--rollout", "5"}, "there are those of 0 10");
-  refused({"--eval", "set", "--rollout", "3"}, "there are those of -1 2");
+  refused({"--rollout", "5"}, "available: 0 10");
+  refused({"--eval", "set", "--rollout", "3"}, "available: -1 2");
   refused({"--eval", "other"}, "no evaluation of \"other\"");
-  refused({"--eval", "other"}, "there are those of set");
+  refused({"--eval", "other"}, "available: set");
   refused({"--worst", "--best"}, "");
   refused({"--n", "0"}, "");
   const Finished none = run_slimexx({"samples", folder_ / "nothing"});
   EXPECT_EQ(none.status, 2);
   EXPECT_NE(none.err.find("no such run folder"), std::string::npos) << none.err;
   std::filesystem::remove_all(folder_ / "run/samples");
-  refused({}, "this folder is no run");
+  refused({}, "this folder is not a run folder");
   folder_.put("run/status.json", "{}");
   refused({}, "observe.samples_interval");
   const Finished runs = run_slimexx({"samples", folder_.path()});
   EXPECT_EQ(runs.status, 2);
-  EXPECT_NE(runs.err.find("it holds runs: give one of " + folder_ / "run"), std::string::npos)
+  EXPECT_NE(runs.err.find("it contains runs: give one of " + folder_ / "run"), std::string::npos)
       << runs.err;
 }
 

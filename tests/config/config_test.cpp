@@ -115,7 +115,7 @@ TEST(Config, refuses_what_costs_more_than_it_weighs) {
   std::string many = "rollout: [";
   for (int i = 0; i < 20000; ++i) many += "1,";
   refused(many + "]", "more than 10000 values");
-  refused(std::string((1 << 20) + 1, ' '), "a configuration may have 1048576");
+  refused(std::string((1 << 20) + 1, ' '), "a configuration may have at most 1048576");
   refused("rollout: \xFF", "not valid UTF-8");
   refused(std::string("rollout: \0", 10), "NUL");
   refused(std::string(1000, 'k') + ": 1", "a key of 1000 bytes");
@@ -181,9 +181,9 @@ TEST_F(ConfigFiles, merges_the_defaults_chain) {
 TEST_F(ConfigFiles, refuses_circles_and_floods) {
   const std::string a = write("a.yaml", "defaults: b.yaml\n");
   write("b.yaml", "defaults: ./sub/../a.yaml\n");
-  EXPECT_NE(load_fault(a).find("include one another"), std::string::npos) << load_fault(a);
+  EXPECT_NE(load_fault(a).find("include each other"), std::string::npos) << load_fault(a);
   const std::string self = write("self.yaml", "defaults: self.yaml\n");
-  EXPECT_NE(load_fault(self).find("include one another"), std::string::npos);
+  EXPECT_NE(load_fault(self).find("include each other"), std::string::npos);
   // Each of 30 levels names the next file twice, which would be 2^30 files.
   for (int i = 0; i < 30; ++i) {
     const std::string next = "f" + std::to_string(i + 1) + ".yaml";

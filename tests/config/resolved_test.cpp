@@ -273,7 +273,7 @@ TEST(Reference, lists_every_field_with_its_flag) {
        {"| `--lr` | works | `optimizer.lr` | - |",
         "| `--use-opd` | later | - | planned: on-policy distillation; taken: `false` |",
         "| `--attention-dropout` | not needed here | - | there is no dropout; taken: `0` |",
-        "| `--custom-config-path` | Python only | - | --config FILE with",
+        "| `--custom-config-path` | Python only | - | --config FILE, whose",
         "| `worker-type` | later |", "| verl | `clip_ratio` | `rl.eps_clip` |"})
     EXPECT_NE(table.find(row), std::string::npos) << row << "\n" << table;
   EXPECT_EQ(table.find("actor-num-gpus`"), std::string::npos);

@@ -135,7 +135,7 @@ TEST_F(Prompts, StopsAtABadLine) {
   expect_error(good + "{\"prompt\": \"a\"}\n", 2, "no key 'label'");
   expect_error(good + good + "{\"label\": \"a\", \"question\": 1}\n", 3, "no key 'prompt'");
   expect_error(good + "\n{\"prompt\": \"a\",\n", 3, "JSON");
-  expect_error(good + "\"a\"\n", 2, "no JSON object");
+  expect_error(good + "\"a\"\n", 2, "not a JSON object");
   expect_error(good + "{\"prompt\": \"a\", \"prompt\": \"b\", \"label\": 1}\n", 2, "prompt");
   expect_error(good + "{\"prompt\": 5, \"label\": 1}\n", 2, "'prompt' is number");
   expect_error(good + "{\"prompt\": \"\", \"label\": 1}\n", 2, "empty");

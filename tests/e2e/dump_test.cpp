@@ -74,8 +74,8 @@ TEST_F(Dump, OneThatCannotBeTrainedOnKeepsWhatWasTrained) {
     arguments.insert(arguments.end(), {"--thread-ranks", std::to_string(ranks)});
     const Finished f = run_slimexx(0, arguments);
     EXPECT_EQ(f.status, 2) << f.text();
-    for (const char* words : {"has 100000 tokens, the model knows", "take it out of the dump",
-                              "the state after 1 rollouts is saved"})
+    for (const char* words : {"has 100000 tokens, but the model supports",
+                              "remove it from the dump", "saved the state after 1 rollouts"})
       EXPECT_NE(f.err.find(words), std::string::npos) << words << f.text();
   }
 }
@@ -121,10 +121,11 @@ class Examples : public testing::Test {
 };
 
 TEST_F(Examples, ThatAreLongerThanTheModelAreRefusedAtTheStart) {
-  expect_refused(folder_, 1,
-                 {"train.loss_type=sft", "data.prompt_data=" + put(std::string(100000, 'y')),
-                  "rollout.n_samples_per_prompt=1", "train.global_batch_size=1"},
-                 {"an example has 1000", "positions", "sft.jsonl: row 1", "shorten or remove it"});
+  expect_refused(
+      folder_, 1,
+      {"train.loss_type=sft", "data.prompt_data=" + put(std::string(100000, 'y')),
+       "rollout.n_samples_per_prompt=1", "train.global_batch_size=1"},
+      {"an example has 1000", "positions", "sft.jsonl: row 1", "shorten or remove such examples"});
 }
 
 TEST_F(Examples, ArePassedAsOftenAsNumEpochSays) {

@@ -117,8 +117,8 @@ TEST_F(DynamicSampling, EndsWhereNothingIsKept) {
   const Finished f = run_slimexx(0, all);
   EXPECT_EQ(f.status, 4) << f.text();
   for (const char* text :
-       {"rollout 0: the last 64 groups were dropped (64 zero_std_0.0 in all)", "4 of 4 are missing",
-        "rollout.dynamic_sampling_filter_path", "slimexx grade"})
+       {"rollout 0: the last 64 groups were all dropped (64 zero_std_0.0 in total)",
+        "4 of 4 groups are still missing", "rollout.dynamic_sampling_filter_path", "slimexx grade"})
     EXPECT_NE(f.err.find(text), std::string::npos) << text << "\n" << f.text();
 }
 

@@ -95,7 +95,7 @@ TEST_F(FreezeRun, FromOtherWeightsGoesOnToTheByte) {
 
 TEST_F(FreezeRun, PatternsThatNameNothingAreRefused) {
   expect_refused(folder_, 1, {"train.freeze_params_name_list=[lm_hed]"},
-                 {"\"lm_hed\" is found in the name of no tensor", "model.embed_tokens.weight"});
+                 {"\"lm_hed\" matches no tensor name", "model.embed_tokens.weight"});
   expect_refused(folder_, 1,
                  {"train.freeze_params_name_list=[mlp]", "train.only_train_params_name_list=[mlp]"},
                  {"are both set"});

@@ -44,9 +44,9 @@ std::string planned_lines(const Json& plan) {
   if (const double bytes = stage.at("host_reference").get<double>(); bytes > 0)
     text += line(bytes, "host memory: reference");
   if (const double bytes = stage.at("checkpoint_copy").get<double>(); bytes > 0)
-    text += line(bytes, "host memory while a checkpoint is written: a copy of the state");
+    text += line(bytes, "host memory while writing a checkpoint: a copy of the state");
   if (plan.at("generator").is_null()) return text;
-  text += "  memory    of one rank that generates\n";
+  text += "  memory    of one generating rank\n";
   for (const auto& [name, bytes] : plan.at("generator").at("memory").items())
     text += line(bytes.get<double>(), name);
   return text;

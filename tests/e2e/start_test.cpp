@@ -112,11 +112,11 @@ TEST_P(Start, FinetuneTakesTheWeightsAlone) {
   const std::string load = "model.load=" + (folder_ / "run/checkpoints");
   f = train("last", {load, "model.finetune=true", "rollout.num_rollout=1"});
   ASSERT_EQ(f.status, 0) << f.text();
-  expect_mentions(f, {"the weights are those of", "step_000002"});
+  expect_mentions(f, {"the weights come from", "step_000002"});
   EXPECT_EQ(num_rows("last"), 1u);
   f = train("first", {load, "model.finetune=true", "model.ckpt_step=1", "rollout.num_rollout=1"});
   ASSERT_EQ(f.status, 0) << f.text();
-  expect_mentions(f, {"the weights are those of", "step_000001"});
+  expect_mentions(f, {"the weights come from", "step_000001"});
   f = train("none", {"model.finetune=true"});
   EXPECT_EQ(f.status, 2);
   expect_mentions(f, {"model.finetune", "model.load"});
@@ -202,8 +202,8 @@ TEST(StartOfRanks, WantsOneConfiguration) {
   const Finished f = run_slimexx(
       2, words, {"sh", "-c", "export SLX_LR=1e-$((3 + OMPI_COMM_WORLD_RANK)); exec \"$@\"", "sh"});
   EXPECT_EQ(f.status, 2) << f.text();
-  expect_mentions(f, {"rank 1 of 2 failed: its settings are not those of rank 0: optimizer.lr is "
-                      "1e-04, there 0.001"});
+  expect_mentions(f, {"rank 1 of 2 failed: its settings differ from those of rank 0: optimizer.lr "
+                      "is 1e-04, but 0.001 on rank 0"});
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 

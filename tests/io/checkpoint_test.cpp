@@ -65,7 +65,7 @@ TEST(Checkpoint, StateIsKept) {
   EXPECT_EQ(checkpoint.state().dump(), state.dump());
   for (const Json& bad : {Json{{"x", std::nan("")}}, Json{{"x", "\xFF"}}}) {
     const TempDir other;
-    expect_error(ErrorCode::kRun, "the state cannot be kept",
+    expect_error(ErrorCode::kRun, "the state cannot be written",
                  [&] { SavedModel().save(other.path(), 1, bad); });
     EXPECT_FALSE(path_exists(other.file(kManifestName)));
   }
@@ -101,10 +101,10 @@ TEST(Checkpoint, CoverageIsExact) {
   };
   const auto norm = model.piece(1, 0, 7), master = model.piece(2, 0, 70);
   commit({norm, master}, "the pieces end at element 0 of 70");
-  commit({norm, master, model.piece(0, 1, 70)}, "elements [0, 1) are in no shard");
+  commit({norm, master, model.piece(0, 1, 70)}, "elements [0, 1) are missing from all shards");
   commit({norm, master, model.piece(0, 0, 69)}, "end at element 69 of 70");
   commit({norm, master, model.piece(0, 0, 10), model.piece(0, 11, 70)},
-         "elements [10, 11) are in no shard");
+         "elements [10, 11) are missing from all shards");
   commit({norm, master, model.piece(0, 0, 10), model.piece(0, 9, 70)},
          "elements [9, 10) are in two pieces");
   commit({norm, master, model.piece(0, 0, 70), model.piece(0, 0, 69)}, "in two pieces");
@@ -149,7 +149,7 @@ TEST(Checkpoint, BoxesOfSeveralRanks) {
     for (const ShardInfo& shard : shards) sent.push_back(shard_from_json(shard_to_json(shard)));
     write_manifest(dir.path(), sent, {});
   };
-  expect_error(ErrorCode::kRun, "in no shard", [&] { commit({whole}); });
+  expect_error(ErrorCode::kRun, "missing from all shards", [&] { commit({whole}); });
   expect_error(ErrorCode::kRun, "in two pieces", [&] { commit({whole, last, rows}); });
   commit({whole, last});
   const Checkpoint checkpoint = Checkpoint::open(dir.path());

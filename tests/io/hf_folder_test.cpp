@@ -121,9 +121,9 @@ TEST(HfFolder, IndexDisagrees) {
   f.put_index({{"a", "m1.safetensors"}, {"c", "m3.safetensors"}});
   f.expect_refused("m3.safetensors, which is not in the folder");
   f.put_index({{"a", "m1.safetensors"}, {"z", "m2.safetensors"}});
-  f.expect_refused("\"z\" in m2.safetensors, which does not hold it");
+  f.expect_refused("\"z\" to m2.safetensors, which does not hold it");
   f.put_index({{"a", "m2.safetensors"}, {"b", "m1.safetensors"}});
-  f.expect_refused("\"a\" in m2.safetensors, but it is in m1.safetensors");
+  f.expect_refused("\"a\" to m2.safetensors, but it is in m1.safetensors");
   // A tensor in a shard but not in the index is used, with a warning.
   f.put_index({{"a", "m1.safetensors"}, {"c", "m2.safetensors"}});
   EXPECT_EQ(HfFolder::open(f.dir.path()).tensor_names().size(), 3u);
@@ -205,7 +205,7 @@ TEST(HfFolder, WeightsThatAreNoFile) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   refuse("this is a pipe");
   std::filesystem::create_symlink("nowhere", path);
-  refuse("a link that points to nothing");
+  refuse("a broken link");
 }
 
 TEST(HfFolder, DTypeThatCannotBeRead) {
@@ -270,7 +270,7 @@ TEST(HfWrite, RoundTripKeepsTheBytes) {
   EXPECT_EQ(HfFolder::open(out.path()).tensor_names(), source.tensor_names());
   options.shards.erase("c");
   const TempDir other;
-  expect_error(ErrorCode::kInput, "no shard file is given for tensor \"c\"",
+  expect_error(ErrorCode::kInput, "there is no shard file for tensor \"c\"",
                [&] { write_hf_folder(other.path(), tensors, options); });
 }
 
@@ -354,7 +354,7 @@ TEST(HfWrite, RefusesToMix) {
   const ShardedFolder f;
   HfWriteOptions options;
   options.template_directory = f.dir.path();
-  expect_error(ErrorCode::kUsage, "the folder that is read",
+  expect_error(ErrorCode::kUsage, "the output folder is the input folder",
                [&] { write_hf_folder(f.dir.path() + "/.", {counting_tensor("w", 1)}, options); });
   options.template_directory = "";
   expect_error(ErrorCode::kUsage, "already holds weights",

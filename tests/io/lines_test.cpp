@@ -140,7 +140,7 @@ TEST(Lines, GarbageAndForeignFiles) {
     expect_error(ErrorCode::kInput, "byte", [&] { read_all(path); });
   }
   auto path = dir.put("t.zst", "{\"a\": 1}\n");
-  expect_error(ErrorCode::kInput, "not zstd-compressed", [&] { read_all(path); });
+  expect_error(ErrorCode::kInput, "not compressed with zstd", [&] { read_all(path); });
   path = dir.put("bom", "\xEF\xBB\xBF{}\n");
   expect_error(ErrorCode::kInput, "byte-order mark", [&] { read_all(path); });
   path = dir.put("gz", "\x1F\x8B\x08\n");
@@ -157,7 +157,7 @@ TEST(Lines, WindowLimit) {
   const std::string text = "{}\n";
   EXPECT_EQ(read_all(dir.put("t.zst", compress(text, 27))), Lines{"{}"});
   const auto path = dir.put("t.zst", compress(text, 28));
-  expect_error(ErrorCode::kInput, "window over 128 MiB", [&] { read_all(path); });
+  expect_error(ErrorCode::kInput, "window above 128 MiB", [&] { read_all(path); });
 }
 
 TEST(Lines, JsonObjects) {

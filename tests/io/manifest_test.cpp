@@ -28,7 +28,7 @@ TEST(Manifest, MalformedIsRefused) {
   };
   const Case cases[] = {
       {"/format", "\"other\"", "not the manifest"},
-      {"/version", "3", "format version 3, this program reads 1 to 2"},
+      {"/version", "3", "format version 3, but this program reads 1 to 2"},
       {"/version", "9007199254740993", "use the newer slimexx"},
       {"/version", "0", "format version 0"},
       {"/version", "1.0", "an integer"},
@@ -119,7 +119,7 @@ TEST(Manifest, CoverageOfWhatOthersWrote) {
   EXPECT_EQ(cover().size(), 1u);
   for (const Json& end : {Json{2, 2}, Json{2, 4}, Json{INT64_MAX, 3}, Json{2, 3, 1}}) {
     box(end.size() == 3 ? Json{0, 0, 0} : Json{0, 0}, end);
-    expect_error(ErrorCode::kInput, "in no shard", cover);
+    expect_error(ErrorCode::kInput, "missing from all shards", cover);
   }
   box({0, 0}, Json::array({2}));
   expect_error(ErrorCode::kInput, "is empty", cover);

@@ -93,7 +93,7 @@ TEST(Safetensors, OtherFormatsAreNamed) {
       {std::string("PK\x03\x04xxxxxxxxxxxxxxxx"), "PyTorch pickle"},
       {std::string("\x80\x02}q\0X\x05\0\0\0w.bias", 15), "PyTorch pickle"},
       {"GGUF\x03xxxxxxxxxxxxxxxxx", "GGUF"},
-      {"<!DOCTYPE html><html></html>", "is this a safetensors file"}};
+      {"<!DOCTYPE html><html></html>", "check that this is a safetensors file"}};
   for (const auto& [content, error] : cases) {
     const auto path = dir.put("x", content);
     expect_error(ErrorCode::kInput, error, [&] { SafetensorsFile{path}; });

@@ -365,16 +365,16 @@ TEST(ExpertParallel, ARefusalNamesTheKeyAndTheEquation) {
     }
   };
   const std::string by_rank = "parallel.expert_model_parallel_size";
-  expect_refused({.ep = 3}, by_rank, "8 experts do not divide by 3 ranks: 8 % 3 = 2",
+  expect_refused({.ep = 3}, by_rank, "8 experts are not divisible by 3 ranks: 8 % 3 = 2",
                  "set it to 2 or 4");
-  expect_refused({.ep = 16}, by_rank, "8 experts do not divide by 16 ranks: 8 % 16 = 8",
+  expect_refused({.ep = 16}, by_rank, "8 experts are not divisible by 16 ranks: 8 % 16 = 8",
                  "set it to 8");
   const std::string of_expert = "parallel.expert_tensor_parallel_size";
   expect_refused({.etp = 3}, of_expert,
-                 "the 16 columns of an expert do not divide by 3 ranks: 16 % 3 = 1",
+                 "the 16 columns of an expert are not divisible by 3 ranks: 16 % 3 = 1",
                  "set it to 2 or 4");
   expect_refused({.etp = 16}, of_expert,
-                 "the 24 columns of an expert's output do not divide by 16 ranks: 24 % 16 = 8",
+                 "the 24 columns of an expert's output are not divisible by 16 ranks: 24 % 16 = 8",
                  "set it to 8");
 }
 

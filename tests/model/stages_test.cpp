@@ -71,47 +71,48 @@ TEST(Stages, LayersAreDividedAsMegatronDivides) {
 
 TEST(Stages, RefusalsGiveTheEquationAndASplitThatWouldDo) {
   EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 2}),
-            "47 layers do not divide by 2 pipeline stages; "
+            "47 layers are not divisible by 2 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 23");
   EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4}),
-            "47 layers do not divide by 4 pipeline stages; "
+            "47 layers are not divisible by 4 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11");
   EXPECT_EQ(refusal(spec_with(47), {.num_ranks = 4, .first_layers = 10}),
-            "47 layers - 10 of the first = 37 do not divide by 3 pipeline stages; "
+            "47 layers - 10 of the first stage = 37 are not divisible by 3 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 11");
   EXPECT_EQ(refusal(spec_with(5), {.num_ranks = 2, .last_layers = 7}),
-            "5 layers - 7 of the last = -2 do not divide by 1 pipeline stage; "
+            "5 layers - 7 of the last stage = -2 are not divisible by 1 pipeline stage; "
             "set parallel.decoder_last_pipeline_num_layers to 3");
   EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .last_layers = 4}),
-            "8 layers - 3 of the first - 4 of the last = 1 do not divide by 0 pipeline stages; "
+            "8 layers - 3 of the first stage - 4 of the last stage = 1 are not divisible by 0 "
+            "pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 4");
   EXPECT_EQ(refusal(spec_with(3), {.num_ranks = 4}),
-            "3 layers do not divide by 4 pipeline stages; "
+            "3 layers are not divisible by 4 pipeline stages; "
             "set parallel.pipeline_model_parallel_size to 2 and "
             "parallel.decoder_first_pipeline_num_layers to 1");
   EXPECT_EQ(refusal(spec_with(8), {.num_ranks = 2, .layers_per_virtual_stage = 3}),
-            "8 layers do not divide by 2 pipeline ranks x 3 layers; "
+            "8 layers are not divisible by 2 pipeline ranks x 3 layers; "
             "set parallel.num_layers_per_virtual_pipeline_stage to one of 1, 2, 4");
   EXPECT_EQ(refusal(spec_with(8), {.layers_per_virtual_stage = 4}),
             "interleaved stages need more than one pipeline rank; "
             "leave out parallel.num_layers_per_virtual_pipeline_stage");
   EXPECT_EQ(
       refusal(spec_with(8), {.num_ranks = 2, .first_layers = 3, .layers_per_virtual_stage = 2}),
-      "interleaved stages are all of one size; "
+      "interleaved stages must all have the same size; "
       "leave out parallel.decoder_first_pipeline_num_layers");
   EXPECT_EQ(refusal(spec_with(7), {.num_ranks = 2, .layers_per_virtual_stage = 2}),
-            "7 layers do not divide by 2 pipeline ranks x 2 layers; "
+            "7 layers are not divisible by 2 pipeline ranks x 2 layers; "
             "leave out parallel.num_layers_per_virtual_pipeline_stage, and "
             "set parallel.decoder_first_pipeline_num_layers to 3");
 }
 
 TEST(Stages, OneStageHasNoFirstAndNoLast) {
   EXPECT_EQ(refusal(spec_with(7), {.first_layers = 3}),
-            "is 3, and the one pipeline stage has all 7 layers; "
+            "is 3, but the only pipeline stage has all 7 layers; "
             "leave out parallel.decoder_first_pipeline_num_layers, or raise "
             "parallel.pipeline_model_parallel_size");
   EXPECT_EQ(refusal(spec_with(7), {.first_layers = 3, .last_layers = 4}),
-            "is 3, and the one pipeline stage has all 7 layers; "
+            "is 3, but the only pipeline stage has all 7 layers; "
             "leave out parallel.decoder_first_pipeline_num_layers and "
             "parallel.decoder_last_pipeline_num_layers, or raise "
             "parallel.pipeline_model_parallel_size");
@@ -145,13 +146,12 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
       read_model_spec(io::HfFolder::open(folder).config(), folder + "/config.json");
   EXPECT_EQ(split_text(spec, {.num_ranks = 2}), "0-1E 2-3H");
   EXPECT_EQ(refusal(spec, {.num_ranks = 2, .first_layers = 1}),
-            "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
-            "selects; stages may begin at layers 0, 2; "
+            "a pipeline stage would begin at layer 1, which shares the keys of an earlier layer; "
+            "stages may begin at layers 0, 2; "
             "set parallel.decoder_first_pipeline_num_layers to 2");
-  EXPECT_EQ(
-      refusal(spec, {.num_ranks = 4}),
-      "a pipeline stage would begin at layer 1, which shares the keys that an earlier layer "
-      "selects; stages may begin at layers 0, 2; set parallel.pipeline_model_parallel_size to 2");
+  EXPECT_EQ(refusal(spec, {.num_ranks = 4}),
+            "a pipeline stage would begin at layer 1, which shares the keys of an earlier layer; "
+            "stages may begin at layers 0, 2; set parallel.pipeline_model_parallel_size to 2");
   // Cycles of four layers, where only the first selects keys.
   ModelSpec cycles = spec;
   cycles.layers.clear();
@@ -159,25 +159,25 @@ TEST(Stages, NoStageBeginsAtALayerThatSharesASelection) {
     cycles.layers.push_back(spec.layers[layer % 4 == 0 ? 0 : 1]);
   EXPECT_EQ(split_text(cycles, {.num_ranks = 3}), "0-7E 8-15 16-23H");
   EXPECT_EQ(refusal(cycles, {.num_ranks = 4}),
-            "a pipeline stage would begin at layer 6, which shares the keys that an earlier layer "
-            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "a pipeline stage would begin at layer 6, which shares the keys of an earlier layer; "
+            "stages may begin at layers 0, 4, 8, 12, 16, 20; "
             "set parallel.decoder_first_pipeline_num_layers to 4 and "
             "parallel.decoder_last_pipeline_num_layers to 4");
   // Interleaved stages of three layers would begin at layers that share a selection, and no other
   // count works.
   EXPECT_EQ(refusal(cycles, {.num_ranks = 4, .layers_per_virtual_stage = 3}),
-            "a pipeline stage would begin at layer 3, which shares the keys that an earlier layer "
-            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "a pipeline stage would begin at layer 3, which shares the keys of an earlier layer; "
+            "stages may begin at layers 0, 4, 8, 12, 16, 20; "
             "leave out parallel.num_layers_per_virtual_pipeline_stage, and "
             "set parallel.decoder_first_pipeline_num_layers to 4 and "
             "parallel.decoder_last_pipeline_num_layers to 4");
   EXPECT_EQ(refusal(cycles, {.num_ranks = 2, .layers_per_virtual_stage = 3}),
-            "a pipeline stage would begin at layer 3, which shares the keys that an earlier layer "
-            "selects; stages may begin at layers 0, 4, 8, 12, 16, 20; "
+            "a pipeline stage would begin at layer 3, which shares the keys of an earlier layer; "
+            "stages may begin at layers 0, 4, 8, 12, 16, 20; "
             "set parallel.num_layers_per_virtual_pipeline_stage to 4");
   // An uneven split must begin at allowed layers too.
   EXPECT_EQ(refusal(cycles, {.num_ranks = 5}),
-            "24 layers do not divide by 5 pipeline stages; "
+            "24 layers are not divisible by 5 pipeline stages; "
             "set parallel.decoder_first_pipeline_num_layers to 8");
 }
 

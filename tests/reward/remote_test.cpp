@@ -163,7 +163,7 @@ TEST_F(Remote, GivesUpNamingUrlAndLastFailure) {
   const std::string failure = reason_of(options_of(server.url()));
   EXPECT_NE(failure.find("500"), std::string::npos) << failure;
   EXPECT_NE(failure.find("no model loaded"), std::string::npos) << failure;
-  EXPECT_NE(failure.find("4 tries"), std::string::npos) << failure;
+  EXPECT_NE(failure.find("4 attempts"), std::string::npos) << failure;
   EXPECT_EQ(requests, 4);
 }
 
@@ -298,7 +298,7 @@ TEST_F(Remote, WarnsOnceWhenTheServiceFails) {
       20, kFast, url);
   EXPECT_EQ(count(log, "the reward service at " + url + " fails"), 1) << log;
   EXPECT_EQ(count(log, "HTTP status 503: 'busy'"), 1) << log;
-  EXPECT_EQ(count(log, "try 2 of 1000"), 1) << log;
+  EXPECT_EQ(count(log, "attempt 2 of 1000"), 1) << log;
 }
 
 TEST_F(Remote, WarnsAgainWhileTheServiceFails) {

@@ -247,7 +247,7 @@ TEST_F(EngineTest, RefusesWhatCannotBeServed) {
   refuse("max_new_tokens", [](Request& r) { r.sampling.max_new_tokens = 0; });
   refuse("stop string", [](Request& r) { r.sampling.stop = {""}; });
   engine.submit(make_request(1, {1}, 2));
-  expect_refused(ErrorCode::kRun, "in flight already",
+  expect_refused(ErrorCode::kRun, "already in flight",
                  [&] { engine.submit(make_request(1, {1}, 2)); });
   Engine textless(tiny_.decoder, tiny_.weights, tiny_.device, options_, nullptr, 0);
   Request with_stop = make_request(1, {1}, 2);
@@ -269,7 +269,7 @@ TEST_F(EngineTest, RefusesOptionsThatCannotWork) {
   refuse("chunked_prefill_size", [](EngineOptions& o) { o.chunked_prefill_size = -4; });
   refuse("max_total_tokens", [](EngineOptions& o) { o.max_total_tokens = -1; });
   refuse("128 positions", [](EngineOptions& o) { o.max_sequence_tokens = 129; });
-  refuse("no response", [](EngineOptions& o) { o.max_sequence_tokens = 1; });
+  refuse("no room for a response", [](EngineOptions& o) { o.max_sequence_tokens = 1; });
   refuse("KV cache holds", [](EngineOptions& o) { o.max_total_tokens = 0, o.kv_cache_gib = 1e-6; });
   refuse("kv_cache_gib", [](EngineOptions& o) { o.max_total_tokens = 0, o.kv_cache_gib = 0; });
   options_.max_total_tokens = 100;  // exactly one sequence

@@ -22,7 +22,7 @@ TEST(Arena, GivesTheSameBytesAgainAfterARelease) {
   EXPECT_NE(inner, outer);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(inner) % 64, 0u);
   EXPECT_DEATH(arena.release_to(arena.used_bytes() + 1), "mark");
-  EXPECT_DEATH(arena.allocate(DType::kU8, {1024}), "wanted");
+  EXPECT_DEATH(arena.allocate(DType::kU8, {1024}), "needed");
 }
 
 TEST(Arena, ScopesOfSeveralShareTheirScratch) {
@@ -85,7 +85,7 @@ TEST(Arena, BorrowsMemoryAndGivesItsOwnBack) {
     t.data<uint8_t>()[255] = 7;
     EXPECT_EQ(static_cast<const uint8_t*>(lender.data())[255], 7);
     EXPECT_DEATH(arena.borrow(lender.view(DType::kU8, {256})), "in use");
-    EXPECT_DEATH(arena.allocate(DType::kU8, {1}), "wanted");
+    EXPECT_DEATH(arena.allocate(DType::kU8, {1}), "needed");
     arena.release_to(0);
     arena.reserve(256);  // capacity suffices: keeps the borrowed memory
     EXPECT_EQ(arena.allocate(DType::kU8, {1}).raw(), lender.data());

@@ -34,7 +34,7 @@ std::vector<int32_t> read_prompt(const GenerateFlags& flags, const PromptText& t
   if (!row.contains(flags.input_key)) {
     if (row.contains("tokens")) return read_tokens(row, vocab_size, 1, INT32_MAX, "");
     throw Error(ErrorCode::kInput,
-                fmt::format("neither key \"{}\" nor \"tokens\" is there", flags.input_key),
+                fmt::format("the row has neither key \"{}\" nor \"tokens\"", flags.input_key),
                 "{\"prompt\": \"text\" or [messages]} or {\"tokens\": [ids]}");
   }
   const Json& prompt = row.at(flags.input_key);
@@ -61,10 +61,10 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
       if (tokens.empty()) throw Error(ErrorCode::kInput, "the prompt is empty");
       if (std::ssize(tokens) >= spec.max_positions) {
         throw Error(ErrorCode::kInput,
-                    fmt::format("the prompt has {} tokens and leaves no room for a response in "
+                    fmt::format("the prompt of {} tokens leaves no room for a response within "
                                 "max_position_embeddings {}",
                                 tokens.size(), spec.max_positions),
-                    "cut the prompt");
+                    "shorten the prompt");
       }
       prompts[static_cast<size_t>(batch.first_index) + i] = std::move(tokens);
     });
@@ -72,7 +72,7 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
   require_rows(std::ssize(prompts), flags.input);
   if (std::ssize(prompts) > kMaxSamples / flags.n) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} samples of each of {} prompts are more than {} in all", flags.n,
+                fmt::format("{} samples for each of {} prompts are more than {} in total", flags.n,
                             prompts.size(), kMaxSamples),
                 "lower it, or split the prompts over several calls", "--n");
   }

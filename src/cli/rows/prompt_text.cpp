@@ -14,7 +14,7 @@ namespace {
 void check_messages(const Json& messages) {
   const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::kInput, what,
-                "messages are [{\"role\": \"user\", \"content\": \"...\"}, ...]");
+                "write messages as [{\"role\": \"user\", \"content\": \"...\"}, ...]");
   };
   if (!messages.is_array() || messages.empty()) {
     refuse(fmt::format("the messages are {}, not a list of messages",
@@ -38,7 +38,7 @@ PromptText::PromptText(const std::string& directory) : directory_(directory) {
 
 std::vector<int32_t> PromptText::encode(const std::string& text) const {
   if (!side_.tokenizer) {
-    throw Error(ErrorCode::kInput, "text is given, and the checkpoint has no tokenizer.json",
+    throw Error(ErrorCode::kInput, "the prompt is text, but the checkpoint has no tokenizer.json",
                 "add one to " + directory_);
   }
   return side_.tokenizer->encode(text);
@@ -46,7 +46,8 @@ std::vector<int32_t> PromptText::encode(const std::string& text) const {
 
 std::string PromptText::render(const Json& variables) const {
   if (!side_.chat_template) {
-    throw Error(ErrorCode::kInput, "messages are given, and the checkpoint has no chat template",
+    throw Error(ErrorCode::kInput,
+                "the prompt is a list of messages, but the checkpoint has no chat template",
                 "add chat_template.jinja to " + directory_);
   }
   check_messages(variables.value("messages", Json()));

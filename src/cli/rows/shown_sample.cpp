@@ -14,7 +14,7 @@ namespace {
 
 [[noreturn]] void fail(const std::string& key, const char* wanted, const std::string& where) {
   throw Error(ErrorCode::kInput, fmt::format("key \"{}\" must be {}", key, wanted),
-              "samples reads RUN/samples/*.jsonl.zst, as training writes them", where);
+              "slimexx samples reads files RUN/samples/*.jsonl.zst written by training", where);
 }
 
 std::string text_of(const Json& object, const char* key, const std::string& where) {

@@ -25,26 +25,27 @@ std::vector<int32_t> read_tokens(const Json& row, int64_t vocab_size, int64_t mi
                                  int64_t max_tokens, const std::string& where) {
   const auto list = row.find("tokens");
   if (list == row.end()) refuse(where, "key \"tokens\" is missing", "{\"tokens\": [ids]}");
-  if (!list->is_array()) refuse(where, "key \"tokens\" is no list of ids", "{\"tokens\": [ids]}");
+  if (!list->is_array())
+    refuse(where, "key \"tokens\" is not a list of ids", "{\"tokens\": [ids]}");
   const auto count = static_cast<int64_t>(list->size());
   if (count < min_tokens) {
     refuse(where,
-           fmt::format("key \"tokens\" has {} ids, and at least {} are needed", count, min_tokens),
-           "leave the row out, or give it more tokens");
+           fmt::format("key \"tokens\" has {} ids, but at least {} are needed", count, min_tokens),
+           "remove the row, or add tokens");
   }
   if (count > max_tokens) {
     refuse(where,
-           fmt::format("key \"tokens\" has {} ids, and the model takes {} (config.json's "
-                       "max_position_embeddings)",
+           fmt::format("key \"tokens\" has {} ids, but the model supports {} "
+                       "(max_position_embeddings in config.json)",
                        count, max_tokens),
-           "cut the sequence");
+           "shorten the sequence");
   }
   std::vector<int32_t> tokens;
   tokens.reserve(list->size());
   for (const Json& id : *list) {
     if (!is_id_below(id, vocab_size)) {
       refuse(where,
-             fmt::format("tokens[{}] is {}, no id of a vocabulary of {}", tokens.size(),
+             fmt::format("tokens[{}] is {}, outside the vocabulary of {}", tokens.size(),
                          id.dump(-1, ' ', true).substr(0, 40), vocab_size),
              "were these ids made with this model's tokenizer?");
     }

@@ -53,11 +53,11 @@ bool holds_files(const std::string& directory) {
 bool wants_writing(const ConvertFlags& flags) {
   if (!holds_files(flags.save)) return true;
   if (!flags.verify) {
-    throw Error(ErrorCode::kUsage, "the folder to write is not empty",
-                "name a new folder or remove this one; with --verify it is compared, not written",
+    throw Error(ErrorCode::kUsage, "the output folder is not empty",
+                "choose a new folder or remove this one; with --verify it is only compared",
                 flags.save);
   }
-  log_info("{} is there already: it is verified, not written", flags.save);
+  log_info("{} already exists: it is verified, not written", flags.save);
   return false;
 }
 
@@ -76,7 +76,7 @@ void report(const std::vector<io::Difference>& rows, const std::string& director
     throw Error(ErrorCode::kCheck, fmt::format("{} of {} tensors differ", different, rows.size()),
                 "remove the folder and convert again", directory);
   }
-  print("{} tensors are the same, bit for bit\n", rows.size());
+  print("{} tensors are bit-identical\n", rows.size());
 }
 
 // A wrong hash of a file counts as a difference (kCheck).
@@ -135,8 +135,9 @@ void write_sharded(const ConvertFlags& flags, const io::HfFolder& folder, Target
 }
 
 void convert_to_sharded(const ConvertFlags& flags, Session& session) {
-  if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
-  if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
+  if (!flags.load.empty())
+    refuse("--load needs --to hf", "without --to hf, the input is --hf-checkpoint");
+  if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "give the folder to read");
   const io::HfFolder folder = io::HfFolder::open(flags.hf_checkpoint);
   Target target(flags, flags.hf_checkpoint, session);
   if (target.wants_writing_now()) write_sharded(flags, folder, target);
@@ -152,7 +153,7 @@ io::Checkpoint open_checkpoint(const std::string& directory) {
   const std::string found = io::find_checkpoint(directory);
   if (found.empty()) {
     throw Error(ErrorCode::kInput, "there is no complete checkpoint",
-                "name a folder with manifest.json, one that holds step_* folders, or a run's",
+                "give a folder with manifest.json, a folder with step_* folders, or a run folder",
                 directory);
   }
   return io::Checkpoint::open(found);
@@ -174,7 +175,7 @@ void write_hf(const ConvertFlags& flags, const io::TensorList& weights,
 }
 
 void convert_to_hf(const ConvertFlags& flags, Session& session) {
-  if (flags.load.empty()) refuse("--to hf wants --load", "name the checkpoint to read");
+  if (flags.load.empty()) refuse("--to hf needs --load", "give the checkpoint to read");
   const io::Checkpoint checkpoint = open_checkpoint(flags.load);
   dist::run_agreed(session.world.ranks(), [&] {
     if (session.is_root()) checkpoint.verify_hashes();
@@ -184,13 +185,13 @@ void convert_to_hf(const ConvertFlags& flags, Session& session) {
   const std::string config = join_path(side_files, "config.json");
   if (!path_exists(config)) {
     throw Error(ErrorCode::kInput, "the checkpoint has no config.json",
-                "name the model's folder by --hf-checkpoint", side_files);
+                "give the model's folder with --hf-checkpoint", side_files);
   }
   const io::TensorList weights =
       io::list_weights(checkpoint, io::dtype_of_config(parse_json_file(config), config));
   if (weights.empty()) {
     throw Error(ErrorCode::kInput, "the checkpoint holds no weights",
-                "name a checkpoint that train or convert-hf wrote", checkpoint.directory());
+                "give a checkpoint written by train or convert-hf", checkpoint.directory());
   }
   Target target(flags, side_files, session);
   if (target.wants_writing_now())
@@ -274,8 +275,8 @@ void run_convert(const ConvertFlags& flags, Session& session) {
     convert_to_hf(flags, session);
   } else {
     const auto nearest = nearest_name(flags.to, {"sharded", "hf", "fp8"});
-    refuse(fmt::format("--to \"{}\" is no form of a checkpoint", flags.to),
-           nearest ? fmt::format("did you mean {}?", *nearest) : "sharded, hf or fp8");
+    refuse(fmt::format("--to \"{}\" is not a checkpoint format", flags.to),
+           nearest ? fmt::format("did you mean {}?", *nearest) : "use sharded, hf or fp8");
   }
 }
 
@@ -284,14 +285,17 @@ void run_convert(const ConvertFlags& flags, Session& session) {
 VerbBody declare_convert_hf(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   app.add_option("--hf-checkpoint", flags->hf_checkpoint,
-                 "Hugging Face folder to read; with --to hf: whose side files to use")
+                 "Hugging Face folder to read; with --to hf: the folder to copy config and "
+                 "tokenizer files from")
       ->type_name("DIR");
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
-  app.add_option("--to", flags->to, "sharded (default), hf or fp8")->type_name("FORM");
-  app.add_option("--load", flags->load, "Checkpoint to read with --to hf, or the folder of a run")
+  app.add_option("--to", flags->to, "Output format: sharded (default), hf or fp8")
+      ->type_name("FORM");
+  app.add_option("--load", flags->load, "With --to hf: checkpoint to read, or the folder of a run")
       ->type_name("DIR");
   app.add_flag("--verify", flags->verify,
-               "Read everything back, compare, print a table; exit 5 on a difference");
+               "Read the result back, compare it with the source, and print a table; exit status 5 "
+               "if they differ");
   app.add_option("--strategy", flags->strategy,
                  "fp8: values that share a scale: block (default), channel or tensor")
       ->type_name("NAME");
@@ -306,9 +310,9 @@ VerbBody declare_convert_hf(CLI::App& app) {
       ->type_name("COUNT")
       ->check(CLI::Range(1, 4096));
   app.footer(
-      "Tensors keep their dtype, name and file; those of a training checkpoint get the dtypes "
-      "that\n"
-      "checkpoint.save_hf gives them. Under mpirun every rank writes a share.\n\n"
+      "Tensors keep their dtype, name and file; those of a training checkpoint get the same dtypes "
+      "as\n"
+      "in an export by checkpoint.save_hf. Under mpirun each rank writes a share.\n\n"
       "--to fp8 quantises the matrices that serving engines run in FP8 (e4m3). A conversion that\n"
       "was interrupted goes on where it stopped when the same command runs again.\n\nExamples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"

@@ -50,7 +50,7 @@ Description read_description(const io::HfFolder& config) {
 
 void print_counts(const Description& described) {
   const model::ParameterCounts counts = model::count_parameters(described.spec);
-  print("parameters  {} ({}), {} active for a token ({})\n", counts.total,
+  print("parameters  {} ({}), {} active per token ({})\n", counts.total,
         format_count(static_cast<double>(counts.total)), counts.active,
         format_count(static_cast<double>(counts.active)));
   if (counts.correction_biases > 0)
@@ -58,8 +58,8 @@ void print_counts(const Description& described) {
           counts.total - counts.correction_biases);
   if (!described.spec.mtp.empty() && !described.knows_copies)
     print(
-        "            copies of embedding and head that MTP layers may have (DeepSeek-V3, "
-        "GLM-4.5) are not counted: config.json does not tell\n");
+        "            copies of embedding and head that MTP layers may have (DeepSeek-V3, GLM-4.5) "
+        "are not counted, because config.json does not list them\n");
   for (const model::PartCount& part : counts.parts)
     print("  {:<24}{:>18}\n", part.name, part.elements);
 }
@@ -76,7 +76,7 @@ void print_description(const Description& described,
   print("sizes       hidden {}, vocabulary {}, {} layers, {} positions\n", spec.hidden_size,
         spec.vocab_size, spec.num_layers(), spec.max_positions);
   print("norms       RMS, epsilon {}{}\n", spec.rms_norm_eps,
-        spec.tied_embeddings ? "; embedding and head are one" : "");
+        spec.tied_embeddings ? "; embedding and head are tied" : "");
   print("rotary      {}\n", model::describe_rotary(spec));
   for (const std::string& line : model::describe_layers(spec)) print("{}\n", line);
   print_counts(described);
@@ -107,7 +107,7 @@ VerbBody declare_describe(CLI::App& app) {
   app.add_option("--hf-checkpoint", *directory, "Hugging Face folder; config.json is enough")
       ->type_name("DIR")
       ->required();
-  app.add_flag("--json", *as_json, "The layers and the parameters as one JSON object");
+  app.add_flag("--json", *as_json, "Print layers and parameters as one JSON object");
   app.footer(
       "Examples:\n"
       "  slimexx describe --hf-checkpoint models/GLM-4.5-Air\n"

@@ -32,14 +32,14 @@ std::vector<std::pair<std::string, std::string>> make_pages() {
 
 void check_page(const std::string& path, const std::string& content) {
   if (path_exists(path) && read_text_file(path) == content) return;
-  throw Error(ErrorCode::kCheck, "the page is not what this program would write",
-              "slimexx docs --write FOLDER, and commit what changed", path);
+  throw Error(ErrorCode::kCheck, "the page differs from what this program writes",
+              "run slimexx docs --write FOLDER, and commit the changes", path);
 }
 
 void run_docs(const DocsFlags& flags, Session& session) {
   if (!session.is_root()) return;
   if (flags.write.empty() == flags.check.empty()) {
-    throw Error(ErrorCode::kUsage, "one of --write and --check is wanted",
+    throw Error(ErrorCode::kUsage, "--write or --check is missing",
                 "slimexx docs --write DIR, or slimexx docs --check DIR", "slimexx docs");
   }
   for (const auto& [name, content] : make_pages()) {
@@ -57,9 +57,11 @@ void run_docs(const DocsFlags& flags, Session& session) {
 
 VerbBody declare_docs(CLI::App& app) {
   auto flags = std::make_shared<DocsFlags>();
-  app.add_option("--write", flags->write, "Write config.md, metrics.md and slime-flags.md here")
+  app.add_option("--write", flags->write,
+                 "Write config.md, metrics.md and slime-flags.md to this folder")
       ->type_name("DIR");
-  app.add_option("--check", flags->check, "Exit with 5 if the pages there differ")
+  app.add_option("--check", flags->check,
+                 "Exit with status 5 if the pages in this folder are out of date")
       ->type_name("DIR");
   app.footer("Examples:\n  slimexx docs --write docs/reference");
   return [flags](Session& session) { run_docs(*flags, session); };

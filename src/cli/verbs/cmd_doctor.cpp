@@ -48,8 +48,8 @@ std::string existing_parent(std::filesystem::path path, const char* key,
   while (!std::filesystem::is_directory(path, ignored) && path.has_relative_path()) {
     if (std::filesystem::exists(path, ignored))
       findings.push_back({doctor::Severity::kFault, "rank 0",
-                          fmt::format("{}: {} is not a directory", key, path.string()),
-                          "name a folder"});
+                          fmt::format("{}: {} is not a folder", key, path.string()),
+                          "give a folder"});
     path = path.parent_path();
   }
   return path.string();
@@ -75,8 +75,8 @@ Plan plan_of(const DoctorFlags& flags, int64_t num_ranks) {
         model::count_parameters(model::read_model_spec(model.config(), path)).total;
   } else {
     plan.findings.push_back({doctor::Severity::kFault, "rank 0",
-                             fmt::format("model.hf_checkpoint: {} is not there", path),
-                             "name the folder of a Hugging Face model"});
+                             fmt::format("model.hf_checkpoint: {} does not exist", path),
+                             "set it to a Hugging Face folder"});
   }
   return plan;
 }
@@ -107,15 +107,17 @@ void run_doctor(const DoctorFlags& flags, Session& session) {
 VerbBody declare_doctor(CLI::App& app) {
   const auto flags = std::make_shared<DoctorFlags>();
   app.add_option("--config", flags->config,
-                 "A run's configuration: its folders are tried, and whether checkpoints fit")
+                 "A run's configuration: also check its folders and the disk space for checkpoints")
       ->type_name("FILE");
   add_set_flag(app, flags->settings);
   app.footer(
       "Examples:\n"
       "  slimexx doctor\n"
-      "  mpirun -np 8 slimexx doctor --config run.yaml\n\n"
-      "Start it as the run will be started: it tries cores, memory, GPUs, links and disk of every\n"
-      "rank, which takes some seconds. Exit status 5 if a run would fail.");
+      "  mpirun -np 8 slimexx doctor --config run.yaml\n"
+      "\n"
+      "Start it with the same launcher and ranks as the run: it checks cores, memory, GPUs, links "
+      "and\n"
+      "disk of every rank within seconds. Exit status 5 if a run would fail.");
   return [flags](Session& session) { run_doctor(*flags, session); };
 }
 

@@ -56,7 +56,8 @@ std::string eval_data_as_yaml(const std::vector<std::string>& data) {
     const std::string file = has_name ? entry.substr(equals + 1) : entry;
     const std::string name = has_name ? entry.substr(0, equals) : name_of_set(file);
     if (name.empty() || file.empty()) {
-      throw Error(ErrorCode::kUsage, fmt::format("\"{}\" names no set or no file", entry),
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("\"{}\" lacks the name of the set or the file", entry),
                   "--data FILE, or --data NAME=FILE", "--data");
     }
     if (!rl::is_set_name(name)) {
@@ -64,8 +65,8 @@ std::string eval_data_as_yaml(const std::vector<std::string>& data) {
                   "use letters, digits, _ . -", "--data");
     }
     if (!names.insert(name).second) {
-      throw Error(ErrorCode::kUsage, fmt::format("two sets are called \"{}\"", name),
-                  "name them: --data NAME=FILE", "--data");
+      throw Error(ErrorCode::kUsage, fmt::format("two sets have the name \"{}\"", name),
+                  "give them names: --data NAME=FILE", "--data");
     }
     files.push_back(without_slice(file));
     yaml += (yaml.empty() ? "{" : ", ") + quote_for_yaml(name) + ": " + quote_for_yaml(file);
@@ -77,7 +78,7 @@ std::string eval_data_as_yaml(const std::vector<std::string>& data) {
 config::Config load_config(const EvalFlags& flags) {
   const bool names_model = !flags.hf_checkpoint.empty() || !flags.load.empty();
   if (flags.config.empty() && (!names_model || flags.data.empty())) {
-    throw Error(ErrorCode::kUsage, "nothing to evaluate is named",
+    throw Error(ErrorCode::kUsage, "nothing to evaluate",
                 "give --config FILE, or --hf-checkpoint DIR and --data FILE, or --load RUN and "
                 "--data FILE",
                 "slimexx eval");
@@ -129,8 +130,8 @@ void run_eval(const EvalFlags& flags, Session& session) {
   });
   if (!session.is_root()) return;
   print("{}\n", rl::format_eval_table(results));
-  print("{}\n", samples.empty() ? "samples are not kept: --samples DIR keeps them"
-                                : "samples are in " + samples);
+  print("{}\n", samples.empty() ? "samples are not saved; use --samples DIR to save them"
+                                : "samples: " + samples);
 }
 
 }  // namespace
@@ -141,8 +142,8 @@ VerbBody declare_eval(CLI::App& app) {
   app.add_option("--hf-checkpoint", flags->hf_checkpoint, "Hugging Face folder of the model")
       ->type_name("DIR");
   app.add_option("--load", flags->load,
-                 "Run folder (its newest checkpoint), folder of checkpoints, or one checkpoint; "
-                 "model.ckpt_step names a step")
+                 "Run folder, folder of checkpoints, or one checkpoint; of several, the newest or "
+                 "model.ckpt_step")
       ->type_name("RUN|CHECKPOINT");
   app.add_option("--samples", flags->samples,
                  "New folder for the samples; default: one in <observe.run_dir>/evaluations, if "
@@ -160,11 +161,13 @@ VerbBody declare_eval(CLI::App& app) {
       "      --set reward.rm_type=deepscaler\n"
       "  slimexx eval --hf-checkpoint model/ --data aime=aime-2024.jsonl \\\n"
       "      --set reward.rm_type=deepscaler eval.n_samples_per_eval_prompt=16 \\\n"
-      "            data.apply_chat_template=true eval.eval_max_response_len=4096\n\n"
-      "The first line says which weights are evaluated: those of --load or model.load, else those "
-      "of\n"
-      "model.hf_checkpoint. A checkpoint gives the same samples as its export. Keys that only\n"
-      "training looks at have no say.");
+      "            data.apply_chat_template=true eval.eval_max_response_len=4096\n"
+      "\n"
+      "The first line says which weights are evaluated: those of --load or model.load if one is "
+      "given,\n"
+      "otherwise those of model.hf_checkpoint. A checkpoint gives the same samples as its export. "
+      "Keys\n"
+      "that only training uses have no effect.");
   return [flags](Session& session) { run_eval(*flags, session); };
 }
 

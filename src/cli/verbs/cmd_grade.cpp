@@ -44,7 +44,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
   text_of(row, "response");
   if (!row.contains("label")) {
     throw Error(ErrorCode::kInput, "key \"label\" is missing",
-                "write \"label\": null where there is none");
+                "write \"label\": null if there is none");
   }
   reward::RewardInput input{.prompt = take("prompt"),
                             .response = take("response"),
@@ -60,7 +60,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
 constexpr int64_t kRetries = 3;
 
 [[noreturn]] void refuse_service(const std::string& what) {
-  throw Error(ErrorCode::kRun, what, "start the service, or correct its address", "--rm-url");
+  throw Error(ErrorCode::kRun, what, "start the service, or fix its URL", "--rm-url");
 }
 
 std::unique_ptr<reward::Grader> open_grader(reward::RewardOptions options) {
@@ -109,8 +109,8 @@ void run_grade(const GradeFlags& flags, Session& session) {
   output.finish();
   if (num_failed > 0)
     log_warn(
-        "the grader failed on {} of {} rows: they have \"failed\": true, and their reward "
-        "means nothing",
+        "the grader failed on {} of {} rows: they have \"failed\": true, and their reward is "
+        "meaningless",
         num_failed, num_rows);
 }
 
@@ -120,15 +120,17 @@ std::string names_of_rewards() {
     text += fmt::format("  {:<20}{}\n", info.name, info.doc);
   }
   return text +
-         "  boxed_NAME          NAME of what stands in the last \\boxed{}; not of deepscaler, "
-         "dapo\n";
+         "  boxed_NAME          NAME, applied to the content of the last \\boxed{}; not for "
+         "deepscaler, dapo\n";
 }
 
 }  // namespace
 
 VerbBody declare_grade(CLI::App& app) {
   auto flags = std::make_shared<GradeFlags>();
-  app.add_option("--rm-type", flags->reward.rm_type, "Which reward")->type_name("NAME")->required();
+  app.add_option("--rm-type", flags->reward.rm_type, "Grader, such as deepscaler or dapo")
+      ->type_name("NAME")
+      ->required();
   app.add_option("--input", flags->input, "JSON lines {\"response\", \"label\", \"prompt\"?}")
       ->type_name("FILE")
       ->required();
@@ -136,9 +138,10 @@ VerbBody declare_grade(CLI::App& app) {
                  "JSON lines {\"reward\", \"reason\", \"failed\"?}; default stdout")
       ->type_name("FILE");
   app.add_option("--reward-key", flags->reward.reward_key,
-                 "Which of the grader's values is the reward")
+                 "Which of the grader's values to report as the reward")
       ->type_name("KEY");
-  app.add_option("--rm-url", flags->reward.rm_url, "Service of --rm-type remote")->type_name("URL");
+  app.add_option("--rm-url", flags->reward.rm_url, "URL of the service for --rm-type remote")
+      ->type_name("URL");
   app.footer(names_of_rewards() +
              "\nExamples:\n"
              "  slimexx grade --rm-type deepscaler --input responses.jsonl --output rewards.jsonl\n"

@@ -35,8 +35,8 @@ void check_target(const std::string& directory) {
                                   std::filesystem::is_empty(directory, error))) {
     return;
   }
-  throw Error(ErrorCode::kUsage, "the folder to write is not empty",
-              "name a new folder, or remove this one", directory);
+  throw Error(ErrorCode::kUsage, "the output folder is not empty",
+              "choose a new folder, or remove this one", directory);
 }
 
 // The given config.json with the tokenizer's end tokens, if known, and without
@@ -47,7 +47,9 @@ std::string make_config(const std::string& source, const text::TextFiles& text) 
   const auto& ends = text.eos_token_ids;
   if (!ends.empty()) config["eos_token_id"] = ends.size() == 1 ? Json(ends.front()) : Json(ends);
   if (config.erase("quantization_config") > 0)
-    log_info("config.json is written without quantization_config: the weights are plain");
+    log_info(
+        "config.json is written without quantization_config, because the weights are not "
+        "quantized");
   return config == given ? source : config.dump(2) + "\n";
 }
 
@@ -55,7 +57,7 @@ void check_vocabulary(const InitFlags& flags, const text::TextFiles& text,
                       const model::ModelSpec& spec) {
   if (text.vocab_size <= spec.vocab_size) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("key \"vocab_size\" is {}, and the tokenizer has {} tokens",
+              fmt::format("key \"vocab_size\" is {}, but the tokenizer has {} tokens",
                           spec.vocab_size, text.vocab_size),
               fmt::format("set vocab_size to {} or more", text.vocab_size), flags.model_config);
 }
@@ -114,19 +116,21 @@ VerbBody declare_init(CLI::App& app) {
       ->required();
   app.add_option("--save", flags->save, "Folder to write")->type_name("DIR")->required();
   app.add_option("--tokenizer", flags->text.tokenizer,
-                 "Folder or tokenizer.json to copy, or byte-level: the 256 bytes")
+                 "Folder or tokenizer.json to copy, or byte-level: one token per byte value")
       ->type_name("DIR|FILE|byte-level");
-  app.add_option("--chat-template", flags->text.chat_template, "Jinja file to use")
+  app.add_option("--chat-template", flags->text.chat_template, "Jinja file with the chat template")
       ->type_name("FILE");
   app.add_option("--eos-token", flags->text.eos_tokens,
-                 "Text of the tokens that end generation; default: what the tokenizer says")
+                 "Text of the tokens that end generation; default: from the tokenizer")
       ->type_name("TEXT")
       ->expected(1, -1);
-  app.add_option("--seed", flags->seed, "Names the random weights (default 0)")
+  app.add_option("--seed", flags->seed, "Seed for the random weights (default 0)")
       ->type_name("NUMBER");
   app.footer(
-      "Weights are N(0, initializer_range), norms one, biases zero, written in config.json's\n"
-      "dtype; they are a function of seed and name alone.\n\nExamples:\n"
+      "Weights are drawn from N(0, initializer_range), norms are 1 and biases 0, in the dtype of\n"
+      "config.json. They depend only on the seed and the tensor's name.\n"
+      "\n"
+      "Examples:\n"
       "  slimexx init --model-config config.json --tokenizer byte-level --save model/\n"
       "  slimexx init --model-config config.json --tokenizer glm-4.5/ --chat-template glm.jinja "
       "\\\n"

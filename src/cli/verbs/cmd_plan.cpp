@@ -47,7 +47,7 @@ std::string use_known_config(const std::string& config_file, rl::RunConfig& conf
   const std::string known =
       (std::filesystem::path(config_file).parent_path() / "models" / name).string();
   if (name.empty() || !path_exists(known)) return {};
-  std::string note = fmt::format("{} is not here: planned from {}", folder, known);
+  std::string note = fmt::format("{} does not exist: planned from {}", folder, known);
   if (config.model.ref_load == folder) config.model.ref_load = known;
   for (rl::FrozenModelOptions& frozen : config.frozen_models)
     if (frozen.folder == folder) frozen.folder = known;
@@ -92,29 +92,28 @@ void run_plan(const PlanFlags& flags) {
   throw Error(ErrorCode::kUsage,
               fmt::format("the run does not fit: {:.1f} GiB are missing on a rank",
                           static_cast<double>(worst.missing_bytes) / 0x1p30),
-              flags.json ? worst.turn : "the plan names the keys to turn");
+              flags.json ? worst.turn : "the plan lists the keys to change");
 }
 
 }  // namespace
 
 VerbBody declare_plan(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
-  app.add_option("--config", flags->config, "The run's configuration (YAML); --set goes on top")
+  app.add_option("--config", flags->config,
+                 "The run's configuration (YAML); --set overrides its keys")
       ->type_name("FILE")
       ->required();
   add_set_flag(app, flags->settings);
   app.add_option("--gpus", flags->num_gpus,
-                 "Ranks; default: as parallel.actor_num_gpus and rollout_num_gpus say, or as few "
-                 "as the grid has")
+                 "Number of ranks; default: from parallel.actor_num_gpus and rollout_num_gpus, or "
+                 "the fewest that the parallel sizes allow")
       ->type_name("N")
       ->check(CLI::Range(1, 65536));
-  app.add_option("--gpu", flags->gpu, "Kind of GPU: h200, h100, h800, h20; or cpu")
+  app.add_option("--gpu", flags->gpu, "GPU model: h200, h100, h800, h20; or cpu")
       ->type_name("NAME")
       ->capture_default_str();
-  app.add_option(
-         "--response-tokens", flags->response_tokens,
-         "Mean length of responses, which fall off up to rollout_max_response_len and are no "
-         "longer; default: half of that")
+  app.add_option("--response-tokens", flags->response_tokens,
+                 "Expected mean length of responses; default: half of rollout_max_response_len")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 30));
   app.add_flag("--json", flags->json, "Print the plan as JSON");
@@ -122,10 +121,11 @@ VerbBody declare_plan(CLI::App& app) {
       "Examples:\n"
       "  slimexx plan --config configs/glm-z1-9b-colocated.yaml --gpus 8\n"
       "  slimexx plan --config configs/glm4.5-355b.yaml --gpu h100 --json\n"
-      "  slimexx plan --config run.yaml --set train.max_tokens_per_gpu=8192\n\n"
-      "Needs no GPU and one process; of model.hf_checkpoint config.json is enough. The status is "
-      "2\n"
-      "where the run does not fit.");
+      "  slimexx plan --config run.yaml --set train.max_tokens_per_gpu=8192\n"
+      "\n"
+      "Runs in one process and needs no GPU; model.hf_checkpoint needs only config.json. Exit "
+      "status 2\n"
+      "if the run does not fit.");
   return [flags](Session& session) {
     if (session.is_root()) run_plan(*flags);
   };

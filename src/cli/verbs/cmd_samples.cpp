@@ -94,9 +94,9 @@ std::string list_runs(const std::string& folder) {
 void require_run(const std::string& folder) {
   if (is_run(folder) || path_exists(join_path(folder, "samples"))) return;
   const std::string runs = list_runs(folder);
-  throw Error(ErrorCode::kUsage, "this folder is no run",
-              runs.empty() ? "give the folder that observe.run_dir named"
-                           : fmt::format("it holds runs: give one of {}", runs),
+  throw Error(ErrorCode::kUsage, "this folder is not a run folder",
+              runs.empty() ? "give the folder of observe.run_dir"
+                           : fmt::format("it contains runs: give one of {}", runs),
               folder);
 }
 
@@ -119,7 +119,7 @@ std::string list_evaluations(const std::string& folder) {
 std::string find_sample_file(const SamplesFlags& flags) {
   if (!path_exists(flags.run))
     throw Error(ErrorCode::kUsage, "there is no such run folder",
-                "give the folder that observe.run_dir named, or a file of samples", flags.run);
+                "give the folder of observe.run_dir, or a file of samples", flags.run);
   if (!std::filesystem::is_directory(flags.run)) return flags.run;
   const std::string beside = join_path(flags.run, "samples");
   // The sample folder of `slimexx eval` has one file per data set.
@@ -135,11 +135,11 @@ std::string find_sample_file(const SamplesFlags& flags) {
     throw Error(ErrorCode::kUsage,
                 flags.eval.empty() ? "the run has written no samples yet"
                                    : fmt::format("the run has no evaluation of \"{}\"", flags.eval),
-                flags.eval.empty()
-                    ? "observe.samples_interval says after how many rollouts it does; 0: never"
+                flags.eval.empty() ? "observe.samples_interval sets the number of rollouts between "
+                                     "files of samples; 0: never"
                 : evaluations.empty()
-                    ? "there are none; --eval takes a name out of eval.eval_prompt_data"
-                    : "there are those of " + evaluations,
+                    ? "there are none; --eval takes a name from eval.eval_prompt_data"
+                    : "available: " + evaluations,
                 folder);
   }
   if (!flags.rollout) return files.back().path;
@@ -148,7 +148,7 @@ std::string find_sample_file(const SamplesFlags& flags) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("there are no samples of {}{}",
                             flags.eval.empty() ? "" : "an evaluation after ", *flags.rollout),
-                "there are those of " + list_rollouts(files), folder);
+                "available: " + list_rollouts(files), folder);
   return found->path;
 }
 
@@ -210,7 +210,7 @@ void run_samples(const SamplesFlags& flags, Session& session) {
   const std::string path = find_sample_file(flags);
   const Selection selection = select_samples(path, flags);
   if (selection.num_read == 0)
-    throw Error(ErrorCode::kInput, "the file holds no samples", "name another file", path);
+    throw Error(ErrorCode::kInput, "the file holds no samples", "give another file", path);
   std::string out;
   for (const ShownSample& sample : selection.samples) out += format_sample(sample) + "\n";
   const char* kind = flags.failed ? " whose grader failed" : flags.wrong ? " that are wrong" : "";
@@ -223,29 +223,28 @@ void run_samples(const SamplesFlags& flags, Session& session) {
 
 VerbBody declare_samples(CLI::App& app) {
   auto flags = std::make_shared<SamplesFlags>();
-  app.add_option("run", flags->run, "Run folder, or one file of samples")
+  app.add_option("run", flags->run, "Run folder, or a single file of samples")
       ->type_name("RUN")
       ->required();
   const auto order = app.add_option_group("order");
-  order->add_flag("--worst", flags->worst, "Least reward first");
-  order->add_flag("--best", flags->best, "Greatest reward first");
-  order->add_flag("--random", flags->random, "Some by chance");
+  order->add_flag("--worst", flags->worst, "Lowest reward first");
+  order->add_flag("--best", flags->best, "Highest reward first");
+  order->add_flag("--random", flags->random, "Random samples");
   order->require_option(0, 1);
   const auto which = app.add_option_group("which");
   which->add_flag("--wrong", flags->wrong, "Only samples whose reward is not 1");
-  which->add_flag("--failed", flags->failed, "Only samples that the grader has no score for");
+  which->add_flag("--failed", flags->failed, "Only samples that the grader could not score");
   which->require_option(0, 1);
-  app.add_option("--n", flags->count, "How many (default 3)")
+  app.add_option("--n", flags->count, "Number of samples to print (default 3)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--rollout", flags->rollout,
-                 "Of this rollout, or with --eval of the evaluation after it, -1: before training "
-                 "(default: "
-                 "the newest)")
+                 "Rollout number (default: the newest). With --eval: the evaluation after that "
+                 "rollout, -1: the one before training")
       ->type_name("N");
-  app.add_option("--eval", flags->eval, "Of this evaluation set instead of a rollout")
+  app.add_option("--eval", flags->eval, "Print samples of this evaluation set instead of a rollout")
       ->type_name("NAME");
-  app.add_option("--seed", flags->seed, "Makes --random choose the same again")->type_name("N");
+  app.add_option("--seed", flags->seed, "Seed for --random")->type_name("N");
   app.footer(
       "Examples:\n"
       "  slimexx samples runs/quickstart/grpo\n"

@@ -135,7 +135,7 @@ class Scoring {
             Error(ErrorCode::kRun,
                   fmt::format("log-probs of row {} are NaN or infinite: activations overflow",
                               num_checked_),
-                  "look at the weights, and at the scales of FP8 ones", input_path_));
+                  "check the weights, and the scales of FP8 weights", input_path_));
       begin = end + 1;
     }
   }
@@ -189,27 +189,30 @@ VerbBody declare_score(CLI::App& app) {
   app.add_option("--output", flags->output,
                  "JSON lines {\"logprobs\", \"entropy\"}; default stdout")
       ->type_name("FILE");
-  app.add_option("--temperature", flags->temperature, "Divides the logits (default 1)")
+  app.add_option("--temperature", flags->temperature,
+                 "Temperature that divides the logits (default 1)")
       ->type_name("NUMBER");
   const auto add_size = [&](const char* name, int& size, const char* doc) {
     app.add_option(name, size, doc)->type_name("N")->check(CLI::Range(1, 1 << 20));
   };
-  add_size("--tensor-model-parallel-size", flags->grid.tp, "Ranks that split heads and columns");
+  add_size("--tensor-model-parallel-size", flags->grid.tp, "Tensor parallelism");
   add_size("--pipeline-model-parallel-size", flags->grid.pp, "Pipeline stages");
   const auto add_layers = [&](const char* name, std::optional<int64_t>& layers, const char* doc) {
     app.add_option(name, layers, doc)->type_name("N")->check(CLI::Range(1, 1 << 20));
   };
   add_layers("--decoder-first-pipeline-num-layers", flags->split.first_layers,
-             "Layers of the first stage, where the others' are not as many");
+             "Layers of the first pipeline stage; default: an even share");
   add_layers("--decoder-last-pipeline-num-layers", flags->split.last_layers,
-             "The same of the last");
-  add_size("--context-parallel-size", flags->grid.cp, "Ranks that split a sequence");
-  add_size("--expert-model-parallel-size", flags->grid.ep, "Ranks that split the experts");
-  add_size("--expert-tensor-parallel-size", flags->grid.etp, "Ranks that split each expert");
+             "Layers of the last pipeline stage; default: an even share");
+  add_size("--context-parallel-size", flags->grid.cp, "Context parallelism");
+  add_size("--expert-model-parallel-size", flags->grid.ep, "Expert parallelism");
+  add_size("--expert-tensor-parallel-size", flags->grid.etp, "Tensor parallelism within experts");
   add_thread_ranks_flag(app, flags->thread_ranks);
   add_device_flag(app, flags->device);
   app.footer(
-      "Number t of a line belongs to token t + 1.\n\nExamples:\n"
+      "In an output line, value t belongs to token t + 1.\n"
+      "\n"
+      "Examples:\n"
       "  slimexx score --hf-checkpoint model/ --input tokens.jsonl --output scores.jsonl\n"
       "  slimexx score --hf-checkpoint model/ --input tokens.jsonl.zst --temperature 0.8\n"
       "  mpirun -np 4 slimexx score --hf-checkpoint model/ --input tokens.jsonl \\\n"

@@ -24,8 +24,8 @@ struct TokenizeFlags {
 std::string text_to_tokenize(const PromptText& text, const Json& row) {
   if (row.contains("text") == row.contains("messages")) {
     throw Error(ErrorCode::kInput,
-                row.contains("text") ? "keys \"text\" and \"messages\" are both there"
-                                     : "neither key \"text\" nor \"messages\" is there",
+                row.contains("text") ? "the row has both keys \"text\" and \"messages\""
+                                     : "the row has neither key \"text\" nor \"messages\"",
                 "{\"text\": \"...\"} or {\"messages\": [...]}");
   }
   return row.contains("text") ? text_of(row, "text") : text.render(row);
@@ -66,8 +66,10 @@ VerbBody declare_tokenize(CLI::App& app) {
   app.add_option("--output", flags->output, "JSON lines {\"ids\", \"text\"}; default stdout")
       ->type_name("FILE");
   app.footer(
-      "A row of messages is rendered by the folder's chat template; its other keys (tools,\n"
-      "add_generation_prompt, enable_thinking, ...) are the template's variables.\n\nExamples:\n"
+      "A row of messages is rendered with the folder's chat template; its other keys (tools,\n"
+      "add_generation_prompt, enable_thinking, ...) become variables of the template.\n"
+      "\n"
+      "Examples:\n"
       "  slimexx tokenize --hf-checkpoint model/ --input texts.jsonl --output ids.jsonl");
   return [flags](Session& session) { run_tokenize(*flags, session); };
 }

@@ -37,7 +37,7 @@ struct TrainFlags {
 rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std::string& run_dir,
                           bool& names_run_dir) {
   if (flags.config.empty() && flags.settings.empty()) {
-    throw Error(ErrorCode::kUsage, "no configuration is given",
+    throw Error(ErrorCode::kUsage, "no configuration",
                 "--config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
                 "slimexx train");
   }
@@ -79,9 +79,9 @@ void check_same_settings(const std::string& own, dist::Collective& communicator)
     const auto changes = config::list_changes(wanted, own);
     if (changes.empty()) return;
     throw Error(ErrorCode::kUsage,
-                fmt::format("its settings are not those of rank 0: {} is {}, there {}",
+                fmt::format("its settings differ from those of rank 0: {} is {}, but {} on rank 0",
                             changes[0].key, changes[0].after, changes[0].before),
-                "start all ranks with one configuration and one environment", changes[0].key);
+                "start all ranks with the same configuration and environment", changes[0].key);
   });
 }
 
@@ -115,17 +115,19 @@ void run_train(const TrainFlags& flags, Session& session) {
 
 VerbBody declare_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  app.add_option("--config", flags->config, "The run's configuration (YAML); --set goes on top")
+  app.add_option("--config", flags->config,
+                 "The run's configuration (YAML); --set overrides its keys")
       ->type_name("FILE");
   add_set_flag(app, flags->settings);
   const CLI::Option* resume =
-      app.add_option("--resume", flags->resume,
-                     "Continue from a checkpoint, or a run's newest; without DIR from this run's "
-                     "newest; auto: from that, or anew where there is none")
+      app.add_option(
+             "--resume", flags->resume,
+             "Continue from a checkpoint, or from the newest one of a run's folder. Without DIR: "
+             "the newest of this run. auto: the same, or a new start if there is none")
           ->type_name("[DIR|auto]")
           ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,
-               "Build everything, print it, stop before the first rollout");
+               "Set up the run, print its settings, and stop before the first rollout");
   add_thread_ranks_flag(app, flags->thread_ranks);
   add_device_flag(app, flags->device);
   app.footer(
@@ -134,10 +136,13 @@ VerbBody declare_train(CLI::App& app) {
       "  slimexx train --config run.yaml --set optimizer.lr=2e-6 rollout.num_rollout=100\n"
       "  slimexx train --config run.yaml --resume\n"
       "  srun slimexx train --config run.yaml --resume auto\n"
-      "  mpirun -np 2 slimexx train --config run.yaml\n\n"
-      "The run folder is observe.run_dir; if that is not set, runs/<name of the file> (runs/train\n"
-      "without a file), or with -2, -3, ... where an earlier run has that. A folder that holds a\n"
-      "run is never written over.");
+      "  mpirun -np 2 slimexx train --config run.yaml\n"
+      "\n"
+      "The run folder is observe.run_dir. If that is not set, it is runs/<name of the file> "
+      "(runs/train\n"
+      "without a file), with -2, -3, ... appended if an earlier run has that name. The folder of "
+      "an\n"
+      "earlier run is never overwritten.");
   // Copy the state of the options while parsing: the body runs after `app` is destroyed.
   app.parse_complete_callback([flags, resume] { flags->wants_resume = resume->count() > 0; });
   return [flags](Session& session) {

@@ -33,7 +33,7 @@ constexpr bool has_mpi() {
 std::string cuda_feature() {
 #ifdef SLX_WITH_CUDA
   const int devices = tensor::count_cuda_devices();
-  return fmt::format("yes, {} GPU{} here", devices, devices == 1 ? "" : "s");
+  return fmt::format("yes, {} GPU{} on this host", devices, devices == 1 ? "" : "s");
 #else
   return "no";
 #endif

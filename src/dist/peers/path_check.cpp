@@ -53,7 +53,7 @@ void check_path(Backend& backend, tensor::Stream stream, const ShortName& group,
       throw Error(ErrorCode::kCheck,
                   fmt::format("ranks of group {} disagree about a collective call: {}, {}",
                               group.text(), text_of(0, decisions[0]), text_of(r, decisions[r])),
-                  "tensors of such a call must lie in the shared memory of all ranks or of none");
+                  "the tensors of a call must be in shared memory on all ranks or on none");
 }
 
 }  // namespace slimexx::dist

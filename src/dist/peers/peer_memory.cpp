@@ -103,7 +103,7 @@ std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, const Tensor& re
     return memory;
   }
   if (group.rank() == 0)
-    log_info("ranks of {} do not reach each other's memory: they exchange all by messages",
+    log_info("ranks of {} cannot access each other's memory: they communicate by messages",
              group.name_.text());
   return nullptr;
 }

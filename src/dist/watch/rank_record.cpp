@@ -53,7 +53,7 @@ RankRecord::RankRecord(const std::string& directory, int rank)
   is_locked_ = fd_ >= 0 && ::fcntl(fd_, F_OFD_SETLK, &lock) == 0;
   if (fd_ < 0 || !write({}, true)) {
     if (fd_ >= 0) ::close(fd_);
-    throw Error(ErrorCode::kEnvironment, "cannot write what the rank does", "free space", path_);
+    throw Error(ErrorCode::kEnvironment, "cannot write the rank's heartbeat", "free space", path_);
   }
 }
 

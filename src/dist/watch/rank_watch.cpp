@@ -175,7 +175,7 @@ void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, doub
   }
   if (limit_s > 0 && silence_s >= limit_s)
     end_run(peer, what,
-            fmt::format("look at that host; then continue the run by --resume; the limit is "
+            fmt::format("check that host, then continue the run with --resume; the limit is "
                         "parallel.{}_silence_limit_s",
                         is_far(peer) ? "host" : "rank"));
 }
@@ -196,8 +196,8 @@ void RankWatch::Impl::look_near(Peer& peer) {
       peer.has_left = peer.page->activity().has_left != 0;
       if (peer.has_left || end_s > kEnd) return;
       end_run(peer, "died",
-              "it was killed, or crashed: its last lines, the launcher's and the kernel's log (out "
-              "of memory) say more; then continue the run by --resume",
+              "it was killed or crashed: see its last log lines and the logs of the launcher and "
+              "the kernel (out of memory), then continue the run with --resume",
               true);
   }
 }
@@ -212,7 +212,7 @@ void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
   }
   peer.seen = seen->activity;
   if (seen->is_dead && end_s <= kEnd)
-    end_run(peer, "died", "look at that host; then continue the run by --resume", true);
+    end_run(peer, "died", "check that host, then continue the run with --resume", true);
   if (seen->sign != peer.sign) {
     peer.sign = seen->sign;
     return count_sign(peer);
@@ -248,9 +248,9 @@ void RankWatch::Impl::look_for_hang(double seconds) {
   const auto views = view_all();
   const auto hang = judge.look(views, seconds, limit_s);
   if (!hang) return;
-  log_warn("all ranks wait for one another, or do nothing:{}", list_ranks(peers, views));
+  log_warn("all ranks wait for each other or make no progress:{}", list_ranks(peers, views));
   end_run(peers[static_cast<size_t>(hang->rank)], hang->state,
-          "look at its threads (gdb -p); then continue the run by --resume; the limit is "
+          "inspect its threads (gdb -p), then continue the run with --resume; the limit is "
           "parallel.hang_limit_s",
           false, hang->others);
 }
@@ -261,15 +261,15 @@ void RankWatch::Impl::report_wait() {
   if (std::ranges::any_of(peers, [&](const Peer& p) { return is_far(p) && p.sign < 0; })) return;
   if (options.wait_warn_s > 0 && idle_s >= next_wait_warning) {
     next_wait_warning = 2 * idle_s;
-    log_warn("no rank has gone on for {:.0f} s:{}", idle_s, list_ranks(peers, view_all()));
+    log_warn("no rank has made progress for {:.0f} s:{}", idle_s, list_ranks(peers, view_all()));
   }
   if (options.wait_limit_s <= 0 || idle_s < options.wait_limit_s) return;
   const auto culprit =
       std::ranges::find_if(peers, [&](const Peer& peer) { return !activity_of(peer).is_in_call; });
   end_run(culprit == peers.end() ? peers[0] : *culprit,
-          fmt::format("{}, and no rank has gone on for {:.0f} s",
-                      culprit == peers.end() ? "waits, as all do" : "hangs", idle_s),
-          "the log says what every rank did; a rank that needs so long in one call wants a higher "
+          fmt::format("{}, and no rank has made progress for {:.0f} s",
+                      culprit == peers.end() ? "waits, like all others" : "hangs", idle_s),
+          "the log says what every rank did; if a rank needs this long in one call, raise "
           "parallel.rank_wait_limit_s");
 }
 
@@ -315,7 +315,7 @@ void RankWatch::Impl::run() {
     try {
       look();
     } catch (const std::exception& error) {  // mostly an unreadable record
-      log_debug("a look at the ranks failed: {}", error.what());
+      log_debug("checking the ranks failed: {}", error.what());
     }
   }
 }

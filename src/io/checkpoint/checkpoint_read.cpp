@@ -27,15 +27,15 @@ Manifest load_manifest(const std::string& directory) {
   if (!path_exists(path)) {
     throw Error(ErrorCode::kInput,
                 "the folder is not a complete checkpoint: it has no manifest.json",
-                "give the folder of a checkpoint that was written to its end", directory);
+                "give the folder of a complete checkpoint", directory);
   }
   return parse_manifest(read_text_file(path), path);
 }
 
 void check_size(const std::string& path, uint64_t stated) {
-  if (!path_exists(path)) fail(path, "the manifest names this file, and it is missing");
+  if (!path_exists(path)) fail(path, "the manifest lists this file, but it is missing");
   if (const uint64_t size = file_bytes(path); size != stated) {
-    fail(path, fmt::format("the file has {} bytes, the manifest states {}", size, stated));
+    fail(path, fmt::format("the file has {} bytes, but the manifest states {}", size, stated));
   }
 }
 
@@ -45,7 +45,7 @@ const TensorEntry* find_piece(const SafetensorsFile& file, const ShardInfo::Piec
   if (!entry) fail(file.path(), fmt::format("the shard lacks {}", quote_name(piece.key)));
   if (entry->dtype != t.dtype || entry->num_elements() != piece.num_elements()) {
     fail(file.path(),
-         fmt::format("{} is {} x {}, the manifest states {} x {}", quote_name(piece.key),
+         fmt::format("{} is {} x {}, but the manifest states {} x {}", quote_name(piece.key),
                      tensor::dtype_name(entry->dtype), entry->num_elements(),
                      tensor::dtype_name(t.dtype), piece.num_elements()));
   }
@@ -63,8 +63,9 @@ int64_t CheckpointTensor::num_elements() const {
 int64_t read_counter(const Json& state, const std::string& key, const std::string& where) {
   const int64_t value = json_int(state, key, where);
   if (value >= 0 && value <= kMaxCounter) return value;
-  throw Error(ErrorCode::kInput, fmt::format("key \"{}\" of the state is {}, no count", key, value),
-              kDamaged, where);
+  throw Error(ErrorCode::kInput,
+              fmt::format("key \"{}\" of the state is {}, not a count", key, value), kDamaged,
+              where);
 }
 
 Checkpoint Checkpoint::open(const std::string& directory) {
@@ -80,7 +81,7 @@ Checkpoint Checkpoint::open(const std::string& directory) {
     checkpoint.files_.push_back(std::make_unique<SafetensorsFile>(join_path(directory, s.file)));
     if (checkpoint.files_.back()->entries().size() != s.pieces.size()) {
       fail(checkpoint.files_.back()->path(),
-           fmt::format("the shard holds {} pieces, the manifest states {}",
+           fmt::format("the shard holds {} pieces, but the manifest states {}",
                        checkpoint.files_.back()->entries().size(), s.pieces.size()));
     }
     checkpoint.hashes_.emplace_back(s.file, s.hash);
@@ -179,7 +180,7 @@ void Checkpoint::verify_hashes() const {
   for (size_t i = 0; i < hashes_.size(); ++i) {
     if (actual[i] == hashes_[i].second) continue;
     fail(join_path(directory_, hashes_[i].first),
-         fmt::format("the content's hash is {}, the manifest states {}", actual[i],
+         fmt::format("the hash of the content is {}, but the manifest states {}", actual[i],
                      hashes_[i].second));
   }
 }

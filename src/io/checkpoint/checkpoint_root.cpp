@@ -61,7 +61,7 @@ Latest read_latest(const std::string& root) {
   } catch (const Error& e) {
     fault = e.message();
   }
-  log_warn("{}: {}; passed over", path, fault);
+  log_warn("{}: {}; skipped", path, fault);
   return {};
 }
 
@@ -107,7 +107,7 @@ bool is_complete(const std::string& directory) {
     Checkpoint::open(directory);
     return true;
   } catch (const Error& e) {
-    log_warn("{}: passed over as a checkpoint: {}", e.where(), e.message());
+    log_warn("{}: skipped as a checkpoint: {}", e.where(), e.message());
     return false;
   }
 }

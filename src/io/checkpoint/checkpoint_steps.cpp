@@ -77,7 +77,7 @@ void warn_of_foreign(const std::string& directory, const std::string& name) {
   static std::set<std::string> warned;
   const std::lock_guard lock(mutex);
   if (warned.insert(directory).second)
-    log_warn("{} is not removed: it holds \"{}\", which no save wrote", directory, name);
+    log_warn("{} was not removed, because it holds \"{}\", which no save wrote", directory, name);
 }
 
 void remove_suffixed(const std::string& directory) {
@@ -158,7 +158,7 @@ std::string start_step(const std::string& root, int64_t step) {
     throw Error(
         ErrorCode::kEnvironment,
         fmt::format("the folder that a save writes to holds \"{}\", which no save wrote", foreign),
-        "move the folder elsewhere", fresh);
+        "move the folder", fresh);
   }
   make_directories(fresh);
   return fresh;
@@ -171,10 +171,10 @@ void commit_step(const std::string& root, int64_t step) {
   if (!foreign.empty() && !path_exists(join_path(directory, kManifestName))) {
     throw Error(
         ErrorCode::kEnvironment,
-        fmt::format("the checkpoint stays in {}: the folder of its name holds \"{}\", which "
-                    "no save wrote",
-                    fresh, foreign),
-        "move that folder elsewhere", directory);
+        fmt::format(
+            "the checkpoint stays in {}, because its folder holds \"{}\", which no save wrote",
+            fresh, foreign),
+        "move that folder", directory);
   }
   const std::string old = path_exists(directory) ? set_aside(directory) : "";
   rename_folder(fresh, directory);

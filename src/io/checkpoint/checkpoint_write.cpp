@@ -31,8 +31,8 @@ std::string shard_name(int rank, int num_ranks) {
 
 void refuse_complete(const std::string& directory) {
   if (!path_exists(join_path(directory, kManifestName))) return;
-  throw Error(ErrorCode::kRun, "the folder is a complete checkpoint: nothing is written into it",
-              "this is a fault of slimexx itself; please report it", directory);
+  throw Error(ErrorCode::kRun, "the folder is a complete checkpoint and is not changed",
+              "this is a bug in slimexx; please report it", directory);
 }
 
 struct PlannedPiece {
@@ -140,7 +140,7 @@ std::vector<CheckpointTensor> unite_tensors(const std::vector<ShardInfo>& shards
         throw Error(ErrorCode::kRun,
                     fmt::format("tensor {} of section {} differs between ranks", quote_name(t.name),
                                 quote_name(t.section)),
-                    "this is a fault of slimexx itself; please report it", where);
+                    "this is a bug in slimexx; please report it", where);
       }
     }
   }
@@ -157,8 +157,8 @@ void check_state(const Json& state, const std::string& where) {
   } catch (const Error& e) {
     what = e.message();
   }
-  throw Error(ErrorCode::kRun, fmt::format("the state cannot be kept as JSON: {}", what),
-              "this is a fault of slimexx itself; please report it", where);
+  throw Error(ErrorCode::kRun, fmt::format("the state cannot be written as JSON: {}", what),
+              "this is a bug in slimexx; please report it", where);
 }
 
 }  // namespace
@@ -201,8 +201,8 @@ void write_manifest(const std::string& directory, const std::vector<ShardInfo>& 
     const std::string path = join_path(directory, s.file);
     if (const uint64_t size = file_bytes(path); size != s.size_bytes) {
       throw Error(ErrorCode::kRun,
-                  fmt::format("the shard has {} bytes, {} were written", size, s.size_bytes),
-                  "do all ranks write to one file system?", path);
+                  fmt::format("the shard has {} bytes, but {} were written", size, s.size_bytes),
+                  "check that all ranks write to the same file system", path);
     }
   }
   const Manifest manifest{tensors, shards, list_side_files(directory), state};

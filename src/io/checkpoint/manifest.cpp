@@ -24,7 +24,7 @@ constexpr const char* kDamaged = "the manifest is damaged: load another checkpoi
 
 // The hint for a fault in a list that was read (kInput) or is about to be written.
 const char* remedy_for(ErrorCode code) {
-  return code == ErrorCode::kInput ? kDamaged : "this is a fault of slimexx; please report it";
+  return code == ErrorCode::kInput ? kDamaged : "this is a bug in slimexx; please report it";
 }
 
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
@@ -134,7 +134,7 @@ std::string find_box_fault(const CheckpointTensor& t,
     }
   }
   if (tensor::cover_exactly(t.shape, boxes)) return "";
-  return "an element is in no shard, or in two pieces";
+  return "an element is missing from all shards, or is in two pieces";
 }
 
 }  // namespace
@@ -259,7 +259,7 @@ std::vector<std::vector<PieceIndex>> cover_tensors(const std::vector<CheckpointT
         refuse(piece.section, piece.name,
                fmt::format("elements [{}, {}) are {}", std::min(reached, piece.begin),
                            std::max(reached, piece.begin),
-                           piece.begin > reached ? "in no shard" : "in two pieces"));
+                           piece.begin > reached ? "missing from all shards" : "in two pieces"));
       }
       reached = piece.end;
     }
@@ -295,7 +295,7 @@ Manifest read_manifest_json(const Json& json, const std::string& where) {
   const int64_t version = json_int(json, "version", where);
   if (version < 1 || version > kCheckpointFormat) {
     throw Error(ErrorCode::kInput,
-                fmt::format("the checkpoint has format version {}, this program reads 1 to {}",
+                fmt::format("the checkpoint has format version {}, but this program reads 1 to {}",
                             version, kCheckpointFormat),
                 version > kCheckpointFormat ? "use the newer slimexx that wrote it" : kDamaged,
                 where);
@@ -328,7 +328,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   }
   const std::string_view stated = text.substr(covered.size(), kHashDigits);
   if (const std::string actual = hash_text(covered); stated != actual) {
-    fail(where, fmt::format("the manifest's content_hash is {}, its text has {}",
+    fail(where, fmt::format("the manifest's content_hash is {}, but its text has {}",
                             quote_name(stated), actual));
   }
   return manifest;

@@ -72,7 +72,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
     : path_(path), file_(path), hash_(std::make_unique<ContentHash>()) {
   std::unordered_set<std::string_view> names;
   for (const TensorEntry& e : entries) {
-    SLX_CHECK(names.insert(e.name).second, "tensor {} is given twice", e.name);
+    SLX_CHECK(names.insert(e.name).second, "tensor {} is listed twice", e.name);
   }
   const std::string header = render_safetensors_header(entries, metadata, path);
   expected_bytes_ = entries.empty() ? 0 : entries.back().end;
@@ -100,8 +100,8 @@ void SafetensorsWriter::finish() {
   if (written_bytes_ != expected_bytes_) {
     throw Error(
         ErrorCode::kRun,
-        fmt::format("{} of {} bytes of tensors were written", written_bytes_, expected_bytes_), "",
-        path_);
+        fmt::format("only {} of {} bytes of tensors were written", written_bytes_, expected_bytes_),
+        "", path_);
   }
   file_.commit();
 }

@@ -34,7 +34,7 @@ void refuse_other_formats(std::string_view start, const std::string& path) {
     fail(path, "the file is a PyTorch pickle, not safetensors", "convert it to safetensors first");
   }
   if (start.starts_with("GGUF")) {
-    fail(path, "the file is GGUF, not safetensors", "take the safetensors form of the model");
+    fail(path, "the file is GGUF, not safetensors", "use the safetensors files of the model");
   }
 }
 
@@ -60,13 +60,13 @@ uint64_t required_bytes(const RawTensor& t, const std::string& path) {
 void check_range(const RawTensor& t, uint64_t expected_begin, const std::string& path) {
   const TensorEntry& e = t.entry;
   if (e.begin != expected_begin || e.end < e.begin) {
-    fail(path, fmt::format("tensor {}: data_offsets [{}, {}] where the data must continue at {}",
+    fail(path, fmt::format("tensor {}: data_offsets are [{}, {}], but the data must continue at {}",
                            quote_name(e.name), e.begin, e.end, expected_begin));
   }
   const uint64_t wanted = required_bytes(t, path);
   if (e.end - e.begin != wanted) {
     fail(path, fmt::format(
-                   "tensor {}: shape and dtype {} ask for {} bytes, data_offsets [{}, {}] hold {}",
+                   "tensor {}: shape and dtype {} need {} bytes, but data_offsets [{}, {}] hold {}",
                    quote_name(e.name), t.type->name, wanted, e.begin, e.end, e.end - e.begin));
   }
 }
@@ -86,7 +86,7 @@ void check_names(const std::vector<RawTensor>& tensors, const std::string& path)
 uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes,
                              const std::string& path) {
   if (first_bytes.size() < kHeaderLengthBytes) {
-    fail(path, fmt::format("the file has {} bytes, too few for safetensors", file_bytes));
+    fail(path, fmt::format("the file has only {} bytes, too few for safetensors", file_bytes));
   }
   refuse_other_formats(first_bytes, path);
   uint64_t length = 0;
@@ -95,13 +95,13 @@ uint64_t parse_header_length(std::string_view first_bytes, uint64_t file_bytes,
   }
   if (length > kMaxHeaderBytes) {
     fail(path,
-         fmt::format("bytes 0-7 give a header of {} bytes; the format allows {}", length,
+         fmt::format("bytes 0-7 give a header of {} bytes, but the format allows {}", length,
                      kMaxHeaderBytes),
-         "is this a safetensors file?");
+         "check that this is a safetensors file");
   }
   if (length > file_bytes - kHeaderLengthBytes) {
     fail(path,
-         fmt::format("bytes 0-7 give a header of {} bytes, the file has {} in all", length,
+         fmt::format("bytes 0-7 give a header of {} bytes, but the file has {} in total", length,
                      file_bytes),
          "the file is truncated: fetch or write it again");
   }
@@ -130,7 +130,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
   }
   if (position > data_bytes) {
     fail(path,
-         fmt::format("the tensors take {} bytes, the file holds {} after the header", position,
+         fmt::format("the tensors take {} bytes, but the file holds {} after the header", position,
                      data_bytes),
          "the file is truncated: fetch or write it again");
   }
@@ -159,9 +159,9 @@ std::string render_safetensors_header(std::vector<TensorEntry>& entries,
   json.resize((json.size() + 7) / 8 * 8, ' ');
   if (json.size() > kMaxHeaderBytes) {
     throw Error(ErrorCode::kRun,
-                fmt::format("the header of {} tensors takes {} bytes; the format allows {}",
+                fmt::format("the header of {} tensors takes {} bytes, but the format allows {}",
                             entries.size(), json.size(), kMaxHeaderBytes),
-                "write more and smaller files", path);
+                "write more, smaller files", path);
   }
   std::string length;
   for (int i = 0; i < 8; ++i) length += static_cast<char>(json.size() >> (8 * i) & 0xFF);

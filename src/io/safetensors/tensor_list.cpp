@@ -91,7 +91,7 @@ tensor::DType dtype_of_config(const Json& config, const std::string& where) {
     const auto dtype = tensor::parse_torch_dtype(json_string(config, key, where));
     if (dtype && tensor::is_convertible(*dtype)) return *dtype;
     throw Error(ErrorCode::kInput,
-                fmt::format("key \"{}\" is {}, no dtype that weights are written in", key,
+                fmt::format("key \"{}\" is {}, which is not a supported dtype for weights", key,
                             quote_name(json_string(config, key, where))),
                 fmt::format("supported: {}", tensor::kConvertibleTorchNames), where);
   }

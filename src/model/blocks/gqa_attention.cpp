@@ -122,8 +122,8 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const 
 void check_device_sizes(const GqaSpec& spec, tensor::Device device) {
   if (device.is_cpu() || spec.head_dim == 64 || spec.head_dim == 128) return;
   throw Error(ErrorCode::kInput,
-              fmt::format("heads of {} elements; attention serves 64 and 128 on {}", spec.head_dim,
-                          tensor::to_string(device)),
+              fmt::format("heads of {} elements: attention supports 64 and 128 on {}",
+                          spec.head_dim, tensor::to_string(device)),
               "use --device cpu", "head_dim");
 }
 

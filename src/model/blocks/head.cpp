@@ -157,13 +157,13 @@ void check_device_sizes(const HeadSpec& spec, tensor::Device device) {
   if (device.is_cpu()) return;
   if (spec.leaves > 1 && spec.vocab_size / spec.leaves % 4 != 0)
     throw Error(ErrorCode::kInput,
-                fmt::format("a vocabulary of {} tokens in {} leaves; softmax serves leaves of "
+                fmt::format("a vocabulary of {} tokens in {} leaves: softmax supports leaves of "
                             "multiples of 4 on {}",
                             spec.vocab_size, spec.leaves, tensor::to_string(device)),
                 "use --device cpu", "vocab_size");
   if (spec.vocab_size <= ops::kMaxVocabulary) return;
   throw Error(ErrorCode::kInput,
-              fmt::format("a vocabulary of {} tokens; sampling serves up to {} on {}",
+              fmt::format("a vocabulary of {} tokens: sampling supports up to {} on {}",
                           spec.vocab_size, ops::kMaxVocabulary, tensor::to_string(device)),
               "use --device cpu", "vocab_size");
 }

@@ -216,8 +216,8 @@ void check_device_sizes(const MlaSpec& spec, tensor::Device device) {
   const auto check = [device](const char* key, int64_t size, int64_t most) {
     if (size % 8 == 0 && size <= most) return;
     throw Error(ErrorCode::kInput,
-                fmt::format("{} is {}; latent attention serves multiples of 8 up to {} on {}", key,
-                            size, most, tensor::to_string(device)),
+                fmt::format("{} is {}: latent attention supports multiples of 8 up to {} on {}",
+                            key, size, most, tensor::to_string(device)),
                 "use --device cpu", key);
   };
   constexpr int64_t kAnySize = INT64_MAX;
@@ -235,10 +235,10 @@ std::string describe(const MlaSpec& s) {
   text += s.q_rank > 0 ? fmt::format("ranks {} and {}", s.q_rank, s.kv_rank)
                        : fmt::format("queries from the input, rank {}", s.kv_rank);
   if (s.indexer)
-    text += fmt::format(", sees {} keys by {} index heads of {}", s.top_k, s.indexer->num_heads,
-                        s.indexer->head_dim);
+    text += fmt::format(", selects {} keys with {} index heads of {}", s.top_k,
+                        s.indexer->num_heads, s.indexer->head_dim);
   else if (s.top_k > 0)
-    text += ", sees the keys of the indexer before it";
+    text += ", uses the keys selected by the previous indexer";
   return text;
 }
 

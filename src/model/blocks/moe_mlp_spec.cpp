@@ -20,8 +20,8 @@ void check_shares(const std::string& what, int64_t size, int64_t ranks, int64_t 
                   const char* key) {
   if (size % ranks == 0) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("{} do not divide by {} ranks: {} % {} = {}", what, ranks, size, ranks,
-                          size % ranks),
+              fmt::format("{} are not divisible by {} ranks: {} % {} = {}", what, ranks, size,
+                          ranks, size % ranks),
               suggest_divisors(common, ranks), key);
 }
 
@@ -108,28 +108,28 @@ void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device) {
   };
   const ops::RouterRule& router = spec.router;
   if (const ExpertPlacement placement = spec.placement(); placement.num_copies > ops::kMostExperts)
-    refuse(
-        fmt::format("{} experts{}; the kernels serve up to {}", placement.num_copies,
-                    placement.has_redundant() ? ", redundant ones counted" : "", ops::kMostExperts),
-        "num_experts");
+    refuse(fmt::format("{} experts{}: the kernels support up to {}", placement.num_copies,
+                       placement.has_redundant() ? ", including redundant ones" : "",
+                       ops::kMostExperts),
+           "num_experts");
   if (router.top_k > ops::kMostRoutedTo)
-    refuse(fmt::format("{} experts of a token; the router serves up to {}", router.top_k,
+    refuse(fmt::format("{} experts per token: the router supports up to {}", router.top_k,
                        ops::kMostRoutedTo),
            "num_experts_per_tok");
   if (router.num_groups > ops::kMostExpertGroups)
-    refuse(fmt::format("{} groups of experts; the router serves up to {}", router.num_groups,
+    refuse(fmt::format("{} groups of experts: the router supports up to {}", router.num_groups,
                        ops::kMostExpertGroups),
            "n_group");
   const std::string of_ranks =
       spec.etp_ranks > 1 ? fmt::format(" on {} ranks", spec.etp_ranks) : std::string();
   const char* etp_key = "parallel.expert_tensor_parallel_size";
   if (spec.intermediate_size % (8 * spec.etp_ranks) != 0)
-    refuse(fmt::format("experts of {} elements{}; their products serve multiples of 8",
+    refuse(fmt::format("experts of {} elements{}: expert kernels need multiples of 8",
                        spec.intermediate_size, of_ranks),
            spec.etp_ranks > 1 ? etp_key : "moe_intermediate_size");
   if (spec.hidden_size % (8 * spec.etp_ranks) != 0)
-    refuse(fmt::format("hidden size {}{}; products of experts serve multiples of 8",
-                       spec.hidden_size, of_ranks),
+    refuse(fmt::format("hidden size {}{}: expert kernels need multiples of 8", spec.hidden_size,
+                       of_ranks),
            spec.etp_ranks > 1 ? etp_key : "hidden_size");
 }
 

@@ -88,7 +88,7 @@ void check_device_sizes(const IndexerSpec& s, tensor::Device device) {
   if (device.is_cpu()) return;
   const auto refuse = [device](const char* key, int64_t size, const std::string& served) {
     throw Error(ErrorCode::kInput,
-                fmt::format("{} is {}; indexers serve {} on {}", key, size, served,
+                fmt::format("{} is {}: indexers support {} on {}", key, size, served,
                             tensor::to_string(device)),
                 "use --device cpu", key);
   };

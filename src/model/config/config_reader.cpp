@@ -31,19 +31,19 @@ std::string shorten(const std::string& value) {
 void ConfigReader::fail(const std::string& what, const std::string& hint) const {
   throw Error(
       ErrorCode::kInput, what,
-      hint.empty() ? "correct config.json, or take it from the model's publisher again" : hint,
+      hint.empty() ? "fix config.json, or download it again from the model's publisher" : hint,
       where_);
 }
 
 void ConfigReader::refuse(const std::string& what) const {
-  fail(what, "a model that was trained so cannot be used here");
+  fail(what, "a model trained with it cannot be used here");
 }
 
 void ConfigReader::refuse_null(const std::string& key) const {
   const auto it = config_.find(key);
   if (it != config_.end() && it->is_null())
     fail(fmt::format("\"{}\" is null", key),
-         "give the model's value, or leave the key out for its family's");
+         "give the model's value, or leave the key out to use the family's default");
 }
 
 void ConfigReader::require(const std::string& key, const std::string& why) const {
@@ -59,7 +59,8 @@ std::optional<int64_t> ConfigReader::optional_size(const std::string& key) const
 
 int64_t ConfigReader::size(const std::string& key, int64_t max) const {
   const int64_t value = json_int(config_, key, where_);
-  if (value < 1 || value > max) fail(fmt::format("\"{}\" is {}, wanted 1 to {}", key, value, max));
+  if (value < 1 || value > max)
+    fail(fmt::format("\"{}\" is {}, but must be from 1 to {}", key, value, max));
   return value;
 }
 
@@ -67,7 +68,7 @@ double ConfigReader::positive_number(const std::string& key) const {
   const double value = json_number(config_, key, where_);
   // Computations are in float32, where the value must be neither zero nor infinite.
   if (!(static_cast<float>(value) > 0) || !std::isfinite(static_cast<float>(value)))
-    fail(fmt::format("\"{}\" is {}, wanted a positive number", key, value),
+    fail(fmt::format("\"{}\" is {}, but must be a positive number", key, value),
          "give a number from 1e-38 to 1e38");
   return value;
 }
@@ -118,7 +119,7 @@ double ConfigReader::partial_rotary_factor(double fallback) const {
   if (!has("partial_rotary_factor") && !nested) return 1;  // explicit null: whole heads
   const double value = json_number(holder, "partial_rotary_factor", where_);
   if (!(value > 0 && value <= 1))
-    fail(fmt::format("\"partial_rotary_factor\" is {}, wanted (0, 1]", value));
+    fail(fmt::format("\"partial_rotary_factor\" is {}, but must be in (0, 1]", value));
   return value;
 }
 
@@ -145,8 +146,9 @@ RopeSpec ConfigReader::read_rope(int64_t head_dim, const FamilyDefaults& default
   RopeSpec rope;
   const double part = partial_rotary_factor(defaults.partial_rotary_factor.value_or(1));
   if (!defaults.partial_rotary_factor && part != 1) {
-    fail(fmt::format("\"partial_rotary_factor\" is {}: this architecture turns whole heads", part),
-         "remove it if the model was trained with whole heads");
+    fail(fmt::format("\"partial_rotary_factor\" is {}, but this architecture rotates whole heads",
+                     part),
+         "remove it if the model was trained with rotation of whole heads");
   }
   rope.rotary_dim = static_cast<int64_t>(std::floor(static_cast<double>(head_dim) * part));
   refuse_null("rope_theta");
@@ -241,7 +243,8 @@ tensor::DType ConfigReader::read_dtype() const {
   const std::string name = text(key, "bfloat16");
   const auto dtype = tensor::parse_torch_dtype(name);
   if (!dtype || !tensor::is_convertible(*dtype)) {
-    fail(fmt::format("\"{}\" is \"{}\", no dtype that weights are written in", key, shorten(name)),
+    fail(fmt::format("\"{}\" is \"{}\", which is not a supported dtype for weights", key,
+                     shorten(name)),
          fmt::format("supported: {}", tensor::kConvertibleTorchNames));
   }
   return *dtype;
@@ -277,7 +280,7 @@ ModelSpec ConfigReader::read_globals(const std::string& family,
   }
   check_attention(defaults);
   if (has("per_layer_config") && !config_.at("per_layer_config").empty())
-    refuse("per_layer_config gives layers an architecture of their own: not supported");
+    refuse("per_layer_config (a different architecture per layer) is not supported");
   read_quantization(config_, where_);  // refuses formats that the loader cannot read
   spec.checkpoint_dtype = read_dtype();
   spec.layers.resize(static_cast<size_t>(size("num_hidden_layers", kMaxLayers)));

@@ -114,8 +114,8 @@ std::string describe_rotary(const ModelSpec& spec) {
   const RopeSpec& rope = spec.rope;
   std::string text =
       fmt::format("{} dimensions, {}, theta {}{}", rope.rotary_dim,
-                  rope.style == ops::RotaryStyle::kInterleaved ? "neighbours turn together"
-                                                               : "halves turn together",
+                  rope.style == ops::RotaryStyle::kInterleaved ? "neighbours rotate together"
+                                                               : "halves rotate together",
                   rope.theta, describe_scaling(rope));
   const double factor =
       std::visit([](const auto& block) { return score_factor(block); }, spec.layer(0).attention);
@@ -134,8 +134,9 @@ std::vector<std::string> describe_layers(const ModelSpec& spec) {
     lines.push_back(fmt::format("layer{} {}: {}", kind.layers.size() == 1 ? "" : "s",
                                 list_ranges(kind.layers), kind.text));
   if (spec.num_missing_mtp > 0)
-    lines.push_back(fmt::format("            config.json names {} MTP layers, the weights hold {}",
-                                std::ssize(spec.mtp) + spec.num_missing_mtp, spec.mtp.size()));
+    lines.push_back(
+        fmt::format("            config.json names {} MTP layers, but the weights hold {}",
+                    std::ssize(spec.mtp) + spec.num_missing_mtp, spec.mtp.size()));
   return lines;
 }
 

@@ -26,7 +26,7 @@ std::string read_model_type(const Json& config, const std::string& where) {
   const std::string name = it->is_string() ? it->get<std::string>() : "";
   if (name.empty())
     throw Error(ErrorCode::kInput,
-                fmt::format("\"model_type\" is {}, wanted the name of a family",
+                fmt::format("\"model_type\" is {}, but must be the name of a family",
                             shorten(it->dump(-1, ' ', true, Json::error_handler_t::replace))),
                 "write the family's name, such as \"qwen3\", or leave the key out", where);
   return name;
@@ -53,11 +53,10 @@ const Family& find_family(const Json& config, const std::string& where) {
     // model may also have another family's architecture (Kimi-K2 has DeepSeek-V3's).
     const bool is_known = std::ranges::any_of(
         list_families(), [&](const Family& other) { return has(other.model_types, model_type); });
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format("architecture \"{}\" does not go with model_type \"{}\"{}", architecture,
-                    shorten(model_type), is_known ? "" : ", which is not supported"),
-        is_known ? "correct whichever is wrong" : supported, where);
+    throw Error(ErrorCode::kInput,
+                fmt::format("architecture \"{}\" does not match model_type \"{}\"{}", architecture,
+                            shorten(model_type), is_known ? "" : ", which is not supported"),
+                is_known ? "fix the wrong one" : supported, where);
   }
   throw Error(ErrorCode::kInput,
               architecture.empty()
@@ -78,11 +77,12 @@ void check_named_boxes(const ModelSpec& spec, const std::string& where) {
     std::visit(add, layer.attention);
   }
   if (boxes <= kMaxNamedBoxes) return;
-  throw Error(ErrorCode::kInput,
-              fmt::format("{} layers have {} experts and latent heads in all, at most {} are "
-                          "supported",
-                          spec.num_layers(), boxes, kMaxNamedBoxes),
-              "check num_hidden_layers, num_attention_heads and the number of experts", where);
+  throw Error(
+      ErrorCode::kInput,
+      fmt::format(
+          "{} layers have {} experts and latent heads in total, but at most {} are supported",
+          spec.num_layers(), boxes, kMaxNamedBoxes),
+      "check num_hidden_layers, num_attention_heads and the number of experts", where);
 }
 
 void check_spec(const ModelSpec& spec, const std::string& where) {
@@ -92,12 +92,11 @@ void check_spec(const ModelSpec& spec, const std::string& where) {
     const int64_t head_dim =
         std::visit([](const auto& block) { return rotary_head_dim(block); }, layer.attention);
     if (rotary_dim >= 2 && rotary_dim % 2 == 0 && rotary_dim <= head_dim) continue;
-    throw Error(
-        ErrorCode::kInput,
-        fmt::format(
-            "the rotary embedding turns {} of {} dimensions; wanted an even number from 2 up",
-            rotary_dim, head_dim),
-        "check head_dim and partial_rotary_factor", where);
+    throw Error(ErrorCode::kInput,
+                fmt::format("the rotary embedding rotates {} of {} dimensions, but the number must "
+                            "be even and at least 2",
+                            rotary_dim, head_dim),
+                "check head_dim and partial_rotary_factor", where);
   }
 }
 
@@ -121,7 +120,7 @@ const std::vector<Family>& list_families() {
 ModelSpec read_model_spec(const Json& config, const std::string& where) {
   if (!config.is_object())
     throw Error(ErrorCode::kInput, "config.json is not an object",
-                "take it from the model's publisher again", where);
+                "download it again from the model's publisher", where);
   ModelSpec spec = find_family(config, where).read_spec(config, where);
   check_spec(spec, where);
   return spec;

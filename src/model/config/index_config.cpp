@@ -22,12 +22,12 @@ std::vector<bool> ConfigReader::list_full_layers(const std::string& key, int64_t
     for (const Json& kind : value) kinds.push_back(kind.is_string() ? kind.get<std::string>() : "");
   }
   if (std::ssize(kinds) != num_layers)
-    fail(fmt::format("\"{}\" names {} kinds for {} layers", key, kinds.size(), num_layers));
+    fail(fmt::format("\"{}\" lists {} kinds for {} layers", key, kinds.size(), num_layers));
   std::vector<bool> is_full;
   for (const std::string& kind : kinds) {
     if (kind != "full" && kind != "shared")
-      fail(fmt::format("\"{}\" names another kind for layer {}", key, is_full.size()),
-           "supported: \"full\" and \"shared\", or a text of F and S");
+      fail(fmt::format("\"{}\" lists an unsupported kind for layer {}", key, is_full.size()),
+           "supported: \"full\" and \"shared\", or a string of F and S");
     is_full.push_back(kind == "full");
   }
   return is_full;
@@ -48,8 +48,8 @@ std::vector<bool> ConfigReader::read_full_layers(int64_t num_layers) const {
 void ConfigReader::read_indexers(ModelSpec& spec) const {
   const std::vector<bool> is_full = read_full_layers(spec.num_layers());
   if (!is_full[0])
-    fail("layer 0 shares the keys that an earlier layer selects, and there is none",
-         "let indexer_types begin with \"full\"");
+    fail("layer 0 shares the keys of an earlier layer, but there is no earlier layer",
+         "indexer_types must begin with \"full\"");
   const auto size_or = [&](const char* key, int64_t fallback, int64_t max) {
     return has(key) ? size(key, max) : fallback;
   };
@@ -65,10 +65,11 @@ void ConfigReader::read_indexers(ModelSpec& spec) const {
   };
   const auto& first = std::get<MlaSpec>(spec.layers[0].attention);
   if (first.q_rank == 0)
-    fail("\"q_lora_rank\" is absent: an indexer's queries are made from the queries' rank");
+    fail("\"q_lora_rank\" is missing: the indexer computes its queries from the low-rank queries");
   if (indexer.head_dim < first.rope_dim)
-    fail(fmt::format("index_head_dim ({}) is below qk_rope_head_dim ({}), which turn of each head",
-                     indexer.head_dim, first.rope_dim));
+    fail(fmt::format(
+        "index_head_dim ({}) is below qk_rope_head_dim ({}), the rotated part of a head",
+        indexer.head_dim, first.rope_dim));
   for (size_t i = 0; i < is_full.size(); ++i) use(spec.layers[i], is_full[i]);
   for (MtpSpec& mtp : spec.mtp) use(mtp.layer, true);
 }

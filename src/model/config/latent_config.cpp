@@ -41,7 +41,7 @@ MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defa
   const int64_t kv_heads = optional_size("num_key_value_heads").value_or(mla.num_heads);
   if (kv_heads != mla.num_heads)
     fail(
-        fmt::format("num_key_value_heads ({}) must equal num_attention_heads ({}): latent "
+        fmt::format("num_key_value_heads ({}) must equal num_attention_heads ({}), because latent "
                     "attention has keys for every head",
                     kv_heads, mla.num_heads));
   return mla;

@@ -11,7 +11,8 @@ int64_t ConfigReader::count(const std::string& key, int64_t fallback, int64_t ma
   const auto it = config_.find(key);
   if (it == config_.end() || it->is_null()) return fallback;
   const int64_t value = json_int(config_, key, where_);
-  if (value < 0 || value > max) fail(fmt::format("\"{}\" is {}, wanted 0 to {}", key, value, max));
+  if (value < 0 || value > max)
+    fail(fmt::format("\"{}\" is {}, but must be from 0 to {}", key, value, max));
   return value;
 }
 
@@ -22,7 +23,7 @@ std::vector<int64_t> ConfigReader::list_layers(const std::string& key, int64_t n
   std::vector<int64_t> layers;
   for (const Json& value : *it) {
     if (!value.is_number_integer() || value < 0 || value >= num_layers)
-      fail(fmt::format("\"{}\" holds {}, wanted layers 0 to {}", key,
+      fail(fmt::format("\"{}\" holds {}, but layers are numbered 0 to {}", key,
                        shorten(value.dump(-1, ' ', true, Json::error_handler_t::replace)),
                        num_layers - 1));
     layers.push_back(value.get<int64_t>());
@@ -56,10 +57,10 @@ ops::RouterRule ConfigReader::read_router(const std::string& num_experts_key,
                      group_text("n_group", rule.num_groups)));
   const int64_t group_size = rule.num_experts / rule.num_groups;
   if (rule.kept_groups > rule.num_groups || rule.top_k > rule.kept_groups * group_size)
-    fail(fmt::format("{} experts a token do not fit into {} groups of {}", rule.top_k,
+    fail(fmt::format("{} experts per token do not fit into {} groups of {}", rule.top_k,
                      group_text("topk_group", rule.kept_groups), group_size));
   if (rule.num_groups > 1 && group_size < 2)
-    fail(fmt::format("{} leaves one expert a group; a group's score is the sum of two",
+    fail(fmt::format("{} leaves one expert per group, but a group's score is the sum of two",
                      group_text("n_group", rule.num_groups)));
   return rule;
 }
@@ -79,7 +80,7 @@ std::vector<bool> ConfigReader::read_sparse_layers(int64_t num_layers,
     fail(fmt::format("\"mlp_layer_types\" must be a list of {} kinds", num_layers));
   for (size_t i = 0; i < sparse.size(); ++i) {
     if ((*types)[i] != "sparse" && (*types)[i] != "dense")
-      fail(fmt::format("mlp_layer_types names another kind for layer {}", i),
+      fail(fmt::format("mlp_layer_types lists an unsupported kind for layer {}", i),
            "supported: \"dense\", \"sparse\"");
     sparse[i] = (*types)[i] == "sparse";
   }

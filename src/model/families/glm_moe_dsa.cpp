@@ -15,9 +15,9 @@ ModelSpec read_glm_moe_dsa_spec(const Json& config, const std::string& where) {
       reader.fail(std::string("\"") + key + "\" is false: not supported in this family",
                   "remove it if the model was trained with transformers, which ignores it");
   if (reader.has("num_experts") && reader.size("num_experts") != reader.size("n_routed_experts"))
-    reader.fail(fmt::format("num_experts ({}) and n_routed_experts ({}) are the same thing",
+    reader.fail(fmt::format("num_experts ({}) and n_routed_experts ({}) mean the same, but differ",
                             reader.size("num_experts"), reader.size("n_routed_experts")),
-                "correct whichever is wrong, or leave num_experts out");
+                "fix the wrong one, or leave num_experts out");
   ModelSpec spec = reader.read_latent("glm_moe_dsa", {.rms_norm_eps = 1e-5,
                                                       .layer_type = "indexed_attention",
                                                       .max_positions = 202752,

@@ -53,7 +53,7 @@ std::string show_near_names(const std::string& pattern, const std::set<std::stri
   std::vector<std::pair<size_t, std::string>> near;
   for (const std::string& kind : kinds) near.emplace_back(longest_common_part(pattern, kind), kind);
   std::ranges::stable_sort(near, std::greater<>(), &std::pair<size_t, std::string>::first);
-  std::string text = "tensors are named like ";
+  std::string text = "tensor names look like ";
   for (size_t i = 0; i < std::min(kShownNames, near.size()); ++i)
     text += (i > 0 ? ", " : "") + near[i].second;
   return text;
@@ -79,10 +79,9 @@ class NamePatterns {
   void check_used(const std::set<std::string>& names) const {
     for (const Pattern& pattern : patterns_)
       if (!pattern.is_used)
-        throw Error(
-            ErrorCode::kUsage,
-            fmt::format("\"{}\" is found in the name of no tensor", pattern.expression.text()),
-            show_near_names(pattern.expression.text(), names), key_);
+        throw Error(ErrorCode::kUsage,
+                    fmt::format("\"{}\" matches no tensor name", pattern.expression.text()),
+                    show_near_names(pattern.expression.text(), names), key_);
   }
 
  private:
@@ -100,9 +99,9 @@ bool names_parameter(NamePatterns& patterns, const ParameterInfo& info) {
   for (const HfPart& part : info.parts) (patterns.find_in(part.name) ? named : other) = &part.name;
   if (named == nullptr || other == nullptr) return named != nullptr;
   throw Error(ErrorCode::kUsage,
-              fmt::format("{} is named and {} is not; the two are one matrix here, {}", *named,
+              fmt::format("{} matches and {} does not, but here the two are one matrix, {}", *named,
                           *other, info.name),
-              "name all tensors of it or none", patterns.key());
+              "match all of its tensors or none", patterns.key());
 }
 
 }  // namespace
@@ -131,10 +130,10 @@ void freeze_parameters(ModelSpec& spec, const std::vector<std::string>& frozen,
   if (is_any_trained) return;
   const bool names_untrained = !only.empty() && is_any_left;
   throw Error(ErrorCode::kUsage,
-              names_untrained ? "nothing is left to train: the tensors that are named are never "
-                                "trained (correction biases, indexers, untrained MTP layers)"
+              names_untrained ? "nothing is left to train: the matching tensors are never trained "
+                                "(correction biases, indexers, untrained MTP layers)"
                               : "nothing is left to train",
-              names_untrained ? "name tensors that are trained too" : "name fewer tensors",
+              names_untrained ? "match tensors that can be trained, too" : "match fewer tensors",
               only.empty() ? kFreezeKey : kOnlyKey);
 }
 

@@ -34,9 +34,9 @@ dist::Range share_of(const ParameterInfo& info, const ShardSection& section, con
   const int64_t units = section.size / section.unit;
   if (section.size % section.unit != 0 || (units % place.size != 0 && place.size % units != 0)) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("{}: {} rows or columns in units of {} do not divide by {} ranks",
+                fmt::format("{}: {} rows or columns in units of {} are not divisible by {} ranks",
                             info.name, section.size, section.unit, place.size),
-                "change the sizes under `parallel`", "");
+                "change the sizes in section `parallel`", "");
   }
   if (units >= place.size) {
     const int64_t share = section.size / place.size;

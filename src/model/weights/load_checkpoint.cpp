@@ -64,12 +64,11 @@ void load_tensors(ParameterStore& store, const io::TensorList& tensors,
       }
       const io::HfTensor& tensor = *found->second;
       if (tensor.dtype == tensor::DType::kF8E4M3) {
-        faults.lines.push_back(
-            fmt::format("{}: FP8, which is read from Hugging Face folders only: convert-hf --to hf",
-                        part.name));
+        faults.lines.push_back(fmt::format(
+            "{}: FP8 is read from Hugging Face folders only: use convert-hf --to hf", part.name));
       } else if (tensor.shape != part.shape || !tensor::is_convertible(tensor.dtype)) {
         faults.lines.push_back(
-            fmt::format("{}: shape {} {}, wanted {}", part.name, shape_text(tensor.shape),
+            fmt::format("{}: shape {} {}, expected {}", part.name, shape_text(tensor.shape),
                         tensor::dtype_name(tensor.dtype), shape_text(part.shape)));
       } else {
         sources.push_back(tensor);

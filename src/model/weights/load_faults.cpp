@@ -40,7 +40,7 @@ void Faults::throw_if_any(const std::string& where) const {
   if (lines.size() > kMaxFaults)
     text += fmt::format("\n    and {} more", lines.size() - kMaxFaults);
   throw Error(ErrorCode::kInput, text,
-              "check that config.json belongs to these weights and that every file is whole",
+              "check that config.json belongs to these weights and that every file is complete",
               where);
 }
 

@@ -44,7 +44,7 @@ TiedPair find_tied_pair(const ModelSpec& spec, const io::HfFolder& folder) {
 }
 void add_tied_fault(Faults& faults, const TiedPair& pair) {
   faults.lines.push_back(
-      fmt::format("{}: tie_word_embeddings is true but it differs from the embedding, in {}",
+      fmt::format("{}: tie_word_embeddings is true, but it differs from the embedding, in {}",
                   kHeadName, pair.head->file->path()));
 }
 
@@ -113,18 +113,19 @@ struct LayerBehindLast {
 };
 std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehindLast& found) {
   const std::string tensors = fmt::format(
-      "model.layers.{}.*: {} tensors of a layer behind the last", layer, found.num_tensors);
+      "model.layers.{}.*: {} tensors of a layer after the last one", layer, found.num_tensors);
   const int64_t num_named = std::ssize(spec.mtp) + spec.num_missing_mtp;
   if (found.joins_embedding && layer < spec.num_layers() + num_named)
     return fmt::format(
-        "{}: an MTP layer, and of the one before it model.layers.{}.eh_proj.weight is missing "
-        "(config.json's num_nextn_predict_layers is {})",
+        "{}: this is an MTP layer, but model.layers.{}.eh_proj.weight of the one before it is "
+        "missing (config.json has num_nextn_predict_layers {})",
         tensors, spec.num_layers() + std::ssize(spec.mtp), num_named);
   if (found.joins_embedding)
-    return fmt::format("{}: an MTP layer, of which config.json's num_nextn_predict_layers has {}",
+    return fmt::format("{}: this is an MTP layer, but config.json has num_nextn_predict_layers {}",
                        tensors, num_named);
   return fmt::format(
-      "{}: num_hidden_layers is {}, and for an MTP layer model.layers.{}.eh_proj.weight is missing",
+      "{}: num_hidden_layers is {}, and model.layers.{}.eh_proj.weight, which an MTP layer needs, "
+      "is missing",
       tensors, spec.num_layers(), layer);
 }
 
@@ -170,7 +171,7 @@ void report_scales(const std::string& tensor, const ScaleSigns& signs, bool is_f
     faults.lines.push_back(
         fmt::format("{}: {} of its FP8 scales are below 0", tensor, signs.num_negative));
   if (signs.num_zero > 0 && is_first_rank)
-    log_warn("{}: {} of its FP8 scales are 0, and so is all that they scale", tensor,
+    log_warn("{}: {} of its FP8 scales are 0, so the values that they scale are 0 too", tensor,
              signs.num_zero);
 }
 

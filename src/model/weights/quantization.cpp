@@ -23,10 +23,11 @@ class QuantizationReader {
     if (!object.is_object()) fail(fmt::format("\"{}\" must be an object", path_));
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorCode::kInput, what,
-                "FP8 (e4m3) weights are read, with a scale for each block, channel or tensor; else "
-                "use the unquantised checkpoint; if the weights are plain ones, remove the entry",
-                where_);
+    throw Error(
+        ErrorCode::kInput, what,
+        "supported: FP8 (e4m3) weights with a scale per block, channel or tensor; otherwise use "
+        "the unquantised checkpoint; if the weights are not quantised, remove the entry",
+        where_);
   }
   [[noreturn]] void refuse(const std::string& key, const Json& value) const {
     fail(fmt::format("\"{}\" has \"{}\": {}, which is not supported", path_, key, text_of(value)));
@@ -51,7 +52,8 @@ class QuantizationReader {
   bool is_true(const std::string& key) const {
     const Json* value = find(key);
     if (value != nullptr && !value->is_boolean())
-      fail(fmt::format("\"{}\" has \"{}\": {}, wanted true or false", path_, key, text_of(*value)));
+      fail(fmt::format("\"{}\" has \"{}\": {}, but it must be true or false", path_, key,
+                       text_of(*value)));
     return value != nullptr && value->get<bool>();
   }
   Quantization read_blocks(const std::string& key, const std::string& scale_suffix) const {
@@ -59,8 +61,9 @@ class QuantizationReader {
     const auto size = [&](size_t i) {
       if (!block.is_array() || block.size() != 2 || !block[i].is_number_integer() || block[i] < 1 ||
           block[i] > kMaxBlock)
-        fail(fmt::format("\"{}\" has \"{}\": {}, wanted two sizes of a block, as [128, 128]", path_,
-                         key, text_of(block)));
+        fail(fmt::format(
+            "\"{}\" has \"{}\": {}, but it must be the two sizes of a block, as [128, 128]", path_,
+            key, text_of(block)));
       return block[i].get<int64_t>();
     };
     return {ScaleKind::kBlock, size(0), size(1), scale_suffix};
@@ -115,7 +118,8 @@ Quantization read_compressed(const QuantizationReader& reader, const std::string
     // The targets of a group are not read, so all groups must have the same format.
     if (common && (common->kind != own.kind || common->block_rows != own.block_rows ||
                    common->block_columns != own.block_columns))
-      reader.fail(fmt::format("\"{}\" has groups of different scales: not supported", path));
+      reader.fail(
+          fmt::format("\"{}\" has groups with different kinds of scales: not supported", path));
     common = own;
   }
   return *common;
@@ -134,8 +138,8 @@ int64_t Quantization::columns_of_scale(int64_t columns) const {
 
 std::string Quantization::describe() const {
   if (kind == ScaleKind::kBlock)
-    return fmt::format("one scale for each block of {}x{}", block_rows, block_columns);
-  return kind == ScaleKind::kChannel ? "one scale for each row" : "one scale for each tensor";
+    return fmt::format("one scale per block of {}x{}", block_rows, block_columns);
+  return kind == ScaleKind::kChannel ? "one scale per row" : "one scale per tensor";
 }
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& where) {

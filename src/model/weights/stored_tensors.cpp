@@ -65,7 +65,7 @@ bool is_ignorable(const std::string& name) {
 }
 
 std::string shape_fault(const io::HfFolder::Located& located, const std::vector<int64_t>& wanted) {
-  return fmt::format("{}: shape {} in {}, config.json wants {}", located.entry->name,
+  return fmt::format("{}: shape {} in {}, but config.json needs {}", located.entry->name,
                      shape_text(located.entry->shape), located.file->path(), shape_text(wanted));
 }
 
@@ -157,10 +157,10 @@ std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<i
   const std::string& name = tensor.located.entry->name;
   if (!quantization_)
     return name + ": FP8 values, but config.json has no quantization_config for their scales";
-  if (shape.size() != 2) return name + ": FP8 values are read in matrices only";
+  if (shape.size() != 2) return name + ": FP8 is supported for matrices only";
   const std::string scale_name = name + quantization_->scale_suffix;
   const io::HfFolder::Located* located = folder_.find(scale_name);
-  if (located == nullptr) return fmt::format("{}: missing, and {} is FP8", scale_name, name);
+  if (located == nullptr) return fmt::format("{}: missing, but {} is FP8", scale_name, name);
   used_.insert(scale_name);
   StoredScales scales{.located = *located};
   scales.block_rows = quantization_->rows_of_scale(rows);
@@ -173,7 +173,7 @@ std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<i
   const auto& whole = tensor.located.entry->shape;
   if (whole.size() == 3) wanted.insert(wanted.begin(), whole[0]);
   if (without_trailing_ones(located->entry->shape) != without_trailing_ones(wanted))
-    return fmt::format("{}: shape {} in {}, wanted {}: {} of {}", scale_name,
+    return fmt::format("{}: shape {} in {}, expected {}: {} of {}", scale_name,
                        shape_text(located->entry->shape), located->file->path(), shape_text(wanted),
                        quantization_->describe(), shape_text(whole));
   if (!tensor::is_convertible(located->entry->dtype))
@@ -210,7 +210,7 @@ std::string StoredTensors::explain_unused(const std::string& name) const {
     const tensor::DType dtype = folder_.find(of)->entry->dtype;
     if (dtype != tensor::DType::kF8E4M3)
       return fmt::format("scales of {}, which is {}, not FP8", of, tensor::dtype_name(dtype));
-    return "scales of another form than config.json's quantization_config names";
+    return "scales of a form that differs from quantization_config in config.json";
   }
   return "not a tensor of this model";
 }
@@ -219,8 +219,7 @@ void StoredTensors::log_quantization(tensor::DType export_dtype) const {
   if (!quantization_) return;
   if (dequantised_.empty()) {
     log_warn(
-        "{}: config.json has a quantization_config, but no tensor is FP8: they are taken as they "
-        "are",
+        "{}: config.json has a quantization_config, but no tensor is FP8: all are read as stored",
         folder_.directory());
     return;
   }

@@ -56,7 +56,7 @@ void add_box(HashedTensor& tensor, HashedBox added, const std::string& name,
     throw Error(ErrorCode::kCheck,
                 fmt::format("{}: ranks {} and {} hold different values of {}", holder, same->rank,
                             added.rank, name),
-                "report it: their weights are copies of each other", name);
+                "report this bug: the ranks hold copies of the same weights", name);
   }
 }
 

@@ -70,7 +70,7 @@ std::vector<Overlap> find_overlaps(const std::vector<ParameterInfo>& list,
   for (const ParameterInfo& info : list) {
     for (const PartBox& box : list_boxes(info)) {
       const auto tensor = tensors.by_name.find(info.parts[box.part].name);
-      SLX_CHECK(tensor != tensors.by_name.end(), "nobody holds {}", info.parts[box.part].name);
+      SLX_CHECK(tensor != tensors.by_name.end(), "no rank holds {}", info.parts[box.part].name);
       for (const HeldBox& held : tensor->second.boxes) {
         if (!tensor::overlap(held.box, box.on_disk)) continue;
         const tensor::Box both = tensor::intersect(held.box, box.on_disk);

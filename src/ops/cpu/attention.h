@@ -98,7 +98,7 @@ inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t pos
                      .ids = layout.selected.i32() + row * width};
   for (int64_t i = 0; i < walk.count; ++i)
     SLX_CHECK(walk.ids[i] <= position && walk.ids[i] > (i == 0 ? -1 : walk.ids[i - 1]),
-              "key {} is selected behind {} others for the query at {}", walk.ids[i], i, position);
+              "key {} is selected after {} others for the query at {}", walk.ids[i], i, position);
   return walk;
 }
 

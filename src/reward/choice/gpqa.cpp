@@ -221,10 +221,11 @@ Grade grade_gpqa(const RewardInput& input) {
   const auto texts = option_texts(input, question, correct);
   const bool has_text = std::ranges::find(texts, correct, &OptionText::option) != texts.end();
   if (question.correct.empty() && !has_text) {
-    return failed_grade(question.choices.empty()
-                            ? "neither the label nor the metadata names the correct choice"
-                            : fmt::format("the label '{}' is no letter, number or text of a choice",
-                                          shorten(question.label)));
+    return failed_grade(
+        question.choices.empty()
+            ? "neither the label nor the metadata names the correct choice"
+            : fmt::format("the label '{}' is not the letter, number or text of a choice",
+                          shorten(question.label)));
   }
   if (is_unfinished_thought(input.response))
     return make_grade(false, std::string(kNoAnswer) + "the response never leaves <think>", "");
@@ -245,8 +246,9 @@ Grade grade_gpqa(const RewardInput& input) {
     return make_grade(settled.option == correct,
                       fmt::format("the response settles on '{}'", shorten(text->text)), text->text);
   }
-  const char* why = mentions.empty() ? "no letter and no text of an option in the response"
-                                     : "no letter, and texts of several options";
+  const char* why = mentions.empty()
+                        ? "the response has neither the letter nor the text of an option"
+                        : "the response has no letter, but the texts of several options";
   return make_grade(false, std::string(kNoAnswer) + why, chosen);
 }
 

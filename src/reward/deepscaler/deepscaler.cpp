@@ -44,10 +44,10 @@ Grade grade_deepscaler(const RewardInput& input) {
     return failed_grade(fault, given);
   if (!part) {
     return no_answer(
-        "no </think> and no ###Response in the response; for a model that does not think "
-        "aloud use rm_type math");
+        "no </think> and no ###Response in the response; for a model without a reasoning block use "
+        "rm_type math");
   }
-  if (!has_box) return no_answer("no complete \\boxed{} behind the reasoning");
+  if (!has_box) return no_answer("no complete \\boxed{} after the reasoning");
   Grade grade;
   grade.reward = equality.equal ? 1 : 0;
   grade.reason = fmt::format("{}: {}", equality.equal ? "equal" : "not equal", equality.reason);

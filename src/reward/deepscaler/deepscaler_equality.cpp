@@ -45,7 +45,7 @@ Equality compare_elements(const std::string& truth, const std::string& given) {
   const auto truth_integer = integer_text_with_commas(truth);
   const auto given_integer = integer_text_with_commas(given);
   if (truth_integer.has_value() != given_integer.has_value()) {
-    return {false, fmt::format("one of '{}' and '{}' is an integer as it stands, the other is not",
+    return {false, fmt::format("one of '{}' and '{}' is a plain integer, the other is not",
                                shorten(given), shorten(truth))};
   }
   if (truth_integer) {

@@ -70,7 +70,7 @@ class Comparer {
   Verdict compare_labelled(Labelled a, Labelled b) {
     unify_parameters(a, b);
     if (!a.label.empty() && !b.label.empty() && a.label != b.label) {
-      return no("they name different unknowns");
+      return no("they have different unknowns");
     }
     const Approximated x = split_approximation(a.value), y = split_approximation(b.value);
     const bool bare = a.label.empty() && b.label.empty();
@@ -197,7 +197,7 @@ class Comparer {
   }
 
   Verdict compare_bases(const Node& a, const Node& b) {
-    if (a.kind != Kind::kBase || b.kind != Kind::kBase) return no("only one names a base");
+    if (a.kind != Kind::kBase || b.kind != Kind::kBase) return no("only one has a base");
     if (a.args[0]->value == b.args[0]->value) {
       return a.value == b.value ? yes("the same digits in one base") : no("different digits");
     }
@@ -231,7 +231,7 @@ class Comparer {
     }
     // One side omits the unit.
     Verdict bare = compare(x, y);
-    if (bare.equal) return yes("equal, a unit left out (" + left + right + ")");
+    if (bare.equal) return yes("equal, with a unit left out (" + left + right + ")");
     const std::string& unit = unit_a ? left : right;
     const Ref& with = unit_a ? x : y;
     const Ref& without = unit_a ? y : x;
@@ -245,7 +245,7 @@ class Comparer {
     // 12m may be a product; it is the length 12 \text{ m} if the other side has that unit.
     const Ref letters = product_of_unit_letters(unit);
     if (letters && compare_scalars(make_mul({with, letters}), without).equal) {
-      return yes("equal, the unit written as a variable");
+      return yes("equal, with the unit written as a variable");
     }
     return bare;
   }

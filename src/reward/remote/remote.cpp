@@ -68,7 +68,7 @@ void check_url(const std::string& address) {
   if (code == CURLUE_OK) return;
   throw Error(
       ErrorCode::kUsage,
-      fmt::format("rm_url '{}' is no address: {}", hide_secrets(address), curl_url_strerror(code)),
+      fmt::format("rm_url '{}' is not a URL: {}", hide_secrets(address), curl_url_strerror(code)),
       "write it as http://host:port/path");
 }
 
@@ -296,12 +296,13 @@ class RemoteGrader : public Grader {
 
   // If the service answers, it is reachable, and only this sample goes without a reward.
   void give_up(const Request& request) {
-    const std::string what = fmt::format("the reward service at {} gave no reward in {} tries: {}",
-                                         address_, request.tries, request.failure);
+    const std::string what =
+        fmt::format("the reward service at {} gave no reward in {} attempts: {}", address_,
+                    request.tries, request.failure);
     if (!request.answered) {
       throw Error(
           ErrorCode::kRun, what,
-          "look at the service's log; rm_timeout_s and rm_retries say how long to wait for it");
+          "check the service's log; rm_timeout_s and rm_retries set how long to wait for it");
     }
     grades_[request.index] = failed_grade(what);
   }
@@ -312,8 +313,8 @@ class RemoteGrader : public Grader {
     const double units = std::min(std::ldexp(1.0, doublings), 30.0) +
                          std::uniform_real_distribution<double>(0, 1)(generator_);
     const double wait_s = units * clock_.backoff_unit_s;
-    log_debug("reward service {}: {}; try {} of {} follows in {:.1f} s", address_, request->failure,
-              request->tries + 1, options_.rm_retries, wait_s);
+    log_debug("reward service {}: {}; attempt {} of {} follows in {:.1f} s", address_,
+              request->failure, request->tries + 1, options_.rm_retries, wait_s);
     request->not_before = Clock::now() + as_duration(wait_s);
     has_failed_ = true;
     waiting_.push_back(std::move(request));
@@ -324,7 +325,7 @@ class RemoteGrader : public Grader {
     const auto now = Clock::now();
     if (has_failed_ || now - last_grade_ < as_duration(clock_.tell_after_s) || now < next_telling_)
       return;
-    log_info("waiting for the reward service at {}: it works on {} of {} responses that are left",
+    log_info("waiting for the reward service at {}: {} of {} remaining responses are in flight",
              options_.rm_url, running_.size(), waiting_.size() + running_.size());
     next_telling_ = now + as_duration(clock_.warn_interval_s);
   }
@@ -347,7 +348,7 @@ class RemoteGrader : public Grader {
     look(waiting_, 1);
     look(running_, 0);
     if (!worst) return;
-    log_warn("the reward service at {} fails: {}; {} of {} rewards are tried again, try {} of {}",
+    log_warn("the reward service at {} fails: {}; {} of {} requests are repeated, attempt {} of {}",
              address_, worst->failure, num_failed, waiting_.size() + running_.size(), most_tries,
              options_.rm_retries);
     next_warning_ = Clock::now() + as_duration(clock_.warn_interval_s);
@@ -379,19 +380,19 @@ class RemoteGrader : public Grader {
 void initialize_curl() {
   static const CURLcode kStatus = curl_global_init(CURL_GLOBAL_DEFAULT);
   if (kStatus != CURLE_OK) {
-    throw Error(ErrorCode::kEnvironment, "libcurl does not start", curl_easy_strerror(kStatus));
+    throw Error(ErrorCode::kEnvironment, "libcurl cannot start", curl_easy_strerror(kStatus));
   }
 }
 
 std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock) {
   if (options.rm_url.empty()) {
     throw Error(ErrorCode::kUsage, "rm_type remote needs an rm_url",
-                "set rm_url to the address that takes the requests, as http://host:port/path");
+                "set rm_url to the URL that takes the requests, as http://host:port/path");
   }
   if (!options.rm_url.starts_with("http://") && !options.rm_url.starts_with("https://")) {
     throw Error(
         ErrorCode::kUsage,
-        fmt::format("rm_url '{}' is no http or https address", hide_secrets(options.rm_url)),
+        fmt::format("rm_url '{}' is not an http or https URL", hide_secrets(options.rm_url)),
         "write it as http://host:port/path");
   }
   check_url(options.rm_url);
@@ -399,9 +400,9 @@ std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteC
       options.rm_max_connections < 1 || options.rm_max_connections > 65536) {
     throw Error(
         ErrorCode::kUsage,
-        fmt::format("rm_timeout_s {}, rm_retries {} and rm_max_connections {} do not make sense",
+        fmt::format("rm_timeout_s {}, rm_retries {} or rm_max_connections {} is out of range",
                     options.rm_timeout_s, options.rm_retries, options.rm_max_connections),
-        "rm_timeout_s is at least 0.001, the others at least 1");
+        "rm_timeout_s must be at least 0.001, the others at least 1");
   }
   return std::make_unique<RemoteGrader>(options, clock);
 }

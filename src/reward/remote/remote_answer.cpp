@@ -36,7 +36,7 @@ double pick_reward(const Json& object, const std::string& reward_key) {
     const auto it = object.find(key);
     if (it == object.end()) continue;
     if (const auto number = read_number(*it)) return *number;
-    throw Error(ErrorCode::kRun, fmt::format("'{}' of its answer is {}, not a finite number", key,
+    throw Error(ErrorCode::kRun, fmt::format("'{}' in its answer is {}, not a finite number", key,
                                              shorten(it->dump())));
   }
   throw Error(ErrorCode::kRun,
@@ -49,7 +49,7 @@ double pick_reward(const Json& object, const std::string& reward_key) {
 Grade read_remote_grade(std::string_view body, const std::string& reward_key) {
   const Json answer = parse_body(body);
   Grade grade;
-  grade.reason = "as the service said";
+  grade.reason = "from the service";
   if (!answer.is_object()) {
     const auto number = read_number(answer);
     if (!number) {

@@ -42,14 +42,15 @@ const std::vector<EstimatorInfo>& list_estimators() {
        .min_group_size = 2,
        .uses_group_mean = true,
        .uses_deviation = true,
-       .doc = "Reward less the group's mean, over its standard deviation (arXiv:2402.03300)."},
+       .doc = "Reward minus the group's mean, divided by the group's standard deviation "
+              "(arXiv:2402.03300)."},
       {.name = "gspo",
        .estimate = estimate_grpo,
        .loss = kGspo,
        .min_group_size = 2,
        .uses_group_mean = true,
        .uses_deviation = true,
-       .doc = "GRPO's advantages; the ratio is the sequence's (arXiv:2507.18071)."},
+       .doc = "GRPO's advantages; the importance ratio is per sequence (arXiv:2507.18071)."},
       {.name = "cispo",
        .estimate = estimate_grpo,
        .loss = kCispo,
@@ -57,7 +58,7 @@ const std::vector<EstimatorInfo>& list_estimators() {
        .uses_group_mean = true,
        .uses_deviation = true,
        .clips_twice = false,
-       .doc = "GRPO's advantages; the clipped ratio weights log p (arXiv:2506.13585)."},
+       .doc = "GRPO's advantages; the clipped importance ratio weights log p (arXiv:2506.13585)."},
       {.name = "reinforce_plus_plus",
        .estimate = estimate_reinforce_plus_plus,
        .loss = kClip,
@@ -72,13 +73,13 @@ const std::vector<EstimatorInfo>& list_estimators() {
        .wants_whitening = true,
        .uses_group_mean = true,
        .uses_kl_in_reward = true,
-       .doc = "Reward less the group's mean, less the KL penalty of each token."},
+       .doc = "Reward minus the group's mean, minus the KL penalty per token."},
       {.name = "rloo",
        .estimate = estimate_rloo,
        .loss = kClip,
        .min_group_size = 2,
        .uses_kl_in_reward = true,
-       .doc = "Reward less the mean of the group's others (arXiv:2402.14740)."},
+       .doc = "Reward minus the mean of the group's other samples (arXiv:2402.14740)."},
   };
   return rows;
 }
@@ -126,11 +127,12 @@ std::vector<float> reference_kl(const Sample& s, const RlOptions& options) {
   if (s.ref_log_probs.empty()) return kl;
   const auto& log_probs = s.old_log_probs.empty() ? s.rollout_log_probs : s.old_log_probs;
   if (log_probs.size() != kl.size()) {
-    throw Error(ErrorCode::kInput,
-                fmt::format("group {} sample {} has no log-probs, and rl.kl_coef wants the KL to "
-                            "the reference",
-                            s.group, s.sample),
-                "give the rollout dump old_log_probs or rollout_log_probs, or set rl.kl_coef to 0");
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("group {} sample {} has no log-probs, and rl.kl_coef needs them for the KL to "
+                    "the reference",
+                    s.group, s.sample),
+        "add old_log_probs or rollout_log_probs to the rollout dump, or set rl.kl_coef to 0");
   }
   const ops::KlKind kind = parse_kl_kind(options.kl_loss_type);
   for (size_t t = 0; t < kl.size(); ++t) {

@@ -132,8 +132,8 @@ void check_same_parameters(const FrozenModel& frozen, const model::ParameterStor
   if (odd == nullptr) return;
   const std::string& name = frozen.options.name;
   throw Error(ErrorCode::kUsage,
-              fmt::format("{}, and policy and {} have not the same {}", why, name, odd->name),
-              fmt::format("use a {} of the policy's architecture", name), frozen.options.folder);
+              fmt::format("{}: policy and {} differ in {}", why, name, odd->name),
+              fmt::format("use a {} with the policy's architecture", name), frozen.options.folder);
 }
 
 }  // namespace slimexx::rl

@@ -23,8 +23,8 @@ tensor::Tensor make_pool(const RankInputs& inputs, const PoolUsers& users, Memor
   memory.plan = std::move(plan);
   memory.pool = tensor::Buffer(inputs.device, memory.plan->pool_bytes,
                                !users.has_engine() ? "activations"
-                               : inputs.trains()   ? "keys and values, activations"
-                                                   : "keys and values");
+                               : inputs.trains()   ? "KV cache, activations"
+                                                   : "KV cache");
   const tensor::Tensor pool = memory.pool.view(tensor::DType::kU8, {memory.pool.size_bytes()});
   return pool.rows(0, memory.plan->cache_bytes);
 }

@@ -52,7 +52,8 @@ void check_tensors(const io::Checkpoint& checkpoint, const model::ParameterInfo&
         entry != nullptr && entry->shape == part.shape && tensor::is_convertible(entry->dtype);
     if (!fits) {
       throw Error(ErrorCode::kInput,
-                  fmt::format("section \"{}\" has no fitting tensor \"{}\"", section, part.name),
+                  fmt::format("section \"{}\" has no tensor \"{}\" of the expected shape and dtype",
+                              section, part.name),
                   "resume with the model that the checkpoint was made from",
                   checkpoint.directory());
     }
@@ -120,8 +121,8 @@ void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterSt
     const auto [differs, ours] = std::ranges::mismatch(saved, own);
     if (differs == saved.end()) continue;
     throw Error(ErrorCode::kInput,
-                fmt::format("frozen tensor \"{}\" is {} at element {} in the checkpoint, and {} in "
-                            "the model that starts",
+                fmt::format("frozen tensor \"{0}\": element {2} is {1} in the checkpoint, but {3} "
+                            "in the model folder",
                             name, *differs, at + (differs - saved.begin()), *ours),
                 "resume with the model that the checkpoint was made from", checkpoint.directory());
   }

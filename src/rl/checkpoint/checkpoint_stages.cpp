@@ -46,7 +46,7 @@ void save_last_state(const Session& session, TrainerSide& trainer_side, const Pr
   save_checkpoint(session, trainer_side, progress);
   trainer_side.checkpoints->finish_pending();
   if (session.is_root())
-    log_info("the state after {} rollouts is saved; to continue: {}", rollouts,
+    log_info("saved the state after {} rollouts; to continue: {}", rollouts,
              session.resume_command());
 }
 
@@ -68,14 +68,15 @@ void check_updates(const Progress& progress) {
   const bool none_applied =
       progress.optimizer_steps > 0 && progress.skipped_steps == progress.optimizer_steps;
   if (!none_applied && progress.skipped_in_a_row < 2) return;
-  throw Error(ErrorCode::kRun,
-              none_applied
-                  ? fmt::format("no update was applied: all {} had NaN or Inf gradients",
-                                progress.optimizer_steps)
-                  : fmt::format("training diverged: the last {} of {} updates had NaN or Inf "
-                                "gradients",
-                                progress.skipped_in_a_row, progress.optimizer_steps),
-              "lower optimizer.lr, and look at the samples of the last rollouts");
+  throw Error(
+      ErrorCode::kRun,
+      none_applied
+          ? fmt::format("no optimizer step was applied: all {} had NaN or Inf gradients",
+                        progress.optimizer_steps)
+          : fmt::format(
+                "training diverged: the last {} of {} optimizer steps had NaN or Inf gradients",
+                progress.skipped_in_a_row, progress.optimizer_steps),
+      "lower optimizer.lr, and inspect the samples of the last rollouts");
 }
 
 void write_trace(const Session& session) {
@@ -153,7 +154,7 @@ void stop(const Session& session, TrainerSide& trainer_side, const Progress& pro
   if (progress.next_rollout == 0) {
     session.log->write_status("interrupted", 0);
     throw Error(ErrorCode::kInterrupted,
-                "stopped by a signal before the first rollout; there is nothing to save",
+                "stopped by a signal before the first rollout; nothing to save",
                 session.start_command());
   }
   if (session.trains()) {
@@ -165,10 +166,10 @@ void stop(const Session& session, TrainerSide& trainer_side, const Progress& pro
     session.communicator.barrier();  // no rank exits before the state is saved
   session.log->write_status("interrupted", progress.next_rollout);
   write_trace(session);
-  throw Error(ErrorCode::kInterrupted,
-              fmt::format("stopped by a signal after {} rollouts; the state is saved",
-                          progress.next_rollout),
-              session.resume_command());
+  throw Error(
+      ErrorCode::kInterrupted,
+      fmt::format("stopped by a signal after {} rollouts; saved the state", progress.next_rollout),
+      session.resume_command());
 }
 
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
@@ -187,7 +188,7 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
     export_hf(*trainer_side.policy.store, trainer_side.policy.layout, trainer_side.policy.spec,
               session.config.model.hf_checkpoint, session.config.checkpoint.save_hf,
               session.communicator);
-    log_info("the model is in {}", session.config.checkpoint.save_hf);
+    log_info("wrote the model to {}", session.config.checkpoint.save_hf);
   }
   write_trace(session);
   const std::string warning =

@@ -34,15 +34,15 @@ std::string require_step(const std::string& root, int64_t step) {
   const std::string folder = io::step_directory(root, step);
   if (!path_exists(folder) || io::find_latest(folder).empty())
     throw Error(ErrorCode::kUsage, fmt::format("there is no complete checkpoint of step {}", step),
-                "name a step that is there by model.ckpt_step", root);
+                "set model.ckpt_step to a step that exists", root);
   return folder;
 }
 
 std::string find_evaluated_checkpoint(const ModelOptions& model) {
   const std::string& load = model.load;
   if (!path_exists(load))
-    throw Error(ErrorCode::kUsage, fmt::format("{} names no folder that is there", kLoadKey),
-                "name a run folder, its folder of checkpoints, or one checkpoint; model.load=null "
+    throw Error(ErrorCode::kUsage, fmt::format("the folder of {} does not exist", kLoadKey),
+                "give a run folder, its folder of checkpoints, or one checkpoint; model.load=null "
                 "evaluates model.hf_checkpoint",
                 load);
   std::string root = load, found = io::find_latest(load);
@@ -54,9 +54,9 @@ std::string find_evaluated_checkpoint(const ModelOptions& model) {
     const bool is_hf = path_exists(join_path(load, "config.json"));
     throw Error(ErrorCode::kUsage,
                 fmt::format("the folder of {} holds no complete checkpoint", kLoadKey),
-                is_hf ? "it is a Hugging Face folder: name it by model.hf_checkpoint"
-                      : "name a run that has saved, its folder of checkpoints, or one checkpoint; "
-                        "model.load=null evaluates model.hf_checkpoint",
+                is_hf ? "it is a Hugging Face folder: set model.hf_checkpoint to it"
+                      : "give a run that has saved a checkpoint, its folder of checkpoints, or one "
+                        "checkpoint; model.load=null evaluates model.hf_checkpoint",
                 load);
   }
   return model.ckpt_step ? require_step(root, *model.ckpt_step) : found;
@@ -75,20 +75,20 @@ EvaluatedWeights find_evaluated_weights(const RunConfig& config) {
   weights.folder = has_files ? weights.checkpoint : model.hf_checkpoint;
   if (weights.folder.empty())
     throw Error(ErrorCode::kUsage, "the checkpoint has no config.json",
-                "name the model's folder by model.hf_checkpoint", weights.checkpoint);
+                "set model.hf_checkpoint to the model's folder", weights.checkpoint);
   return weights;
 }
 
 std::string describe_weights(const EvaluatedWeights& weights) {
   if (weights.are_random)
-    return fmt::format("evaluates random weights of the shapes of {}", weights.folder);
+    return fmt::format("evaluating random weights with the shapes of {}", weights.folder);
   if (weights.checkpoint.empty())
-    return fmt::format("evaluates {}, a Hugging Face folder", weights.folder);
+    return fmt::format("evaluating {}, a Hugging Face folder", weights.folder);
   const Json state = io::Checkpoint::open(weights.checkpoint).state();
   if (!state.is_object() || !state.contains("next_rollout"))
-    return fmt::format("evaluates {}, weights of no run", weights.checkpoint);
+    return fmt::format("evaluating {}, a checkpoint with weights only", weights.checkpoint);
   const std::string where = join_path(weights.checkpoint, "manifest.json");
-  return fmt::format("evaluates {}, after {} rollouts and {} optimizer steps", weights.checkpoint,
+  return fmt::format("evaluating {}, after {} rollouts and {} optimizer steps", weights.checkpoint,
                      io::read_counter(state, "next_rollout", where),
                      io::read_counter(state, "optimizer_steps", where));
 }
@@ -97,7 +97,7 @@ void check_samples_folder(const std::string& asked) {
   std::error_code error;
   if (!asked.empty() && path_exists(asked) && !fs::is_empty(asked, error))
     throw Error(ErrorCode::kUsage, "the folder for the samples is not empty",
-                "name a new folder by --samples", asked);
+                "give a new folder with --samples", asked);
 }
 
 std::string choose_samples_folder(const RunConfig& config, const std::string& asked) {
@@ -120,7 +120,7 @@ std::string choose_samples_folder(const RunConfig& config, const std::string& as
     if (fs::create_directory(folder, error)) return folder;
     if (error)
       throw Error(ErrorCode::kEnvironment, "cannot make a folder: " + error.message(),
-                  "name another by --samples", folder);
+                  "give another folder with --samples", folder);
   }
 }
 

@@ -152,8 +152,8 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
 
 void refuse_dump_target(const std::string& path) {
   if (!path_exists(path)) return;
-  throw Error(ErrorCode::kUsage, "the file is there already, and a dump does not replace it",
-              "name another folder, or move the file elsewhere", path);
+  throw Error(ErrorCode::kUsage, "the file exists, and a dump does not overwrite it",
+              "choose another folder, or move the file", path);
 }
 
 namespace {

@@ -38,10 +38,10 @@ bool is_mount_point(const std::string& folder) {
 // Why an export must not replace the folder; empty: it may.
 std::string find_obstacle(const std::string& target, const NameTest& is_own) {
   if (const std::string foreign = find_foreign(target, is_own); !foreign.empty())
-    return fmt::format("holds \"{}\", which no export of this model writes", foreign);
+    return fmt::format("holds \"{}\", which is not a file of an export of this model", foreign);
   if (path_exists(target) && !is_empty_folder(target) &&
       !path_exists(join_path(target, kConfigName)))
-    return "holds files and no config.json: it is no earlier export";
+    return "holds files but no config.json, so it is not an earlier export";
   return {};
 }
 
@@ -51,8 +51,8 @@ void check_model_of_target(const std::string& target, const std::string& templat
   if (template_directory.empty() || !path_exists(own)) return;
   const std::string difference = find_config_difference(join_path(target, kConfigName), own);
   if (difference.empty()) return;
-  throw Error(ErrorCode::kUsage, "the target of the export holds another model: " + difference,
-              "name a new folder", target);
+  throw Error(ErrorCode::kUsage, "the export folder holds another model: " + difference,
+              "choose a new folder", target);
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ UnfinishedFolder::UnfinishedFolder(std::string path, NameTest is_own)
   const std::string foreign = remove_own_folder(path_, is_own_);
   if (foreign.empty()) return;
   throw Error(ErrorCode::kEnvironment,
-              fmt::format("the folder that is written first holds \"{}\"", foreign),
-              "move it elsewhere", path_);
+              fmt::format("the temporary folder of the export holds \"{}\"", foreign),
+              "move it to another folder", path_);
 }
 
 UnfinishedFolder::~UnfinishedFolder() {
@@ -94,28 +94,27 @@ void put_export_in_place(const std::string& fresh, const std::string& target,
   if (!obstacle.empty()) {
     const std::string beside = free_path(target);
     rename_path(fresh, beside);
-    throw Error(ErrorCode::kEnvironment,
-                fmt::format("the export is in {}, as the folder that it was to replace {}", beside,
-                            obstacle),
-                "the training is done and nothing was removed: rename the folders as you like",
-                target);
+    throw Error(
+        ErrorCode::kEnvironment,
+        fmt::format("the export was written to {} instead, because the folder to replace {}",
+                    beside, obstacle),
+        "training is complete and nothing was removed: rename the folders as needed", target);
   }
   if (!path_exists(target) || is_empty_folder(target)) return rename_path(fresh, target);
   const std::string old = free_path(target + ".old");
   rename_path(target, old);
   rename_path(fresh, target);
   const std::string left = remove_own_folder(old, is_own);
-  if (!left.empty()) log_warn("{} is not removed: \"{}\" has come into it", old, left);
+  if (!left.empty()) log_warn("{} was not removed, because \"{}\" was added to it", old, left);
 }
 
 void check_export_target(const std::string& directory, const std::string& template_directory) {
   const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorCode::kUsage, "the target of the export " + what, "name a new folder",
-                directory);
+    throw Error(ErrorCode::kUsage, "the export folder " + what, "choose a new folder", directory);
   };
   std::error_code error;
   if (fs::is_symlink(fs::symlink_status(directory, error)) && !path_exists(directory))
-    refuse("is a link that leads nowhere");
+    refuse("is a broken link");
   const std::string target = resolve_folder(directory);
   fs::path above = fs::path(target).parent_path();
   while (!path_exists(above) && above.has_relative_path()) above = above.parent_path();
@@ -123,17 +122,18 @@ void check_export_target(const std::string& directory, const std::string& templa
     throw Error(
         ErrorCode::kEnvironment,
         fmt::format("cannot write the export: {}: {}", above.string(), std::strerror(errno)),
-        "name a folder elsewhere", directory);
+        "choose another folder", directory);
   }
   const NameTest is_own = io::exported_files(template_directory);
   for (const char* suffix : {".new", ".try"}) {  // temporary names of an export
     const std::string first = target + suffix;
     if (const std::string foreign = find_foreign(first, is_own); !foreign.empty())
-      refuse(fmt::format("is written as {} first, and that holds \"{}\"", first, foreign));
+      refuse(fmt::format("is first written to {}, which holds \"{}\"", first, foreign));
   }
   if (!path_exists(target)) return;
   if (!fs::is_directory(target)) refuse("is a file");
-  if (is_mount_point(target)) refuse("is the top folder of a file system, which cannot be renamed");
+  if (is_mount_point(target))
+    refuse("is the root folder of a file system, which cannot be renamed");
   if (const std::string obstacle = find_obstacle(target, is_own); !obstacle.empty())
     refuse(obstacle);
   if (!is_empty_folder(target)) check_model_of_target(target, template_directory);

@@ -39,7 +39,8 @@ void check_headers(const LoadedModel& m, const ModelRanks* ranks) {
     });
   } catch (const Error&) {
     if (!path_exists(join_path(m.directory, "manifest.json"))) throw;
-    throw Error(ErrorCode::kInput, "a checkpoint of a run, where a Hugging Face folder is wanted",
+    throw Error(ErrorCode::kInput,
+                "this is a checkpoint of a run, but a Hugging Face folder is needed",
                 fmt::format("slimexx convert-hf --to hf --load {} --save NEW_FOLDER", m.directory),
                 m.directory);
   }
@@ -50,7 +51,8 @@ void warn_of_end_tokens(const LoadedModel& m) {
   for (const int32_t id : tokens.ids)
     if (id >= m.spec.vocab_size)
       log_warn(
-          "{}: \"eos_token_id\" holds {}, and the vocabulary has {} tokens: no sample ends by it",
+          "{}: \"eos_token_id\" holds {}, but the vocabulary has {} tokens, so it cannot end a "
+          "sample",
           tokens.file, id, m.spec.vocab_size);
 }
 
@@ -60,8 +62,8 @@ void log_rounded(const LoadedModel& m, tensor::DType compute_dtype) {
   constexpr size_t kNamed = 4;
   const std::span named(rounded.data(), std::min(kNamed, rounded.size()));
   log_info(
-      "weights that are not trained are rounded to {}, in which they are computed, and exported "
-      "with those values: {}{}",
+      "weights that are not trained are rounded to {}, the compute dtype, and exported with the "
+      "rounded values: {}{}",
       tensor::dtype_name(compute_dtype), fmt::join(named, ", "),
       rounded.size() > kNamed ? fmt::format(", ... ({} tensors)", rounded.size()) : "");
 }
@@ -71,7 +73,7 @@ void log_deviations(const LoadedModel& m, tensor::Device device, bool is_trained
   if (m.rank != 0) return;
   warn_of_end_tokens(m);
   if (m.spec.num_missing_mtp > 0)
-    log_info("config.json names {} MTP layers, the weights in {} hold {}",
+    log_info("config.json names {} MTP layers, but the weights in {} have {}",
              std::ssize(m.spec.mtp) + m.spec.num_missing_mtp, m.directory, m.spec.mtp.size());
   if (is_trained) log_rounded(m, tensor::compute_dtype(device));
 }
@@ -123,11 +125,11 @@ void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
   const int64_t num_layers = options.num_trained_mtp();
   if (num_layers > std::ssize(spec.mtp))
     throw Error(ErrorCode::kUsage,
-                fmt::format("train.mtp_num_layers is {}, and {} has the weights of {} multi-token "
+                fmt::format("train.mtp_num_layers is {}, but {} has the weights of {} multi-token "
                             "prediction layers",
                             num_layers, directory, spec.mtp.size()),
-                "lower it, turn train.enable_mtp_training off, or take the original checkpoint: "
-                "what Hugging Face's libraries export lacks these layers",
+                "lower it, turn off train.enable_mtp_training, or use the original checkpoint: "
+                "exports of Hugging Face's libraries lack these layers",
                 "train.mtp_num_layers");
   for (int64_t i = 0; i < num_layers; ++i) spec.mtp[static_cast<size_t>(i)].is_trained = true;
   if (!options.freeze_params_name_list.empty() || !options.only_train_params_name_list.empty())
@@ -209,8 +211,8 @@ void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size, cons
     if (id < vocab_size) continue;
     throw Error(
         ErrorCode::kUsage,
-        fmt::format("{} holds {}, and the model's vocabulary has {} tokens", key, id, vocab_size),
-        "name ids of this model's tokenizer", key);
+        fmt::format("{} holds {}, but the model's vocabulary has {} tokens", key, id, vocab_size),
+        "use token ids of this model's tokenizer", key);
   }
 }
 
@@ -234,7 +236,8 @@ tensor::Device select_device(const std::string& name, int local_rank) {
   const bool takes_cuda = name.empty() && tensor::count_cuda_devices() > 0;
   if (name == "cpu" || (name.empty() && !takes_cuda)) return {};
   if (!takes_cuda && name != "cuda")
-    throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "cpu or cuda", "--device");
+    throw Error(ErrorCode::kUsage, "unknown device \"" + name + "\"", "use cpu or cuda",
+                "--device");
   const tensor::Device device{tensor::DeviceType::kCuda, local_rank};
   tensor::select_device(device);
   return device;

@@ -90,9 +90,9 @@ void check_same_file(const std::string& name, const std::string& checkpoint,
       find_difference(read_meaningful(saved, is_config), read_meaningful(now, is_config), "");
   if (!difference) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("{} is not the one of the checkpoint {}: {} was {} and is {}", name,
-                          checkpoint, difference->key, difference->before, difference->after),
-              "bring back the file of that run, or start anew from its weights (model.finetune)",
+              fmt::format("{} differs from that of the checkpoint {}: {} was {} and is now {}",
+                          name, checkpoint, difference->key, difference->before, difference->after),
+              "restore the file of that run, or start a new run from its weights (model.finetune)",
               now);
 }
 
@@ -107,14 +107,15 @@ void refuse_other_reference(const config::SettingChange& change) {
   if (change.key != "model.ref_load" || change.before.empty() ||
       is_same_folder(change.before, change.after))
     return;
-  throw Error(ErrorCode::kUsage,
-              fmt::format("the checkpoint holds a reference that began as {}, and model.ref_load "
-                          "names {} now, which the run would not use",
-                          change.before, change.after),
-              fmt::format("set it to {} again (a link will do if the folder has moved), or start "
-                          "anew from the checkpoint's weights by model.load and model.finetune",
-                          change.before),
-              change.key);
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("the checkpoint holds a reference model that started from {}, but model.ref_load "
+                  "is now {}, which the run would ignore",
+                  change.before, change.after),
+      fmt::format("set it to {} again (a link is enough if the folder has moved), or start a new "
+                  "run from the checkpoint's weights with model.load and model.finetune",
+                  change.before),
+      change.key);
 }
 
 // Refuses changes of settings that the saved state depends on. A key that is absent, as in the
@@ -135,9 +136,10 @@ void refuse_change(const config::SettingChange& change, bool trains_mtp) {
   if (change.key != "train.loss_type" && !swaps_source && !changes_layers && !changes_frozen)
     return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("the checkpoint is of a run with {} \"{}\", and it is \"{}\" now",
+              fmt::format("the checkpoint is from a run with {} \"{}\", but it is now \"{}\"",
                           change.key, change.before, change.after),
-              "set it as it was, or start anew from the weights (model.finetune)", change.key);
+              "restore the earlier value, or start a new run from the weights (model.finetune)",
+              change.key);
 }
 
 // Returns the first path of NAME.1.EXTENSION, NAME.2.EXTENSION, ... that does not exist.
@@ -177,7 +179,9 @@ std::string find_earlier_settings(const RunStart& start) {
 
 void compare_settings(const std::string& earlier, const std::string& now, bool takes_reference) {
   if (earlier.empty()) {
-    log_info("the settings of the run that saved this state are not here to compare");
+    log_info(
+        "the configuration of the run that saved this state is missing, so settings were not "
+        "compared");
     return;
   }
   const auto changes = config::list_changes(earlier, now);
@@ -216,7 +220,8 @@ void set_rows_aside(const std::string& run_dir) {
     kept += (kept.empty() ? "" : " and ") + name;
   }
   log_warn(
-      "an earlier attempt left rows and no checkpoint: the run starts anew, its rows are in {}",
+      "an earlier attempt left metrics but no checkpoint: the run starts from the beginning, and "
+      "the earlier rows are now in {}",
       kept);
 }
 

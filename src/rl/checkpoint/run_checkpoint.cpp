@@ -87,16 +87,16 @@ bool is_read_in_place(const train::ShardedAdamW& optimizer) { return optimizer.h
 // Makes the folder to write to, with only the model's side files.
 std::string start_folder(const std::string& root, int64_t step,
                          const std::string& side_files_from) {
-  if (!path_exists(root)) log_warn("{} was removed while the run went on: it is made again", root);
+  if (!path_exists(root)) log_warn("{} was removed during the run; it is created again", root);
   const std::string directory = io::start_step(root, step);
   try {
     io::copy_side_files(side_files_from, directory);
   } catch (const Error& error) {
     throw Error(ErrorCode::kEnvironment,
-                "a checkpoint takes config.json, the tokenizer and their like from the model's "
+                "a checkpoint copies config.json, the tokenizer and similar files from the model's "
                 "folder: " +
                     error.message(),
-                "model.hf_checkpoint must stay where it is while the run goes on", error.where());
+                "do not move model.hf_checkpoint during the run", error.where());
   }
   return directory;
 }
@@ -109,7 +109,7 @@ void while_run_goes_on(const Work& work) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInput) throw;
     throw Error(ErrorCode::kEnvironment, "a checkpoint cannot be written: " + error.message(),
-                "leave the folder of checkpoints alone while the run goes on", error.where());
+                "do not change the folder of checkpoints during the run", error.where());
   }
 }
 
@@ -254,7 +254,7 @@ void check_writable(const std::string& root) {
     throw Error(
         ErrorCode::kEnvironment,
         fmt::format("cannot write checkpoints: {}: {}", folder.string(), std::strerror(errno)),
-        "name a folder elsewhere by checkpoint.save", root);
+        "set checkpoint.save to another folder", root);
   }
   ::close(fd);
   ::unlink(probe.c_str());

@@ -23,9 +23,8 @@ namespace {
 std::string launched(const TrainingRun& run) {
   const tensor::Device device = run.session.request.device;
   if (device.is_cpu() || !run.rollout_side.engine) return "";
-  return run.rollout_side.engine->records_steps()
-             ? "; decode steps are recorded as graphs"
-             : "; decode steps are launched kernel by kernel, not as graphs";
+  return run.rollout_side.engine->records_steps() ? "; decode steps run as CUDA graphs"
+                                                  : "; decode steps do not use CUDA graphs";
 }
 
 // Ranks that are threads share one list: read it after all have built, before any goes on.
@@ -78,14 +77,15 @@ std::string banner(const TrainingRun& run, const std::string& memory_of_ranks,
                       format_count(static_cast<double>(model::count_parameters(spec).total)),
                       spec.num_layers(), spec.hidden_size, spec.vocab_size);
   if (const int64_t trained = spec.num_trained_mtp(); trained > 0)
-    text += fmt::format("  mtp       the first {} of {} prediction layers trained beside it\n",
-                        trained, spec.mtp.size());
+    text += fmt::format(
+        "  mtp       the first {} of {} multi-token prediction layers are trained too\n", trained,
+        spec.mtp.size());
   if (!spec.frozen.empty()) text += describe_frozen(spec);
   text += fmt::format("  ranks     {} {} {} threads on {}\n", session.world.size(),
                       session.world.are_threads() ? "of one process, which share" : "x",
                       num_threads(), tensor::to_string(session.request.device));
   if (session.roles.are_apart)
-    text += fmt::format("  apart     the first {} train, the {} behind them generate\n",
+    text += fmt::format("  roles     the first {} ranks train, the next {} generate\n",
                         session.roles.num_trainers, session.roles.num_generators);
   if (const EngineShape& engines = session.engine_shape; engines.num_ranks > 1)
     text += fmt::format("  engines   {} of {} ranks: {}{}\n", engines.num_engines,
@@ -102,11 +102,14 @@ std::string banner(const TrainingRun& run, const std::string& memory_of_ranks,
   const bool counts_all = session.world.are_threads();
   text += fmt::format("  memory    of {} on {}\n{}",
                       counts_all                ? "all ranks of this process"
-                      : session.roles.are_apart ? "one rank that trains"
+                      : session.roles.are_apart ? "one training rank"
                                                 : "one rank",
                       tensor::to_string(session.request.device), memory_of_ranks);
   if (!generator.memory.empty())
-    text += fmt::format("  memory    of one rank that generates\n{}", generator.memory);
+    text += fmt::format(
+        "  memory    of one generating rank\n"
+        "{}",
+        generator.memory);
   text += fmt::format("  run       {}\n", session.config.observe.run_dir);
   if (rollout_side.grader) text += fmt::format("  reward    {}\n", session.config.reward.rm_type);
   text += fmt::format("  saves     {}\n", describe_saves(session.config, session.checkpoint_root));
@@ -146,7 +149,7 @@ void open_run_folder(TrainingRun& run) {
   for (const LabelTrials& trials : run.rollout_side.label_trials)
     if (trials.num_unread > 0) log_warn("{}; such rows are left out", describe_labels(trials));
   if (progress.next_rollout > 0 && progress.is_done())
-    log_info("{} of {} rollouts are done; raise {} to go on", progress.next_rollout,
+    log_info("{} of {} rollouts are done; raise {} to continue", progress.next_rollout,
              progress.num_rollouts, name_length_key(session.config));
   if (session.request.dry_run) log_info("{}", describe_checks(run));
   if (!session.request.dry_run && session.request.start.is_own)

@@ -134,10 +134,9 @@ class Decision {
           io::find_checkpoint(wish_.folder),
           "give a step_* folder, the folder that holds them, or the folder of a run", wish_.folder);
     } else if (wish_.resume == ResumeWish::kNewest) {
-      start_.checkpoint =
-          require_checkpoint(root,
-                             "name one with --resume DIR; --resume auto, or no --resume, starts "
-                             "anew");
+      start_.checkpoint = require_checkpoint(
+          root,
+          "give one with --resume DIR; --resume auto, or no --resume, starts from the beginning");
     } else {
       if (wish_.resume == ResumeWish::kAuto) start_.checkpoint = find_checkpoint(root);
       if (start_.checkpoint.empty()) find_load();
@@ -164,14 +163,14 @@ class Decision {
                         of_run = io::step_directory(join_path(load, "checkpoints"), *step);
       start_.checkpoint =
           require_checkpoint(path_exists(direct) || !path_exists(of_run) ? direct : of_run,
-                             "name a step that is there by model.ckpt_step");
+                             "set model.ckpt_step to a step that exists");
       return;
     }
     start_.checkpoint = io::find_checkpoint(load);
     if (!start_.checkpoint.empty()) return;
     if (!is_unused_root(load)) {
       throw Error(ErrorCode::kUsage, "the folder of model.load holds no complete checkpoint",
-                  "name a checkpoint, or leave model.load out", load);
+                  "give a checkpoint, or leave model.load out", load);
     }
     log_warn("model.load: {} holds no checkpoint yet: the run starts from model.hf_checkpoint",
              load);
@@ -188,8 +187,8 @@ class Decision {
     for (const auto& change : config::list_changes(read_text_file(settings), config_.resolved_yaml))
       if (change.key == "model.ckpt_step" || change.key == "model.load") return false;
     log_info(
-        "model.ckpt_step: this run has gone back to step {} before, and goes on from its newest "
-        "checkpoint; --resume DIR goes back again",
+        "model.ckpt_step: this run already went back to step {} once, and continues from its "
+        "newest checkpoint; use --resume DIR to go back again",
         *config_.model.ckpt_step);
     return true;
   }
@@ -213,10 +212,9 @@ class Decision {
     }
     throw Error(ErrorCode::kUsage, "the run folder holds another run",
                 no_checkpoint
-                    ? "name a new folder by observe.run_dir; --resume auto starts anew in "
-                      "this one and keeps its rows aside"
-                    : "continue that run by --resume, or name a new folder by "
-                      "observe.run_dir",
+                    ? "set observe.run_dir to a new folder; --resume auto starts from the "
+                      "beginning in this one and moves its earlier rows aside"
+                    : "continue that run with --resume, or set observe.run_dir to a new folder",
                 start_.run_dir);
   }
 
@@ -227,7 +225,7 @@ class Decision {
         find_checkpoint(beside).empty())
       return;
     throw Error(ErrorCode::kUsage, "the run folder holds another run",
-                "name a new folder by observe.run_dir", start_.run_dir);
+                "set observe.run_dir to a new folder", start_.run_dir);
   }
 
   // A dump may only replace dumps of an earlier start of the same run.
@@ -246,7 +244,7 @@ class Decision {
       return;
     throw Error(ErrorCode::kUsage,
                 "the folder of debug.save_rollout holds the dumps of another run",
-                "name a new folder", debug.save_rollout);
+                "choose a new folder", debug.save_rollout);
   }
 
   void take_folder() {
@@ -276,21 +274,23 @@ class Decision {
   void take_root() {
     const std::string root = checkpoint_root(config_, start_.run_dir);
     if (!start_.is_own && !find_checkpoint(root).empty()) {
-      throw Error(ErrorCode::kUsage, "the folder of checkpoints holds those of another run",
-                  "continue that run by --resume, or name another folder by checkpoint.save", root);
+      throw Error(ErrorCode::kUsage, "the folder of checkpoints holds checkpoints of another run",
+                  "continue that run with --resume, or set checkpoint.save to another folder",
+                  root);
     }
     // A step folder that no run wrote would block a save.
     const std::string foreign = io::find_foreign_step(root, start_.is_own ? start_.checkpoint : "");
     if (!foreign.empty()) {
-      throw Error(ErrorCode::kUsage, "the folder of checkpoints holds a step that no run wrote",
-                  "move that folder elsewhere, or name another one by checkpoint.save", foreign);
+      throw Error(ErrorCode::kUsage,
+                  "the folder of checkpoints holds a step folder that no run wrote",
+                  "move that folder, or set checkpoint.save to another one", foreign);
     }
     check_writable(root);
     if (wish_.dry_run || is_same_folder(root, start_.run_dir)) return;
     auto lock = FolderLock::take(root);
     if (!lock)
       throw Error(ErrorCode::kUsage, "another run is writing to this folder of checkpoints",
-                  "wait for it or stop it, or name another folder by checkpoint.save", root);
+                  "wait for it or stop it, or set checkpoint.save to another folder", root);
     locks_.checkpoints.emplace(std::move(*lock));
   }
 

@@ -47,12 +47,13 @@ void on_signal(int signal, siginfo_t* info, void*) {
   // promise nothing then.
   const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
   if (is_ended) ended_by_launcher = 1;
-  const char* text =
-      is_ended
-          ? "\nended by mpirun, as a rank failed or mpirun was stopped; if it waits, the state "
-            "will be saved\n"
-          : "\nstopping: generation is cut off, an update is finished; the state will be saved "
-            "(Ctrl-C again to stop now)\n";
+  const char* text = is_ended
+                         ? "\n"
+                           "mpirun ends this run, because a rank failed or mpirun was stopped; if "
+                           "there is time, the state will be saved\n"
+                         : "\n"
+                           "stopping: generation is interrupted, an optimizer step in progress is "
+                           "finished, and the state is saved (Ctrl-C again to stop now)\n";
   // A failed write of the notice changes nothing.
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, std::strlen(text));
 }

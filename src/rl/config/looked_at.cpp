@@ -58,7 +58,7 @@ MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
   const EstimatorInfo* estimator = find_estimator(run.rl.advantage_estimator);
   return idle_unless(estimator == nullptr || estimator->*looks,
                      {"rl.advantage_estimator",
-                      fmt::format("{} does not look at it", run.rl.advantage_estimator), hint});
+                      fmt::format("{} does not use it", run.rl.advantage_estimator), hint});
 }
 
 // A key that has an effect only if another one is on.
@@ -159,7 +159,7 @@ const Condition kConditions[] = {
        if (run.is_sft()) return MaybeIdle(kSft);
        return idle_unless(
            needs_reference(run),
-           {"rl.use_kl_loss", "no reference is asked for",
+           {"rl.use_kl_loss", "no reference model is used",
             "set model.ref_load, and rl.use_kl_loss or rl.kl_coef; or leave it out"});
      }},
     {"use_tis",
@@ -231,9 +231,8 @@ const Condition kConditions[] = {
      }},
     {"model.load",
      [](const RunConfig& run) {
-       return idle_unless(
-           !run.model.load.empty(),
-           {"model.load", "model.load is not", "name the folder of checkpoints by model.load"});
+       return idle_unless(!run.model.load.empty(), {"model.load", "model.load is not set",
+                                                    "set model.load to the folder of checkpoints"});
      }},
     {"log_samples_interval",
      [](const RunConfig& run) {

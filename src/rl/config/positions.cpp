@@ -16,19 +16,20 @@ void check_positions(const data::PromptSet& prompts, int64_t response_tokens, in
     const auto row = std::ranges::find(prompts.prompts(), prompt,
                                        [](const data::Prompt& p) { return std::ssize(p.tokens); });
     throw Error(ErrorCode::kUsage,
-                fmt::format("the prompt alone has {} tokens, and {} knows {} positions", prompt,
+                fmt::format("the prompt alone has {} tokens, but {} supports {} positions", prompt,
                             keys.known_by, max_positions),
-                fmt::format("drop prompts as long as this by {}, or take a model of more positions",
+                fmt::format("drop such long prompts with {}, or use a model with more positions",
                             keys.prompt),
                 fmt::format("{}: row {}", keys.file, row->index));
   }
-  throw Error(ErrorCode::kUsage,
-              fmt::format("the longest prompt{} and a full response are {} tokens, {} knows {} "
-                          "positions",
-                          keys.of_what, longest, keys.known_by, max_positions),
-              fmt::format("lower {} to {} or less, or drop long prompts by {}", keys.response,
-                          max_positions - prompt, keys.prompt),
-              "max_position_embeddings");
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format(
+          "the longest prompt{} and a full response are {} tokens, but {} supports {} positions",
+          keys.of_what, longest, keys.known_by, max_positions),
+      fmt::format("lower {} to {} or less, or drop long prompts with {}", keys.response,
+                  max_positions - prompt, keys.prompt),
+      "max_position_embeddings");
 }
 
 }  // namespace slimexx::rl

@@ -58,7 +58,7 @@ class Validation {
   void check_required() {
     // An evaluated checkpoint has the model's files beside it.
     if (run_.model.hf_checkpoint.empty() && (needs_training_ || run_.model.load.empty()))
-      fault("model.hf_checkpoint", "is missing", "name a Hugging Face checkpoint folder");
+      fault("model.hf_checkpoint", "is missing", "set it to a Hugging Face folder");
     check_grader();
     if (!run_.data.apply_chat_template_kwargs.empty() &&
         run_.data.apply_chat_template_kwargs[0] != '{') {
@@ -67,17 +67,17 @@ class Validation {
     }
     if (!needs_training_) return;
     if (run_.debug.load_rollout.empty() && run_.data.prompt_data.empty()) {
-      fault("data.prompt_data", "is missing", "name a JSON-lines file of prompts");
+      fault("data.prompt_data", "is missing", "set it to a JSON-lines file of prompts");
     }
     if (run_.debug.load_rollout.empty() && !run_.is_sft() && !run_.rollout.num_rollout &&
         !run_.rollout.num_epoch) {
       fault("rollout.num_rollout", "is missing",
-            "say how many rollouts to make, or rollout.num_epoch");
+            "set it to the number of rollouts, or set rollout.num_epoch");
     }
     if (run_.checkpoint.save_interval.value_or(0) > 0 && run_.checkpoint.save.empty() &&
         run_.observe.run_dir.empty()) {
       fault("checkpoint.save", "is missing, and save_interval is set",
-            "name the folder, or observe.run_dir");
+            "set it, or observe.run_dir");
     }
     if (run_.eval.eval_interval > 0 && run_.eval.eval_prompt_data.empty()) {
       fault("eval.eval_prompt_data", "is missing, and eval_interval is set",
@@ -87,8 +87,8 @@ class Validation {
 
   void check_grader() {
     if (run_.reward.rm_url.find(kHiddenPart) != std::string::npos)
-      fault("reward.rm_url", "lacks the user, password or query that were left out of this file",
-            "give the whole address, best with ${env:NAME} for what is secret");
+      fault("reward.rm_url", "lacks the user, password or query, which this file omits",
+            "give the whole URL, with secrets written as ${env:NAME}");
     const bool grades_rollouts =
         needs_training_ && !run_.is_sft() && run_.debug.load_rollout.empty();
     const bool evaluates = !run_.eval.eval_prompt_data.empty() && run_.eval.eval_rm_type.empty() &&
@@ -98,7 +98,8 @@ class Validation {
     for (const auto& info : reward::list_rewards())
       names += (names.empty() ? "" : ", ") + info.name;
     fault("reward.rm_type", "is missing",
-          fmt::format("name the grader: {}; docs/howto/reward.md says what each reads", names));
+          fmt::format("choose a grader: {}; docs/howto/reward.md says which labels each reads",
+                      names));
   }
 
   void check_eval_names() {
@@ -114,8 +115,8 @@ class Validation {
     if (num_ranks_ > 0) roles_ = make_rank_roles(run_.parallel, static_cast<int>(num_ranks_));
     const auto all_ranks = [&](const char* key, const std::optional<int64_t>& value) {
       if (num_ranks_ > 0 && value && *value != num_ranks_)
-        fault(key, fmt::format("is {}, and the ranks that run are {}", *value, num_ranks_),
-              "every rank trains and generates: start that many, leave the key out, or set "
+        fault(key, fmt::format("is {}, but the run has {} ranks", *value, num_ranks_),
+              "every rank trains and generates: start this many ranks, leave the key out, or set "
               "parallel.colocate: false");
     };
     all_ranks("parallel.actor_num_gpus", run_.parallel.actor_num_gpus);
@@ -129,12 +130,12 @@ class Validation {
         fault(key, "is missing, and parallel.colocate is false", what);
       return value.has_value();
     };
-    const bool has_trainers =
-        wants("parallel.actor_num_gpus", o.actor_num_gpus, "say how many ranks train");
-    const bool has_generators =
-        wants("parallel.rollout_num_gpus", o.rollout_num_gpus, "say how many ranks generate");
+    const bool has_trainers = wants("parallel.actor_num_gpus", o.actor_num_gpus,
+                                    "set it to the number of ranks that train");
+    const bool has_generators = wants("parallel.rollout_num_gpus", o.rollout_num_gpus,
+                                      "set it to the number of ranks that generate");
     if (needs_training_ && !needs_engine(run_))
-      fault("parallel.colocate", "is false, and nothing is generated",
+      fault("parallel.colocate", "is false, but the run generates nothing",
             "leave it out: all ranks train");
     if (!has_trainers || !has_generators || num_ranks_ == 0) return;
     const int64_t wanted = *o.actor_num_gpus + *o.rollout_num_gpus;
@@ -142,9 +143,9 @@ class Validation {
       roles_ = make_rank_roles(o, static_cast<int>(num_ranks_));
     else
       fault("parallel.actor_num_gpus",
-            fmt::format("{} + rollout_num_gpus {} = {}, and the ranks that run are {}",
+            fmt::format("{} + rollout_num_gpus {} = {}, but the run has {} ranks",
                         *o.actor_num_gpus, *o.rollout_num_gpus, wanted, num_ranks_),
-            "start that many: the first ones train, those behind them generate");
+            "start this many ranks: the first ones train, the rest generate");
   }
 
   // Whether the model divides by the grid is checked once it is loaded.
@@ -203,7 +204,8 @@ class Validation {
   void check_temperature(const char* key, double value) {
     constexpr double kLeast = 1e-6, kGreatest = 1e6;
     if (value >= kLeast && value <= kGreatest) return;
-    fault(key, fmt::format("is {}", value), fmt::format("wanted from {} to {}", kLeast, kGreatest));
+    fault(key, fmt::format("is {}", value),
+          fmt::format("use a value from {} to {}", kLeast, kGreatest));
   }
 
   void check_temperatures() {
@@ -220,14 +222,14 @@ class Validation {
     }
     if ((rl.kl_coef != 0 || rl.use_kl_loss) && run_.model.ref_load.empty() && !run_.is_sft() &&
         run_.debug.load_rollout.empty()) {
-      fault("model.ref_load", "is missing, and a KL term wants a reference model",
-            "name the reference's Hugging Face folder");
+      fault("model.ref_load", "is missing, but a KL term needs a reference model",
+            "set it to the Hugging Face folder of the reference model");
     }
     const EstimatorInfo* estimator = find_estimator(rl.advantage_estimator);
     if (estimator != nullptr && estimator->wants_whitening && !rl.normalize_advantages &&
         !run_.is_sft()) {
       fault("rl.normalize_advantages",
-            fmt::format("is false, and {} needs it", rl.advantage_estimator), "set it to true");
+            fmt::format("is false, but {} needs it", rl.advantage_estimator), "set it to true");
     }
     if (estimator != nullptr && rl.rewards_normalization &&
         run_.rollout.n_samples_per_prompt < estimator->min_group_size && !run_.is_sft() &&
@@ -287,7 +289,7 @@ class Validation {
     if (run_.num_steps_per_rollout == 0 && run_.optimizer.lr_decay_style != "constant" &&
         !run_.optimizer.lr_decay_iters) {
       fault("optimizer.lr_decay_iters",
-            "is missing, and how many steps a loaded dump makes is not known beforehand",
+            "is missing, and the number of steps of a loaded dump is not known in advance",
             "set it, or train.num_steps_per_rollout");
     }
   }

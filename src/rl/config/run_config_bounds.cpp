@@ -32,14 +32,14 @@ void check_bounds(config::Config& config, const RunConfig& run) {
   const std::string& schedule = run.train.pipeline_schedule;
   if (schedule != "1f1b" && run.parallel.pipeline_model_parallel_size <= 1)
     config.add_fault("train.pipeline_schedule",
-                     fmt::format("is {}, and there is one pipeline stage", schedule),
+                     fmt::format("is {}, but there is only one pipeline stage", schedule),
                      "leave it out, or raise parallel.pipeline_model_parallel_size");
 }
 
 void check_trained(config::Config& config, const train::TrainOptions& o) {
   if (o.enable_mtp_training && o.mtp_num_layers == 0)
     config.add_fault("train.enable_mtp_training", "is true, and train.mtp_num_layers is 0",
-                     "say how many layers to train: most checkpoints have 1");
+                     "set it to the number of layers to train: most checkpoints have 1");
   constexpr const char* kFrozen = "train.freeze_params_name_list";
   constexpr const char* kTrained = "train.only_train_params_name_list";
   if (!o.freeze_params_name_list.empty() && !o.only_train_params_name_list.empty())
@@ -70,7 +70,7 @@ void check_schedule(config::Config& config, const train::OptimizerOptions& o) {
   if (o.lr_decay_style != "WSD") return;
   if (!o.lr_wsd_decay_iters)
     config.add_fault("optimizer.lr_wsd_decay_iters", "is missing, and lr_decay_style is WSD",
-                     "say over how many steps the rate decays at the end");
+                     "set it to the number of steps of the final decay");
   if (o.lr_decay_iters && o.lr_wsd_decay_iters.value_or(0) > *o.lr_decay_iters)
     config.add_fault(
         "optimizer.lr_wsd_decay_iters",

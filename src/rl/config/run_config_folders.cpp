@@ -66,7 +66,7 @@ class FolderCheck {
   void refuse_equal(const NamedPath& written, const NamedPath& other) {
     if (!written.path.empty() && written.path == other.path)
       config_.add_fault(written.name, fmt::format("is the folder of {}", other.name),
-                        "name a new folder");
+                        "choose a new folder");
   }
 
   // The export replaces its whole folder.
@@ -87,7 +87,7 @@ class FolderCheck {
       config_.add_fault(kKey,
                         fmt::format("{} the folder of {}, which it would replace",
                                     other.path == target ? "is" : "holds", other.name),
-                        "name a new folder");
+                        "choose a new folder");
       return;
     }
     refuse_inside(kKey, target, root_);
@@ -111,8 +111,8 @@ class FolderCheck {
   void refuse_inside(const char* key, const fs::path& path, const NamedPath& other) {
     if (lies_in(path, other.path))
       config_.add_fault(
-          key, fmt::format("lies in the folder of {}, {}", other.name, other.path.string()),
-          "name a new folder beside it");
+          key, fmt::format("is inside the folder of {}, {}", other.name, other.path.string()),
+          "choose a new folder outside of it");
   }
 
   config::Config& config_;

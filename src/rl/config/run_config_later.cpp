@@ -9,7 +9,7 @@ namespace {
 using config::Binder;
 
 constexpr const char* kStages = "pipeline stages of an engine";
-constexpr const char* kExchange = "other exchanges of tokens between experts";
+constexpr const char* kExchange = "other backends for expert dispatch and combine";
 constexpr const char* kPartial = "partial rollouts";
 
 void bind_later_engine(Binder& b) {
@@ -17,18 +17,18 @@ void bind_later_engine(Binder& b) {
       "pp_size", 1,
       {.doc = "Pipeline stages of an engine.", .min = 1, .max = 1 << 20, .later = kStages});
   b.later<std::string>("moe_a2a_backend", "none",
-                       {.doc = "How an engine exchanges tokens between experts.",
+                       {.doc = "Backend of expert dispatch and combine in an engine.",
                         .choices = {"none", "deepep", "mooncake"},
                         .later = kExchange});
   b.later<std::string>("deepep_mode", "auto",
-                       {.doc = "Kernels of that exchange.",
+                       {.doc = "Kernels of moe_a2a_backend deepep.",
                         .choices = {"auto", "normal", "low_latency"},
                         .later = kExchange,
                         .is_detail = true});
   b.later<std::string>("kv_cache_dtype", "auto",
-                       {.doc = "Data type of cached keys and values; auto: the model's.",
+                       {.doc = "Data type of the KV cache; auto: the model's.",
                         .choices = {"auto", "fp8_e4m3", "fp8_e5m2"},
-                        .later = "an FP8 cache of keys and values"});
+                        .later = "an FP8 KV cache"});
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ void bind_later_rollout(Binder& b) {
   b.later("partial_rollout", false,
           {.doc = "Continue unfinished responses in the next rollout.", .later = kPartial});
   b.later("mask_offpolicy_in_partial_rollout", false,
-          {.doc = "Do not train on their tokens of earlier rollouts.",
+          {.doc = "Mask the tokens that partial_rollout carried over from earlier rollouts.",
            .later = kPartial,
            .is_detail = true});
 }

@@ -30,12 +30,13 @@ void check_speculation(
   constexpr const char* kTokens = "rollout.speculative_num_draft_tokens";
   if (!asks_mtp(o)) return;
   if (const int64_t topk = o.speculative_eagle_topk.value_or(1); topk != 1)
-    fault(kTopK, fmt::format("is {}, and guesses form a chain, not a tree", topk), "set it to 1");
+    fault(kTopK, fmt::format("is {}, but only chains of drafts are supported, not trees", topk),
+          "set it to 1");
   if (o.speculative_num_steps && o.speculative_num_draft_tokens &&
       *o.speculative_num_draft_tokens != *o.speculative_num_steps + 1)
     fault(kTokens,
-          fmt::format("is {}, and a chain of speculative_num_steps {} has {} tokens with the one "
-                      "that it stands behind",
+          fmt::format("is {}, but speculative_num_steps {} needs {} tokens: the drafts and the "
+                      "last sampled token",
                       *o.speculative_num_draft_tokens, *o.speculative_num_steps,
                       *o.speculative_num_steps + 1),
           "leave one of the two out");
@@ -44,13 +45,13 @@ void check_speculation(
 void check_speculation(const RolloutOptions& o, const model::ModelSpec& spec,
                        const std::string& directory) {
   if (!asks_mtp(o) || !spec.mtp.empty()) return;
-  throw Error(ErrorCode::kUsage,
-              fmt::format("rollout.speculative_algorithm is {}, and {} has no multi-token "
-                          "prediction layer that could guess",
-                          o.speculative_algorithm, directory),
-              "use NGRAM, leave it out, or take the original checkpoint: what Hugging Face's "
-              "libraries export lacks the layer",
-              "rollout.speculative_algorithm");
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("rollout.speculative_algorithm is {}, but {} has no multi-token prediction layer",
+                  o.speculative_algorithm, directory),
+      "use NGRAM, leave it out, or use the original checkpoint: exports of Hugging Face's "
+      "libraries lack the layer",
+      "rollout.speculative_algorithm");
 }
 
 void set_speculation(const RolloutOptions& o, rollout::EngineOptions& engine) {

@@ -121,17 +121,18 @@ DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& opt
       const bool has_no_grades = reasons.size() == 1 && reasons.contains(kGraderFailed);
       throw dist::AgreedError(Error(  // all ranks have the same samples
           ErrorCode::kRun,
-          fmt::format("{}: the last {} groups were dropped ({} in all), and {} of {} are missing",
+          fmt::format("{}: the last {} groups were all dropped ({} in total), and {} of {} groups "
+                      "are still missing",
                       label, selection.dropped_in_a_row(), text_of_reasons(selection.drawn()),
                       selection.missing(), wanted),
-          has_no_grades ? "mend the labels, reward.rm_type or the service"
-                        : "check the grader (slimexx grade); take more samples a prompt, or "
+          has_no_grades ? "fix the labels, reward.rm_type or the service"
+                        : "check the grader (slimexx grade); use more samples per prompt, or "
                           "prompts that are neither too easy nor too hard",
           kFilterKey));
     }
     const int64_t num_drawn = selection.drawn().num_drawn_groups;
     if (num_drawn > 0)
-      log_debug("{}: {} of {} groups are missing, {} were drawn ({} dropped)", label,
+      log_debug("{}: {} of {} groups are missing after {} were drawn ({} dropped)", label,
                 selection.missing(), wanted, num_drawn, text_of_reasons(selection.drawn()));
     selection.add(draw(std::min(at_once, selection.next_draw())));
   }
@@ -150,18 +151,19 @@ void check_dynamic_sampling(
           "raise it, or leave it out");
   } else if (over && *over > options.rollout_batch_size && name.empty()) {
     fault(kOverKey,
-          fmt::format("is {}, and nothing is dropped of the {} that are wanted", *over,
+          fmt::format("is {}, but without a filter all {} groups are kept", *over,
                       options.rollout_batch_size),
-          "leave it out, or name a dynamic_sampling_filter_path; taking those that end first "
+          "leave it out, or set dynamic_sampling_filter_path; keeping the groups that finish first "
           "would prefer short responses");
   }
   if (name.empty()) return;
   if (!find_dynamic_filter(name)) {
-    fault(kFilterKey, fmt::format("names no filter: {}", name),
-          "check_reward_nonzero_std, or check_reward_nonzero_std_with_fallback, which never draws "
-          "twice");
+    fault(kFilterKey, fmt::format("is not the name of a filter: {}", name),
+          "use check_reward_nonzero_std, or check_reward_nonzero_std_with_fallback, which draws "
+          "only once");
   } else if (options.n_samples_per_prompt < 2) {
-    fault(kFilterKey, "drops groups of equal rewards, and n_samples_per_prompt is 1",
+    fault(kFilterKey,
+          "drops groups with equal rewards, which is every group if n_samples_per_prompt is 1",
           "raise n_samples_per_prompt");
   }
 }

@@ -158,11 +158,11 @@ std::vector<EvalSet> load_eval_sets(const RunConfig& config, const text::Tokeniz
         std::make_shared<data::PromptSet>(data::PromptSet::load(options, tokenizer, chat_template));
     const int64_t n = config.eval.n_samples_per_eval_prompt;
     if (prompts->size() > train::kMaxSamples / n)
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("{} samples of {} prompts are above {}, which are held in memory", n,
-                              prompts->size(), train::kMaxSamples),
-                  "lower it, or take fewer prompts: FILE@[0:1000]",
-                  "eval.n_samples_per_eval_prompt");
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("{} samples of {} prompts are above the limit of {} samples in memory", n,
+                      prompts->size(), train::kMaxSamples),
+          "lower it, or use fewer prompts: FILE@[0:1000]", "eval.n_samples_per_eval_prompt");
     sets.push_back({name, path, std::move(prompts)});
   }
   return sets;

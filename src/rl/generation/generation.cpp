@@ -157,7 +157,8 @@ std::vector<Sample> Generator::generate(const GenerationRequest& request, reward
   } catch (const Error& error) {
     throw dist::AgreedError(error);  // all ranks have the same samples
   }
-  if (!left_out.empty() && communicator_.rank() == 0) log_warn("{}; left out", left_out);
+  if (!left_out.empty() && communicator_.rank() == 0)
+    log_warn("{}; these samples are left out", left_out);
   return all;
 }
 
@@ -199,10 +200,10 @@ std::string mask_failed_samples(std::span<Sample> samples, const GenerationReque
       "{}: the grader failed on {} of {} samples; group {} sample {}: {}", request.label,
       num_failed, samples.size(), first->group, first->sample, first->reason);
   if (num_failed == samples.size() && !request.may_lack_grades)
-    throw Error(ErrorCode::kRun, what, "mend the labels, reward.rm_type or the service");
+    throw Error(ErrorCode::kRun, what, "fix the labels, reward.rm_type or the service");
   if (request.stop_on_grader_failure) {
     throw Error(ErrorCode::kRun, what,
-                "mend the labels or the service; reward.on_failure: mask leaves such samples out");
+                "fix the labels or the service; reward.on_failure: mask leaves such samples out");
   }
   return what;
 }

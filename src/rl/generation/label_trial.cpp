@@ -51,17 +51,17 @@ void check_labels(const LabelTrials& trials, const reward::RewardOptions& option
   const LabelTrials::Fault& first = trials.examples.front();
   if (trials.num_unread == trials.num_looked_at) {
     throw Error(ErrorCode::kInput,
-                fmt::format("the grader {} can read none of the {} labels: {}", trials.grader,
+                fmt::format("the grader {} cannot read any of the {} labels: {}", trials.grader,
                             trials.num_tried, first.why),
-                "name the key of the answers by data.label_key, or another grader by "
-                "reward.rm_type: docs/howto/reward.md says what each reads",
+                "set data.label_key to the key of the answers, or reward.rm_type to another "
+                "grader: docs/howto/reward.md says which labels each reads",
                 first.where);
   }
   if (options.on_failure != "stop") return;
   throw Error(ErrorCode::kInput,
               fmt::format("the grader {} cannot read {} of {} labels: {}", trials.grader,
                           trials.num_unread, trials.num_tried, first.why),
-              "mend the labels, or take the rows out; reward.on_failure: mask leaves them out",
+              "fix the labels, or remove the rows; reward.on_failure: mask leaves them out",
               first.where);
 }
 

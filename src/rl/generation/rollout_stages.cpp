@@ -22,10 +22,10 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
                    const char* name) {
   for (const auto& s : samples) {
     if ((s.*field).empty() != (samples[0].*field).empty()) {
-      throw Error(
-          ErrorCode::kInput,
-          fmt::format("some samples have {}, group {} sample {} differs", name, s.group, s.sample),
-          "give the field to all samples or to none", "rollout dump");
+      throw Error(ErrorCode::kInput,
+                  fmt::format("some samples have {}, but group {} sample {} does not", name,
+                              s.group, s.sample),
+                  "give the field to all samples or to none", "rollout dump");
     }
   }
 }
@@ -73,7 +73,7 @@ void check_temperature(const RunConfig& config, const Sample& s) {
                           s.group, s.sample, *s.temperature, temperature),
               *s.temperature > 0
                   ? fmt::format("set rollout.rollout_temperature to {:g}", *s.temperature)
-                  : "load samples that were drawn at random, not the likeliest tokens",
+                  : "load samples drawn at a temperature above 0, not greedy ones",
               config.debug.load_rollout);
 }
 
@@ -87,8 +87,8 @@ void check_samples(const RunConfig& config, const model::ModelSpec& policy, int6
     check_uniform(samples, field, name);
   }
   if (config.rl.use_tis && !config.is_sft() && samples[0].rollout_log_probs.empty()) {
-    throw Error(ErrorCode::kInput, "rl.use_tis wants rollout_log_probs, and the dump has none",
-                "give them, or turn use_tis off", dump);
+    throw Error(ErrorCode::kInput, "rl.use_tis needs rollout_log_probs, but the dump has none",
+                "add them, or turn off use_tis", dump);
   }
   for (const auto& s : samples) {
     check_temperature(config, s);
@@ -97,14 +97,15 @@ void check_samples(const RunConfig& config, const model::ModelSpec& policy, int6
         throw Error(ErrorCode::kInput,
                     fmt::format("token id {} of group {} sample {} is outside the vocabulary of {}",
                                 id, s.group, s.sample, policy.vocab_size),
-                    "load a dump of this model's tokens", dump);
+                    "load a dump with token ids of this model's tokenizer", dump);
       }
     }
     if (static_cast<int64_t>(s.tokens.size()) > max_positions) {
-      throw Error(ErrorCode::kInput,
-                  fmt::format("group {} sample {} has {} tokens, the model knows {} positions",
-                              s.group, s.sample, s.tokens.size(), max_positions),
-                  "take it out of the dump", dump);
+      throw Error(
+          ErrorCode::kInput,
+          fmt::format("group {} sample {} has {} tokens, but the model supports {} positions",
+                      s.group, s.sample, s.tokens.size(), max_positions),
+          "remove it from the dump", dump);
     }
   }
 }
@@ -131,7 +132,7 @@ std::optional<Rollout> draw_samples(const Session& session, RolloutSide& rollout
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInterrupted) throw;
     if (session.is_root())
-      log_warn("rollout {} was cut off by a signal: its samples are dropped", rollout.index);
+      log_warn("rollout {} was interrupted by a signal: its samples are discarded", rollout.index);
     return std::nullopt;
   }
   dist::run_agreed(session.communicator, [&] {
@@ -184,7 +185,7 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
     if (error.code() != ErrorCode::kInterrupted) throw;
     rollout_side.last_eval.clear();
     if (session.is_root())
-      log_warn("the evaluation {} was cut off by a signal: not recorded", when);
+      log_warn("the evaluation {} was interrupted by a signal: not recorded", when);
     return false;
   }
   if (!session.is_root()) return true;

@@ -185,7 +185,7 @@ class DumpSource : public SampleSource {
     }
     if (files_.empty())
       throw Error(ErrorCode::kUsage, "the folder holds no dump",
-                  "name a file or folder of rollout dumps", path);
+                  "give a file or folder of rollout dumps", path);
     num_rollouts_ = std::min<int64_t>(config.rollout.num_rollout.value_or(INT64_MAX),
                                       static_cast<int64_t>(files_.size()));
   }
@@ -231,14 +231,13 @@ class SftSource : public SampleSource {
                     fmt::format("{}: row {}", config.data.prompt_data, example.index));
       };
       if (std::ssize(example.tokens) > max_positions)
-        refuse(fmt::format("an example has {} tokens, and the model knows {} positions",
+        refuse(fmt::format("an example has {} tokens, but the model supports {} positions",
                            example.tokens.size(), max_positions),
-               "shorten or remove it, and others that are as long; "
-               "rollout.rollout_max_prompt_len drops long ones");
+               "shorten or remove such examples; rollout.rollout_max_prompt_len drops long ones");
       const bool learns = std::find(example.loss_mask.begin() + 1, example.loss_mask.end(),
                                     uint8_t{1}) != example.loss_mask.end();
       if (example.tokens.size() < 2 || !learns)
-        refuse("an example has no token to learn", "give it an assistant reply");
+        refuse("an example has no token to train on", "add an assistant message to it");
     }
   }
   DrawnSamples next(int64_t rollout, int64_t) override {

@@ -34,9 +34,9 @@ void compare(const model::WeightHashes& trainer, const model::WeightHashes& engi
     const auto found = engine.find(name);
     if (found != engine.end() && found->second == hash) continue;
     throw Error(ErrorCode::kCheck,
-                fmt::format("the engine's weights are not the trainer's: {} {}", name,
+                fmt::format("the engine's weights differ from the trainer's: {} {}", name,
                             found == engine.end() ? "is missing" : "differs"),
-                "report it: samples would come from weights that were never trained", name);
+                "report this bug: rollouts would be sampled from wrong weights", name);
   }
 }
 

@@ -47,14 +47,13 @@ std::optional<EngineFault> find_model_fault(const EngineSizes& sizes,
                                             const model::ModelSpec& spec) {
   const int64_t experts = count_experts(spec);
   if (sizes.ep > 1 && experts == 0)
-    return EngineFault{fmt::format("ep_size is {}, and the model has no experts", sizes.ep), kEp};
+    return EngineFault{fmt::format("ep_size is {}, but the model has no experts", sizes.ep), kEp};
   if (sizes.ep > 1 &&
       !model::ExpertPlacement{experts, experts + sizes.redundant, sizes.ep}.is_legal())
-    return EngineFault{
-        fmt::format("{} experts and {} redundant ones on ep_size {}: a rank keeps one at least, "
-                    "and none twice",
-                    experts, sizes.redundant, sizes.ep),
-        sizes.redundant > 0 ? kRedundant : kEp};
+    return EngineFault{fmt::format("{} experts and {} redundant ones on ep_size {}: each rank must "
+                                   "hold at least one, and no expert twice",
+                                   experts, sizes.redundant, sizes.ep),
+                       sizes.redundant > 0 ? kRedundant : kEp};
   try {
     model::narrow(spec, {.tp = sizes.grid().tp});
   } catch (const Error& error) {
@@ -65,7 +64,7 @@ std::optional<EngineFault> find_model_fault(const EngineSizes& sizes,
 
 std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const EngineBounds& bounds) {
   if (bounds.world_size % sizes.ranks != 0)
-    return EngineFault{fmt::format("{} ranks that run do not divide by engines of {}",
+    return EngineFault{fmt::format("{} ranks cannot be divided into engines of {} ranks",
                                    bounds.world_size, sizes.ranks),
                        kRanks};
   if (sizes.ranks % sizes.dp != 0)
@@ -78,22 +77,21 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
                        kEp};
   if (sizes.ep % sizes.tp() != 0 && sizes.tp() % sizes.ep != 0)
     return EngineFault{
-        fmt::format("{}, and ep_size {}: neither is a multiple of the other, and ranks of an "
-                    "attention group would share experts with different ranks",
+        fmt::format("{}, and ep_size {}: neither is a multiple of the other, so the ranks of an "
+                    "attention group would be in different expert groups",
                     attention_tp(sizes), sizes.ep),
         kEp};
   if (sizes.redundant > 0 && sizes.ep == 1)
     return EngineFault{
-        fmt::format("is {}, and with ep_size 1 every rank has all experts", sizes.redundant),
+        fmt::format("is {}, but with ep_size 1 every rank holds all experts", sizes.redundant),
         kRedundant};
   if (sizes.tp() != 1 && bounds.trainer_tp != 1 && sizes.tp() != bounds.trainer_tp)
-    return EngineFault{
-        fmt::format("{}, and parallel.tensor_model_parallel_size {}: their sums have the same bits "
-                    "where both are equal, or one of them is 1",
-                    attention_tp(sizes), bounds.trainer_tp),
-        kRanks,
-        "; with another size the engine would add in another order than training, and log-probs "
-        "of the two would differ"};
+    return EngineFault{fmt::format("{}, and parallel.tensor_model_parallel_size {}: their results "
+                                   "are bit-identical only if both are equal or one of them is 1",
+                                   attention_tp(sizes), bounds.trainer_tp),
+                       kRanks,
+                       "; with other sizes the engine would sum in a different order than "
+                       "training, and their log-probs would differ"};
   return bounds.spec != nullptr ? find_model_fault(sizes, *bounds.spec) : std::nullopt;
 }
 
@@ -182,15 +180,15 @@ EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSiz
   if (const auto fault = find_engine_fault(sizes, bounds))
     throw Error(
         ErrorCode::kUsage, fault->what,
-        "the nearest that can: " + describe_sizes(find_nearest(sizes, bounds), sizes) + fault->why,
+        "nearest valid sizes: " + describe_sizes(find_nearest(sizes, bounds), sizes) + fault->why,
         fault->key);
   const int64_t dense_tp = options.moe_dense_tp_size.value_or(sizes.tp());
   if (dense_tp != 1 && dense_tp != sizes.tp())
     throw Error(ErrorCode::kUsage,
-                fmt::format("moe_dense_tp_size {} with {}: dense layers are split as attention is, "
-                            "or whole on every rank",
+                fmt::format("moe_dense_tp_size {} with {}: dense layers are either split like "
+                            "attention or replicated on every rank",
                             dense_tp, attention_tp(sizes)),
-                fmt::format("the nearest that can: moe_dense_tp_size {}", sizes.tp()),
+                fmt::format("nearest valid size: moe_dense_tp_size {}", sizes.tp()),
                 "rollout.moe_dense_tp_size");
   return {.num_engines = static_cast<int>(world_size / sizes.ranks),
           .num_ranks = static_cast<int>(sizes.ranks),

@@ -60,7 +60,7 @@ const GpuKind& find_gpu_kind(const std::string& name) {
   if (found != kinds.end()) return *found;
   std::string known;
   for (const GpuKind& kind : kinds) known += (known.empty() ? "" : ", ") + kind.name;
-  throw Error(ErrorCode::kUsage, fmt::format("\"{}\" is no GPU that plan knows", name), known,
+  throw Error(ErrorCode::kUsage, fmt::format("\"{}\" is not a GPU that plan knows", name), known,
               "--gpu");
 }
 

@@ -29,23 +29,22 @@ void check_plan(const MemoryPlan& plan) {
   const MemoryBudget& b = plan.budget;
   const int64_t left = std::max<int64_t>(plan.left_bytes(), 0);
   if (b.activations.least > left)
-    throw_too_little(plan,
-                     fmt::format("the largest microbatch takes at least {} of activations, and {} "
-                                 "are left",
-                                 gib(b.activations.least), gib(left)),
-                     "lower train.max_tokens_per_gpu or rollout.rollout_max_response_len, use more "
-                     "ranks or optimizer.state_dtype: bfloat16, or raise "
-                     "rollout.mem_fraction_static");
+    throw_too_little(
+        plan,
+        fmt::format("the largest microbatch needs at least {} for activations, but {} are left",
+                    gib(b.activations.least), gib(left)),
+        "lower train.max_tokens_per_gpu or rollout.rollout_max_response_len, use more "
+        "ranks or optimizer.state_dtype: bfloat16, or raise "
+        "rollout.mem_fraction_static");
   if (b.min_cache_bytes > left)
     throw_too_little(plan,
-                     fmt::format("keys and values of one sequence take {}, and {} are left",
+                     fmt::format("the KV cache of one sequence needs {}, but {} are left",
                                  gib(b.min_cache_bytes), gib(left)),
                      "lower rollout.rollout_max_response_len, use more ranks, or raise "
                      "rollout.mem_fraction_static");
   if (b.cache_is_given && b.max_cache_bytes > left)
     throw_too_little(plan,
-                     fmt::format("the configuration asks for {} of keys and values, and {} are "
-                                 "left",
+                     fmt::format("the configuration asks for a KV cache of {}, but {} are left",
                                  gib(b.max_cache_bytes), gib(left)),
                      "leave out rollout.kv_cache_gib and rollout.max_total_tokens, or lower them");
 }
@@ -124,7 +123,7 @@ MemoryPlan plan_memory(MemoryBudget budget) {
 std::string format_memory(const MemoryPlan& plan) {
   const MemoryBudget& b = plan.budget;
   std::string text =
-      line(plan.share_bytes(), fmt::format("may be taken: rollout.mem_fraction_static {} of {}",
+      line(plan.share_bytes(), fmt::format("usable: rollout.mem_fraction_static {} of {}",
                                            b.mem_fraction, gib(b.device_bytes)));
   int64_t others = b.used_bytes;
   for (const auto& [what_for, bytes] : b.live) {
@@ -133,30 +132,29 @@ std::string format_memory(const MemoryPlan& plan) {
   }
   text += line(others, "driver, libraries and other processes");
   if (b.min_cache_bytes > 0)
-    text += line(b.workspace_bytes, "engine: batches, and what a step takes");
+    text += line(b.workspace_bytes, "engine: batches and workspace of a step");
   if (plan.pool_bytes > 0) {
-    text += line(plan.pool_bytes, b.min_cache_bytes == 0    ? "activations"
-                                  : b.activations.least > 0 ? "keys and values, and in turn with "
-                                                              "them activations"
-                                                            : "keys and values");
+    text +=
+        line(plan.pool_bytes, b.min_cache_bytes == 0    ? "activations"
+                              : b.activations.least > 0 ? "KV cache, or activations while training"
+                                                        : "KV cache");
     if (plan.cache_bytes > 0 && plan.cache_bytes < plan.pool_bytes)
-      text += line(plan.cache_bytes, "  of that keys and values");
+      text += line(plan.cache_bytes, "  of that, KV cache");
   } else {
     text += line(std::max<int64_t>(plan.left_bytes(), 0), "left");
   }
   if (b.activations.least == 0) return text;
-  text += line(b.activations.least, "  activations of the largest microbatch at the least");
+  text += line(b.activations.least, "  activations of the largest microbatch, at least");
   if (b.activations.in_flight > 1) {
-    text += line(b.activations.kept,
-                 fmt::format("    for backward, of each of {} in flight", b.activations.in_flight));
-    text += line(b.activations.scratch, "    while an operation runs");
+    text += line(b.activations.kept, fmt::format("    kept for backward, for each of {} in flight",
+                                                 b.activations.in_flight));
+    text += line(b.activations.scratch, "    workspace of an operation");
   }
   if (b.activations.num_deferred > 0)
-    text +=
-        line(b.activations.deferred, fmt::format("    for weights' gradients left for later, of "
-                                                 "each of {}",
-                                                 b.activations.num_deferred));
-  text += line(b.activations.most, "  and with everything kept for backward");
+    text += line(b.activations.deferred,
+                 fmt::format("    for deferred weight gradients, for each of {}",
+                             b.activations.num_deferred));
+  text += line(b.activations.most, "  with all activations kept for backward");
   return text;
 }
 

@@ -23,7 +23,7 @@ std::string advise_state(const RunConfig& config, int64_t state_bytes) {
                         size_text(state_bytes / 3));
   text += config.parallel.actor_num_gpus ? ", or raise parallel.actor_num_gpus with the ranks"
                                          : ", or use more ranks (--gpus)";
-  return text + fmt::format(": twice as many free {}", size_text(state_bytes / 2));
+  return text + fmt::format(": twice as many frees {}", size_text(state_bytes / 2));
 }
 
 // Single changes to the request that may save memory. None changes the results of the run.
@@ -144,8 +144,8 @@ std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int
   std::vector<std::pair<int64_t, std::string>> takers{
       {budget.activations.least,
        fmt::format("lower train.max_tokens_per_gpu and rollout.rollout_max_response_len, or raise "
-                   "parallel.context_parallel_size and lower max_tokens_per_gpu by as much: "
-                   "activations take {}",
+                   "parallel.context_parallel_size and lower max_tokens_per_gpu by the same "
+                   "factor: activations take {}",
                    size_text(budget.activations.least))},
       {state, advise_state(config, state)},
       {budget.cache_is_given ? budget.max_cache_bytes : 0,
@@ -155,7 +155,7 @@ std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int
        "weights"},
       {weights,
        fmt::format("raise parallel.pipeline_model_parallel_size, tensor_model_parallel_size or "
-                   "expert_model_parallel_size: weights, gradients and what is beside them take {}",
+                   "expert_model_parallel_size: weights, gradients and workspace take {}",
                    size_text(weights))}};
   std::ranges::stable_sort(takers, std::greater{}, [](const auto& t) { return t.first; });
   std::string keys;

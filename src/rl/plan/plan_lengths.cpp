@@ -58,9 +58,9 @@ class LengthPlanner {
   std::string find_missing() const {
     if (text_.tokenizer == nullptr) return config_.model.hf_checkpoint + " has no tokenizer.json";
     if (config_.data.prompt_data.empty()) return "data.prompt_data is not set";
-    if (!is_readable(config_.data.prompt_data)) return config_.data.prompt_data + " is not here";
+    if (!is_readable(config_.data.prompt_data)) return config_.data.prompt_data + " cannot be read";
     for (const auto& [name, path] : config_.eval.eval_prompt_data)
-      if (!is_readable(path)) return path + " is not here";
+      if (!is_readable(path)) return path + " cannot be read";
     return {};
   }
 
@@ -70,7 +70,7 @@ class LengthPlanner {
       throw Error(ErrorCode::kUsage, what, hint, "--response-tokens");
     };
     if (config_.is_sft())
-      refuse("is a length of what is generated, and train.loss_type sft trains examples",
+      refuse("is a length of generated responses, but train.loss_type sft trains on examples",
              "leave it out");
     if (*request_.response_tokens > l_.longest_response)
       refuse(fmt::format("is {}, above rollout.rollout_max_response_len {}",
@@ -90,8 +90,9 @@ class LengthPlanner {
     } else {
       l_.longest_prompt = assumed_longest_prompt();
       l_.mean_prompt = std::min(l_.longest_prompt, kAssumedMeanPrompt);
-      note(fmt::format("prompts are not read ({}): taken as {} tokens at most, {} in the mean",
-                       missing, l_.longest_prompt, l_.mean_prompt));
+      note(fmt::format(
+          "prompts were not read ({}): assumed to have at most {} tokens, {} on average", missing,
+          l_.longest_prompt, l_.mean_prompt));
     }
     l_.mean_response = request_.response_tokens.value_or(std::max<int64_t>(response_ / 2, 1));
     l_.longest_trained = l_.longest_prompt + response_;
@@ -109,8 +110,9 @@ class LengthPlanner {
       l_.longest_trained = std::min(config_.train.max_tokens_per_gpu * cp_, spec_.max_positions);
       l_.mean_prompt = 1;
       l_.mean_response = std::max<int64_t>(l_.longest_trained / 2 - l_.mean_prompt, 1);
-      note(fmt::format("examples are not read ({}): taken as {} tokens at most, {} in the mean",
-                       missing, l_.longest_trained, l_.mean()));
+      note(fmt::format(
+          "examples were not read ({}): assumed to have at most {} tokens, {} on average", missing,
+          l_.longest_trained, l_.mean()));
     }
     plan_.longest_generated = longest_evaluation(assumed_longest_prompt());
   }
@@ -150,8 +152,8 @@ class LengthPlanner {
     const int64_t longest = std::max(plan_.longest_generated, l_.max_positions);
     if (longest <= spec_.max_positions) return;
     throw Error(ErrorCode::kUsage,
-                fmt::format("the longest prompt and a full response are {} tokens, the model "
-                            "knows {} positions",
+                fmt::format("the longest prompt and a full response are {} tokens, but the model "
+                            "supports {} positions",
                             longest, spec_.max_positions),
                 "lower rollout.rollout_max_response_len", "max_position_embeddings");
   }

@@ -16,11 +16,11 @@ using dist::GridAxis;
 std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool has_experts) {
   std::vector<PlannedExchange> exchanges;
   for (const PlannedExchange& next :
-       {PlannedExchange{GridAxis::kTp, "tensor parallel, rows of blocks"},
-        PlannedExchange{GridAxis::kCp, "context parallel, keys and values"},
-        PlannedExchange{GridAxis::kEp, "expert parallel, routed rows"},
-        PlannedExchange{GridAxis::kEtp, "inside experts, rows and columns"},
-        PlannedExchange{GridAxis::kPp, "pipeline, rows between stages"}}) {
+       {PlannedExchange{GridAxis::kTp, "tensor parallel: rows of activations"},
+        PlannedExchange{GridAxis::kCp, "context parallel: keys and values"},
+        PlannedExchange{GridAxis::kEp, "expert parallel: dispatch and combine"},
+        PlannedExchange{GridAxis::kEtp, "expert tensor parallel: rows and columns"},
+        PlannedExchange{GridAxis::kPp, "pipeline: rows between stages"}}) {
     const bool is_of_experts = next.axis == GridAxis::kEp || next.axis == GridAxis::kEtp;
     if (grid.size(next.axis) == 1 || (is_of_experts && !has_experts)) continue;
     const auto same = std::ranges::find_if(exchanges, [&](const PlannedExchange& other) {

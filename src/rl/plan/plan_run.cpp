@@ -49,11 +49,13 @@ class Planner {
     check_speculation(config_.rollout, plan_.spec, config_.model.hf_checkpoint);
     check_stop_tokens(config_.rollout.rollout_stop_token_ids, plan_.spec.vocab_size);
     if (!request_.knows_kernels && !plan_.gpu.is_cpu())
-      note("this build has no CUDA: scratch of kernels is not counted, which is some hundred MiB");
+      note(
+          "this build has no CUDA: the scratch memory of kernels, a few hundred MiB, is not "
+          "counted");
     if (speculates(config_.rollout))
       note(
-          "speculative decoding shortens generation by as much as guesses are right: it is planned "
-          "without");
+          "the speed-up of speculative decoding depends on how many drafts are accepted, and is "
+          "not counted");
     take_lengths(plan_lengths(request_, plan_.spec, plan_.grid.sizes().cp));
     plan_batch();
     plan_stages();
@@ -93,8 +95,8 @@ class Planner {
       const bool is_here = path_exists(join_path(options.folder, "config.json"));
       frozen.push_back(read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr));
       if (!is_here)
-        note(fmt::format("{} is not here: the {} is taken to be like the policy", options.folder,
-                         options.name));
+        note(fmt::format("{} does not exist: the {} is assumed to have the policy's architecture",
+                         options.folder, options.name));
     }
     const StagePlanInputs inputs{.request = request_,
                                  .spec = plan_.spec,

@@ -244,8 +244,8 @@ class StagePlanner {
         config_.rollout.mem_fraction_static -
         static_cast<double>(out_.missing_bytes) / static_cast<double>(gpu.memory_bytes);
     out_.turn = fmt::format(
-        "rollout.mem_fraction_static: {:.2f}, for the hand-over of weights is "
-        "staged beside that share",
+        "rollout.mem_fraction_static: {:.2f}, because the hand-over of weights needs staging "
+        "memory beside that share",
         std::floor(100 * fraction) / 100);
   }
 

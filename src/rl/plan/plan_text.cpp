@@ -68,8 +68,8 @@ std::string draw_grid(const RunPlan& plan) {
     if (grid.size(axis) > 1 && (axis != GridAxis::kEtp || has_experts))
       row(name, [&, along = axis](int rank) { return grid.coordinate(along, rank); });
   if (s.pp > 1)
-    text += fmt::format("           the other stages are laid out alike, {} ranks further each\n",
-                        in_stage);
+    text += fmt::format(
+        "           the other stages have the same layout, each shifted by {} ranks\n", in_stage);
   return text;
 }
 
@@ -92,15 +92,15 @@ std::string stages_table(const RunPlan& plan) {
   return observe::format_table({{.header = "stage"},
                                 {.header = "ranks"},
                                 {.header = "layers"},
-                                {.header = "experts a rank"},
-                                {.header = "parameters a rank", .right_align = true}},
+                                {.header = "experts per rank"},
+                                {.header = "parameters per rank", .right_align = true}},
                                rows);
 }
 
 // One column per stage; neighbours with the same memory share a column.
 std::string memory_table(const RunPlan& plan) {
   std::vector<const PlannedStage*> columns;
-  std::vector<observe::TableColumn> headers{{.header = "memory of a rank"}};
+  std::vector<observe::TableColumn> headers{{.header = "memory per rank"}};
   for (size_t i = 0; i < plan.stages.size();) {
     size_t end = i + 1;
     while (end < plan.stages.size() && plan.stages[end].used_bytes == plan.stages[i].used_bytes &&
@@ -136,23 +136,22 @@ std::string memory_table(const RunPlan& plan) {
       return found == stage.memory.end() ? "-" : bytes_text(found->bytes);
     });
     if (name == "weights")
-      add("  of that the engine's own", [](const auto& s) { return bytes_text(s.engine_bytes); });
+      add("  of that, the engine's own", [](const auto& s) { return bytes_text(s.engine_bytes); });
   }
   if (!plan.gpu.is_cpu())
     add("driver and libraries",
         [&](const auto&) { return bytes_text(plan.gpu.held_bytes(plan.roles.world_size())); });
-  add("keys and values or activations, at least",
+  add("KV cache or activations, at least",
       [](const auto& s) { return bytes_text(s.needed_pool_bytes); });
   if (!plan.gpu.is_cpu()) {
-    add("together", [](const auto& s) { return bytes_text(s.used_bytes); });
+    add("total", [](const auto& s) { return bytes_text(s.used_bytes); });
     add("  without driver and libraries", [&](const auto& s) {
       return bytes_text(s.used_bytes - plan.gpu.held_bytes(plan.roles.world_size()));
     });
-    add("  training alone, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
-    add("may be taken, beside the hand-over",
-        [](const auto& s) { return bytes_text(s.limit_bytes); });
+    add("  training only, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
+    add("usable, beside the hand-over", [](const auto& s) { return bytes_text(s.limit_bytes); });
   }
-  add("keys and values, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });
+  add("KV cache, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });
   add("  tokens", [](const auto& s) {
     return s.cache_tokens == 0 ? "-" : format_count(static_cast<double>(s.cache_tokens));
   });
@@ -163,19 +162,19 @@ std::string memory_table(const RunPlan& plan) {
   const auto in_flight_text = [](const auto& s, int64_t bytes) {
     return bytes_text(s.activations.in_flight > 1 ? bytes : 0);
   };
-  add("  for backward, of each",
+  add("  kept for backward, for each",
       [&](const auto& s) { return in_flight_text(s, s.activations.kept); });
-  add("  while an operation runs",
+  add("  workspace of an operation",
       [&](const auto& s) { return in_flight_text(s, s.activations.scratch); });
-  add("  weights' gradients left for later", [](const auto& s) {
+  add("  deferred weight gradients", [](const auto& s) {
     return s.activations.num_deferred > 0 ? std::to_string(s.activations.num_deferred) : "-";
   });
-  add("  for these, of each", [](const auto& s) { return bytes_text(s.activations.deferred); });
-  add("activations, everything kept", [](const auto& s) { return bytes_text(s.activations.most); });
-  add("logits at once, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
+  add("  for these, each", [](const auto& s) { return bytes_text(s.activations.deferred); });
+  add("activations, all kept", [](const auto& s) { return bytes_text(s.activations.most); });
+  add("logits, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
   add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });
   add("host: reference", [](const auto& s) { return bytes_text(s.reference_bytes); });
-  add("host: a checkpoint's copy", [](const auto& s) { return bytes_text(s.snapshot_bytes); });
+  add("host: copy for a checkpoint", [](const auto& s) { return bytes_text(s.snapshot_bytes); });
   return observe::format_table(headers, rows);
 }
 
@@ -196,11 +195,12 @@ std::string links_table(const RunPlan& plan) {
                     plan.gpu.is_cpu() ? "-" : seconds_text(most->seconds)});
   }
   if (plan.handed_over_bytes > 0)
-    rows.push_back({"hand-over, a rollout, at most", fmt::format("{}", plan.roles.world_size()),
+    rows.push_back({"weight hand-over per rollout, at most",
+                    fmt::format("{}", plan.roles.world_size()),
                     plan.roles.world_size() > 8 ? "between hosts" : "within a host",
                     bytes_text(plan.handed_over_bytes), "-"});
   if (rows.empty()) return "";
-  return observe::format_table({{.header = "sent by a rank in an optimizer step"},
+  return observe::format_table({{.header = "sent by a rank per optimizer step"},
                                 {.header = "ranks", .right_align = true},
                                 {.header = "over"},
                                 {.header = "bytes", .right_align = true},
@@ -213,19 +213,19 @@ std::string phases_table(const RunPlan& plan) {
   for (const PlannedPhase& phase : plan.phases)
     rows.push_back({phase.name, seconds_text(phase.seconds), phase.how});
   if (rows.empty()) return "";
-  rows.push_back({"together", seconds_text(plan.seconds()), ""});
-  return observe::format_table({{.header = "time of a rollout (estimate)"},
+  rows.push_back({"total", seconds_text(plan.seconds()), ""});
+  return observe::format_table({{.header = "time per rollout (estimate)"},
                                 {.header = "", .right_align = true},
                                 {.header = "how", .max_width = kUncut}},
                                rows);
 }
 
 std::string verdict(const RunPlan& plan) {
-  if (plan.gpu.is_cpu()) return "OK         the CPU's memory is not limited here\n";
+  if (plan.gpu.is_cpu()) return "OK         memory on the CPU is not limited\n";
   if (plan.fits()) return "OK         it fits\n";
   const PlannedStage& worst = plan.worst();
   const std::string who = plan.generator && &worst == &*plan.generator
-                              ? "a rank that generates"
+                              ? "a generating rank"
                               : fmt::format("stage {}", &worst - plan.stages.data());
   std::string text =
       fmt::format("NO         {} does not fit by {}\n", who, bytes_text(worst.missing_bytes));
@@ -234,7 +234,7 @@ std::string verdict(const RunPlan& plan) {
                         &change == plan.fits_with.data() ? "fits with:" : "       or:", change);
   for (size_t begin = 0; begin < worst.turn.size();) {
     const size_t end = std::min(worst.turn.find("; ", begin), worst.turn.size());
-    text += fmt::format("{}{}\n", begin == 0 ? "           turn: " : "                 ",
+    text += fmt::format("{}{}\n", begin == 0 ? "           change: " : "                   ",
                         worst.turn.substr(begin, end - begin));
     begin = end + 2;
   }
@@ -256,7 +256,7 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                           ? ""
                           : "; memory and rates are estimates, scaled from an H200");
   if (plan.roles.are_apart)
-    text += fmt::format("apart      ranks 0 to {} train, ranks {} to {} generate\n",
+    text += fmt::format("roles      ranks 0 to {} train, ranks {} to {} generate\n",
                         plan.roles.num_trainers - 1, plan.roles.num_trainers,
                         plan.roles.world_size() - 1);
   text += draw_grid(plan);
@@ -264,12 +264,14 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                       count_of(plan.engines.num_ranks, "rank"), describe_engine(plan.engines));
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
-      "           at {} + {} tokens (mean prompt and response): {} in a microbatch, {} a "
+      "           at {} + {} tokens (mean prompt and response): {} per microbatch, {} per "
       "replica\n",
       l.mean_prompt, l.mean_response, count_of(plan.samples_per_microbatch, "sample"),
       count_of(plan.microbatches, "microbatch"));
-  text += fmt::format("           longest sequence: {} trained, {} known to the model's tables\n\n",
-                      l.longest_trained, l.max_positions);
+  text += fmt::format(
+      "           longest sequence: {} tokens in training, {} positions in the model\n"
+      "\n",
+      l.longest_trained, l.max_positions);
   text += stages_table(plan) + "\n" + memory_table(plan) + "\n";
   for (const std::string& table : {links_table(plan), phases_table(plan)})
     if (!table.empty()) text += table + "\n";

@@ -158,8 +158,8 @@ class PhasePlanner {
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
                            (engines.sizes.tp * rates_.prefill * gpu_.compute);
     add("generation", prefill + all.seconds,
-        fmt::format("{} samples a group, {} at a time{}; {:.0f} steps of {}: {:.1f} GB at {:.0f} % "
-                    "of copy{}",
+        fmt::format("{} samples per attention group, {} in a batch{}; {:.0f} steps of {}: {:.1f} "
+                    "GB at {:.0f} % of copy bandwidth{}",
                     own, running, l.mean_response < l.longest_response ? ", then fewer" : "", steps,
                     milliseconds(all.seconds / steps), all.bytes / steps / 1e9, 100 * kShareOfCopy,
                     text_of_exchange(all.exchange / steps)));
@@ -223,8 +223,9 @@ class PhasePlanner {
 
   std::string text_of_exchange(double seconds) const {
     const EngineShape& engines = plan_.engines;
-    if (seconds == 0) return engines.num_ranks > 1 ? "; exchanges of its ranks not counted" : "";
-    return fmt::format(", and {} of exchange between {} ranks", milliseconds(seconds),
+    if (seconds == 0)
+      return engines.num_ranks > 1 ? "; communication of its ranks is not counted" : "";
+    return fmt::format(", and {} of communication between {} ranks", milliseconds(seconds),
                        engines.num_ranks);
   }
 
@@ -234,7 +235,7 @@ class PhasePlanner {
     add("hand-over", count(plan_.handed_over_bytes) / rate,
         plan_.handed_over_bytes == 0
             ? "the engine reads the trainer's weights in place"
-            : "all weights of a rank's engine, from the ranks that train them");
+            : "all weights of an engine's rank, from the ranks that train them");
   }
 
   // FLOP/s of training for a stage.
@@ -265,11 +266,11 @@ class PhasePlanner {
     const double waits = slots - count(plan_.microbatches);
     add("training", count(plan_.num_steps) * slots * slowest,
         fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
-                    "exchange{}",
+                    "communication{}",
                     plan_.num_steps, plan_.microbatches,
-                    waits > 0 ? fmt::format(" (+{:.3g} that the pipeline waits)", waits) : "",
-                    slowest, used_rate / 1e12, rates_.name, 100 * sent,
-                    used_rate < 0.99 * rates_.train * gpu_.compute ? "; layers recompute" : ""));
+                    waits > 0 ? fmt::format(" (+{:.3g} of pipeline bubble)", waits) : "", slowest,
+                    used_rate / 1e12, rates_.name, 100 * sent,
+                    used_rate < 0.99 * rates_.train * gpu_.compute ? "; with recomputation" : ""));
   }
 
   // Forward of the same rows, with a third of the communication of training. The reference is
@@ -283,8 +284,8 @@ class PhasePlanner {
                            train::count_scoring_slots(plan_.pipeline, plan_.microbatches);
     const int every = config_.rl.logs_reference_only() ? config_.rl.log_ref_kl_interval : 1;
     add("reference", seconds / every,
-        every == 1 ? "forward alone"
-                   : fmt::format("forward alone, every {} rollouts: their mean", every));
+        every == 1 ? "forward only"
+                   : fmt::format("forward only, every {} rollouts, averaged", every));
   }
 
   static bool is_of_microbatch(const PlannedLink& link) {
@@ -303,9 +304,9 @@ class PhasePlanner {
     }
     if (most > 0)
       add("gradients and weights", count(plan_.num_steps) * most,
-          fmt::format("{:.0f} % of the reduce-scatter, which backward hides else, and the "
-                      "all-gather",
-                      100 * kExposedGradients));
+          fmt::format(
+              "{:.0f} % of the reduce-scatter (backward hides the rest), and the all-gather",
+              100 * kExposedGradients));
   }
 
   void update() {
@@ -317,8 +318,8 @@ class PhasePlanner {
     const double rate =
         is_on_host ? host_bytes_per_s(sharing) / sharing : 0.9 * gpu_.copy_bytes_per_s;
     add("update", count(plan_.num_steps) * most * update_bytes(config_.optimizer) / rate,
-        is_on_host ? fmt::format("AdamW in host memory at {:.0f} GB/s a rank", rate * 1e-9)
-                   : "AdamW at 90 % of copy");
+        is_on_host ? fmt::format("AdamW in host memory at {:.0f} GB/s per rank", rate * 1e-9)
+                   : "AdamW at 90 % of copy bandwidth");
   }
 
   const RunConfig& config_;

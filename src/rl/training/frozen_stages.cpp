@@ -18,18 +18,18 @@ void check_fit(const FrozenModelOptions& options, const model::ModelSpec& spec,
                const model::ModelSpec& policy, int64_t longest) {
   if (spec.vocab_size != policy.vocab_size)
     throw Error(ErrorCode::kUsage,
-                fmt::format("the {} has {} tokens, the policy {}", options.name, spec.vocab_size,
-                            policy.vocab_size),
-                fmt::format("use a {} of the same tokenizer", options.name), options.folder);
+                fmt::format("the vocabulary of the {} has {} tokens, that of the policy {}",
+                            options.name, spec.vocab_size, policy.vocab_size),
+                fmt::format("use a {} with the same tokenizer", options.name), options.folder);
   if (longest > spec.max_positions)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("the longest prompt and a full response are {} tokens, the {} "
-                            "knows {} positions",
-                            longest, options.name, spec.max_positions),
-                fmt::format("lower rollout.rollout_max_response_len, or use a {} of as many "
-                            "positions",
-                            options.name),
-                options.folder + "/config.json: max_position_embeddings");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("the longest prompt and a full response are {} tokens, but the {} supports {} "
+                    "positions",
+                    longest, options.name, spec.max_positions),
+        fmt::format("lower rollout.rollout_max_response_len, or use a {} with enough positions",
+                    options.name),
+        options.folder + "/config.json: max_position_embeddings");
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
   FrozenModel* reference = find_frozen(trainer_side.frozen, kReference);
   if (reference == nullptr || !has_reference(checkpoint)) return;
   const model::ParameterStore& policy = *trainer_side.policy.store;
-  check_same_parameters(*reference, policy, "the checkpoint's reference followed the policy");
+  check_same_parameters(*reference, policy,
+                        "the checkpoint's reference was updated from the policy");
   bring_in(session.request.device, *reference, policy);
   load_reference(checkpoint, *reference->model.store);
   reference->is_saved = true;

@@ -49,35 +49,33 @@ LearningSigns find_signs(std::span<const Sample> samples, std::optional<double> 
 std::vector<LearningFault> find_learning_faults(const LearningSigns& signs) {
   std::vector<LearningFault> faults;
   if (signs.num_groups > 0 && signs.num_flat_groups == signs.num_groups && !signs.has_advantage) {
-    faults.push_back(
-        {"no_advantage",
-         fmt::format(
-             "nothing is learnt from the rewards: in each of the {} groups all samples have "
-             "the same (the first group {:g}), so no sample has an advantage; take easier "
-             "or harder prompts, or more samples of each",
-             signs.num_groups, signs.flat_reward)});
+    faults.push_back({"no_advantage",
+                      fmt::format("no learning signal: in each of the {} groups all samples have "
+                                  "the same reward (first group: {:g}), so all advantages are 0; "
+                                  "use easier or harder prompts, or more samples per prompt",
+                                  signs.num_groups, signs.flat_reward)});
   }
   if (signs.num_graded > 0 && signs.num_without_answer == signs.num_graded) {
     faults.push_back(
         {"no_answer",
-         fmt::format("the grader found no answer in {} of {} responses: {}; the first is \"{}\"",
-                     signs.num_without_answer, signs.num_graded, signs.reason,
-                     make_printable(signs.response, kMaxQuotedBytes))});
+         fmt::format(
+             "the grader found no answer in {} of {} responses: {}; the first response is \"{}\"",
+             signs.num_without_answer, signs.num_graded, signs.reason,
+             make_printable(signs.response, kMaxQuotedBytes))});
   }
   if (signs.num_samples > 0 && signs.num_truncated == signs.num_samples) {
-    faults.push_back({"all_truncated",
-                      fmt::format("all {} responses were cut off at their greatest length: raise "
-                                  "rollout.rollout_max_response_len, or look whether the model's "
-                                  "stop token is known (rollout.rollout_stop_token_ids)",
-                                  signs.num_samples)});
+    faults.push_back(
+        {"all_truncated", fmt::format("all {} responses were truncated at the length limit: raise "
+                                      "rollout.rollout_max_response_len, or check that the model's "
+                                      "stop token is set (rollout.rollout_stop_token_ids)",
+                                      signs.num_samples)});
   }
   if (signs.entropy && signs.num_trained_tokens > 0 && *signs.entropy < kNoEntropy) {
     faults.push_back(
-        {"no_entropy",
-         fmt::format("the policy's entropy is {:.2g}: all samples of a prompt are alike, and "
-                     "nothing more is learnt; go back to an earlier checkpoint and lower "
-                     "optimizer.lr",
-                     *signs.entropy)});
+        {"no_entropy", fmt::format("the policy's entropy has collapsed to {:.2g}: all samples of a "
+                                   "prompt are nearly identical, so nothing more is learnt; go "
+                                   "back to an earlier checkpoint and lower optimizer.lr",
+                                   *signs.entropy)});
   }
   return faults;
 }

@@ -76,7 +76,7 @@ void run_training(TrainRequest request, dist::World& world) {
       note_failure(error.located_message().c_str(), false);
     throw;
   } catch (const std::bad_alloc&) {
-    note_failure("the machine is out of memory", false);
+    note_failure("the host is out of memory", false);
     throw;
   } catch (const std::exception& error) {
     note_failure(error.what(), false);

@@ -12,7 +12,7 @@ bool has_experts(const model::ModelSpec& spec) { return model::find_router(spec)
 // Throws Error(kUsage) unless the model divides by the sizes.
 void check_sizes(const model::ModelSpec& spec, const dist::GridSizes& sizes) {
   if (sizes.ep > 1 && !has_experts(spec))
-    throw Error(ErrorCode::kUsage, fmt::format("is {}, and the model has no experts", sizes.ep),
+    throw Error(ErrorCode::kUsage, fmt::format("is {}, but the model has no experts", sizes.ep),
                 "leave it out", "parallel.expert_model_parallel_size");
   model::narrow(spec, sizes);
 }

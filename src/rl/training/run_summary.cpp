@@ -11,18 +11,17 @@ std::string describe_batch(const RunConfig& config) {
   if (config.is_sft())
     return fmt::format("{} conversations per optimizer step", config.global_batch_size);
   if (!config.debug.load_rollout.empty() && config.num_steps_per_rollout == 0)
-    return fmt::format("steps of global_batch_size {} of a dump", config.global_batch_size);
+    return fmt::format("steps of global_batch_size {} from a dump", config.global_batch_size);
   if (!config.debug.load_rollout.empty() && config.global_batch_size == 0)
-    return fmt::format("a dump in {} optimizer steps", config.num_steps_per_rollout);
+    return fmt::format("a dump split into {} optimizer steps", config.num_steps_per_rollout);
   const std::string steps = fmt::format("global_batch_size {} * num_steps_per_rollout {}",
                                         config.global_batch_size, config.num_steps_per_rollout);
   if (!config.debug.load_rollout.empty()) return steps;
   const RolloutOptions& r = config.rollout;
   std::string filter;
   if (!r.dynamic_sampling_filter_path.empty())
-    filter = fmt::format(", of {} prompts at once what {} keeps",
-                         r.over_sampling_batch_size.value_or(r.rollout_batch_size),
-                         r.dynamic_sampling_filter_path);
+    filter = fmt::format(", kept by {} from draws of {} prompts", r.dynamic_sampling_filter_path,
+                         r.over_sampling_batch_size.value_or(r.rollout_batch_size));
   return fmt::format("rollout_batch_size {} * n_samples_per_prompt {} = {}{}", r.rollout_batch_size,
                      r.n_samples_per_prompt, steps, filter);
 }
@@ -32,11 +31,11 @@ std::string describe_saves(const RunConfig& config, const std::string& root) {
   const std::string to = root.empty() ? "" : ", to " + root;
   if (interval == 0)
     return fmt::format(
-        "nothing when the run ends, as checkpoint.save_interval is 0{}; a signal or an error that "
-        "stops the run saves its state{}",
+        "nothing at the end of the run, because checkpoint.save_interval is 0{}; a signal or an "
+        "error that stops the run saves its state{}",
         config.checkpoint.save_hf.empty() ? "" : " (the weights go to checkpoint.save_hf)", to);
-  if (!interval) return "the last state" + to;
-  return fmt::format("every {} rollout{}, and the last state{}", *interval,
+  if (!interval) return "the final state" + to;
+  return fmt::format("every {} rollout{}, and the final state{}", *interval,
                      *interval == 1 ? "" : "s", to);
 }
 
@@ -74,8 +73,8 @@ std::string describe_truncated_sampling(const RunConfig& config) {
   add(r.rollout_min_p > 0, fmt::format("rollout_min_p {}", r.rollout_min_p));
   if (set.empty()) return "";
   return set +
-         ": samples come from a truncated distribution, and their log-probs are those before the "
-         "truncation. The policy that sampled is not the old policy of the loss.";
+         ": samples come from a truncated distribution, but their log-probs are those before "
+         "truncation. So the sampling policy differs from the old policy in the loss.";
 }
 
 }  // namespace slimexx::rl

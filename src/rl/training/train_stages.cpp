@@ -45,7 +45,7 @@ void report_mismatch(const Session& session, int64_t rollout, const LogProbCompa
   if (session.config.numerics.on_logprob_mismatch == "fail") {
     throw dist::AgreedError(
         Error(ErrorCode::kCheck, what,
-              "report it; numerics.on_logprob_mismatch: warn goes on regardless"));
+              "report this bug; numerics.on_logprob_mismatch: warn continues with a warning"));
   }
   if (session.is_root()) log_warn("{}", what);
 }
@@ -101,7 +101,7 @@ std::string describe_large_rewards(std::span<const Sample> samples) {
   const auto size = [](const Sample& s) { return std::abs(s.reward); };
   const auto largest = std::ranges::max_element(samples, {}, size);
   if (!(size(*largest) > kLarge)) return "";
-  return fmt::format("; rewards are as large as {:.3g}", largest->reward);
+  return fmt::format("; the largest reward is {:.3g} in absolute value", largest->reward);
 }
 
 // Advantages are stored as float32.
@@ -111,8 +111,7 @@ void check_advantages(const Rollout& rollout) {
     throw dist::AgreedError(Error(  // all ranks have the same samples
         ErrorCode::kRun,
         fmt::format(
-            "rollout {}: the advantage of group {} sample {}, whose reward is {:.6g}, is no "
-            "finite number{}",
+            "rollout {}: the advantage of group {} sample {} (reward {:.6g}) is not finite{}",
             rollout.index, s.group, s.sample, s.reward, describe_large_rewards(rollout.samples)),
         "scale the rewards down in the grader or its service", "reward.rm_type"));
   }
@@ -140,14 +139,15 @@ train::StepResult run_step(const Session& session, TrainerSide& trainer_side, Pr
   if (result.skipped) {
     ++progress.skipped_steps;
     if (session.is_root())
-      log_warn("rollout {} step {}: NaN or Inf gradients, the update is skipped ({} so far){}",
-               rollout.index, step, progress.skipped_steps, describe_large_rewards(samples));
+      log_warn(
+          "rollout {} step {}: NaN or Inf gradients, the optimizer step is skipped ({} so far){}",
+          rollout.index, step, progress.skipped_steps, describe_large_rewards(samples));
     if (progress.skipped_in_a_row > session.config.train.max_skipped_steps) {
       throw dist::AgreedError(
           Error(ErrorCode::kRun,
                 fmt::format("{} optimizer steps in a row had NaN or Inf gradients{}",
                             progress.skipped_in_a_row, describe_large_rewards(samples)),
-                "lower optimizer.lr, look at the samples of the last rollout, or raise "
+                "lower optimizer.lr, inspect the samples of the last rollout, or raise "
                 "train.max_skipped_steps"));
     }
   }
@@ -190,18 +190,19 @@ void score_reference(const Session& session, TrainerSide& trainer_side, Rollout&
     return;
   FrozenModel* reference = find_frozen(trainer_side.frozen, kReference);
   if (reference == nullptr) {
-    throw Error(ErrorCode::kInput, "a KL term wants ref_log_probs, and the dump has none",
-                "give them, or name a reference by model.ref_load",
+    throw Error(ErrorCode::kInput, "a KL term needs ref_log_probs, but the dump has none",
+                "add them, or set model.ref_load to a reference model",
                 session.config.debug.load_rollout);
   }
   const int64_t max_positions = reference->decoders[0]->max_positions();
   for (const auto& s : rollout.samples) {
     if (static_cast<int64_t>(s.tokens.size()) <= max_positions) continue;
-    throw Error(ErrorCode::kInput,
-                fmt::format("group {} sample {} has {} tokens, the reference knows {} positions",
-                            s.group, s.sample, s.tokens.size(), max_positions),
-                "leave longer samples out of the dump, or use another reference",
-                session.config.model.ref_load);
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("group {} sample {} has {} tokens, but the reference supports {} positions",
+                    s.group, s.sample, s.tokens.size(), max_positions),
+        "remove longer samples from the dump, or use another reference",
+        session.config.model.ref_load);
   }
   observe::Span span("ref_log_probs");
   auto scores = score_frozen(session, trainer_side, *reference, rollout.samples);

@@ -62,7 +62,7 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
   }
   const auto refuse = [&](const char* key, double value, const char* what) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("train.{} is {}, and {} has no {}", key, value, policy.directory, what),
+                fmt::format("train.{} is {}, but {} has no {}", key, value, policy.directory, what),
                 "set it to 0, or leave it out", fmt::format("train.{}", key));
   };
   if (options.moe_router_bias_update_rate > 0 && !has_bias)
@@ -79,9 +79,9 @@ void report_moved_decay(const train::OptimizerOptions& o, const Progress& progre
                         int64_t end_now) {
   const int64_t step = progress.optimizer_steps - progress.skipped_steps;
   log_warn(
-      "the learning rate now decays until optimizer step {}; before the resume it was to decay "
-      "until step {}. The next step's rate is {:.4g} and would have been {:.4g}; "
-      "optimizer.lr_decay_iters fixes the end",
+      "the learning rate now decays until optimizer step {}; before the resume the end was step "
+      "{}. The next step's rate is {:.4g} instead of {:.4g}; set optimizer.lr_decay_iters to fix "
+      "the end",
       end_now, progress.decay_steps, train::learning_rate(o, step, end_now),
       train::learning_rate(o, step, progress.decay_steps));
 }
@@ -95,7 +95,8 @@ void settle_decay(const Session& session, Progress& progress) {
   const int64_t end = o.lr_decay_iters.value_or(steps == 0 ? 0 : progress.optimizer_steps + left);
   const int64_t decay = o.lr_wsd_decay_iters.value_or(0);
   require(o.lr_decay_style != "WSD" || o.lr_decay_iters || decay <= end,
-          fmt::format("the rate decays over {} optimizer steps, and the run has {}", decay, end),
+          fmt::format("the learning rate decays over {} optimizer steps, but the run has {}", decay,
+                      end),
           "lower it, or set optimizer.lr_decay_iters", "optimizer.lr_wsd_decay_iters");
   // Older checkpoints do not say where the decay was to end.
   const bool is_known = progress.decay_steps > 0;
@@ -143,17 +144,17 @@ void load_data(const Session& session, const LoadedModel& policy, RolloutSide& r
   const std::string& dump = session.config.debug.load_rollout;
   const bool from_dump = !dump.empty();
   require(!from_dump || path_exists(dump), "there is no such file or folder",
-          "name a file or folder of rollout dumps by debug.load_rollout", dump);
+          "set debug.load_rollout to a file or folder of rollout dumps", dump);
   if (!from_dump || needs_engine(session.config)) {
     rollout_side.text = load_text_side(session.config.model.hf_checkpoint);
     require(rollout_side.text.tokenizer != nullptr, "the checkpoint has no tokenizer.json",
             "add one to the folder", session.config.model.hf_checkpoint);
     require(!session.config.data.apply_chat_template || rollout_side.text.chat_template != nullptr,
-            "data.apply_chat_template is true, and the checkpoint has no chat template",
+            "data.apply_chat_template is true, but the checkpoint has no chat template",
             "add chat_template.jinja to the folder, or turn it off",
             session.config.model.hf_checkpoint);
     require(rollout_side.text.tokenizer->vocab_size() <= policy.spec.vocab_size,
-            fmt::format("the tokenizer has {} tokens, the model {}",
+            fmt::format("the tokenizer has {} tokens, but the model has {}",
                         rollout_side.text.tokenizer->vocab_size(), policy.spec.vocab_size),
             "use the tokenizer that belongs to the model", session.config.model.hf_checkpoint);
   }
@@ -300,7 +301,8 @@ void verify_files(const io::Checkpoint& checkpoint, const std::string& path) {
     const std::string whole = find_whole_before(path);
     if (whole.empty()) throw;
     throw Error(error.code(), error.message(),
-                fmt::format("an earlier checkpoint is whole: --resume {}", whole), error.where());
+                fmt::format("an earlier checkpoint is complete: --resume {}", whole),
+                error.where());
   }
 }
 
@@ -325,13 +327,13 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
       log_info("continuing from {} at rollout {}", path, progress.next_rollout);
   } else {
     require(use != CheckpointUse::kState, "this checkpoint holds weights only, no training state",
-            "start from its weights by model.load", path);
+            "set model.load to start from its weights", path);
     if (session.trains()) {
       model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);
       trainer_side.trainer->optimizer().take_master();
       trainer_side.trainer->publish_embedding();
     }
-    if (session.is_root()) log_info("the weights are those of {}", path);
+    if (session.is_root()) log_info("the weights come from {}", path);
   }
 }
 

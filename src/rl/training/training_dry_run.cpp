@@ -19,8 +19,11 @@ std::string show_text(const std::string& text) {
   constexpr size_t kHalf = 1000;
   std::string shown = text;
   if (text.size() > 2 * kHalf)
-    shown = fmt::format("{}\n[{} bytes left out]\n{}", text.substr(0, kHalf),
-                        text.size() - 2 * kHalf, text.substr(text.size() - kHalf));
+    shown = fmt::format(
+        "{}\n"
+        "[{} bytes omitted]\n"
+        "{}",
+        text.substr(0, kHalf), text.size() - 2 * kHalf, text.substr(text.size() - kHalf));
   std::string out = kIndent;
   for (const char c : replace_invalid_utf8(shown))
     out += c == '\n' ? std::string("\n") + kIndent : std::string(1, c);
@@ -47,7 +50,8 @@ std::string show_example(const data::SftExample& example, const text::Tokenizer&
   }
   if (inside) text += kMarks[0];
   return fmt::format(
-      "  the first example, {} tokens; the {} that are learnt stand between {} and {}:\n{}",
+      "  the first example, {} tokens; the {} trained tokens are between {} and {}:\n"
+      "{}",
       example.tokens.size(),
       std::ranges::count_if(example.loss_mask, [](auto m) { return m != 0; }), kMarks[1], kMarks[0],
       show_text(text));
@@ -58,9 +62,9 @@ std::string describe_service(const reward::RewardOptions& reward) {
   std::string text = reward.rm_type + "; no response was graded";
   if (reward.rm_url.empty()) return text;
   const std::string fault = reward::find_service_fault(reward.rm_url);
-  if (fault.empty()) return text + fmt::format("; the service at {} is there", reward.rm_url);
+  if (fault.empty()) return text + fmt::format("; the service at {} responds", reward.rm_url);
   log_warn(
-      "the reward service at {} cannot be reached: {}; start it before the run, or correct "
+      "the reward service at {} cannot be reached: {}; start it before the run, or fix "
       "reward.rm_url",
       reward.rm_url, fault);
   return text + fmt::format("; the service at {} cannot be reached", reward.rm_url);
@@ -71,28 +75,31 @@ std::string describe_service(const reward::RewardOptions& reward) {
 std::string describe_checks(const TrainingRun& run) {
   const auto& [progress, session, memory, trainer_side, rollout_side, grid, world, engine_grid] =
       run;
-  std::string text = "checked\n  configuration  every key of it\n";
+  std::string text =
+      "checked\n"
+      "  configuration  every key\n";
   const auto add = [&](const char* what, const std::string& how) {
     text += fmt::format("  {:<14} {}\n", what, how);
   };
   add("model", session.config.debug.random_weights ? "config.json; random weights"
-                                                   : "config.json, and every tensor of it read");
+                                                   : "config.json, and all tensors read");
   for (const FrozenModel& frozen : trainer_side.frozen)
-    add(frozen.options.name.c_str(), "every tensor read; the policy's vocabulary");
+    add(frozen.options.name.c_str(), "all tensors read; same vocabulary as the policy");
   if (rollout_side.prompts) {
-    add("prompts", fmt::format("{} rendered, tokenized, and short enough for the model with a full "
-                               "response",
-                               rollout_side.prompts->size()));
+    add("prompts",
+        fmt::format("{} rendered and tokenized; short enough for the model with a full response",
+                    rollout_side.prompts->size()));
     text += show_prompt(rollout_side.prompts->prompts().front());
   } else if (session.config.is_sft() && session.config.debug.load_rollout.empty()) {
     const data::SftSet set =
         load_examples(session.config, rollout_side.text, rollout_side.stop_token_ids);
     add("examples",
-        fmt::format("{} rendered, tokenized, and short enough for the model", set.size()));
+        fmt::format("{} rendered and tokenized; short enough for the model", set.size()));
     text += show_example(set.examples().front(), *rollout_side.text.tokenizer);
   }
   for (const auto& set : rollout_side.eval_sets)
-    add("evaluation", fmt::format("{}: {} prompts, likewise", set.name, set.prompts->size()));
+    add("evaluation",
+        fmt::format("{}: {} prompts, checked in the same way", set.name, set.prompts->size()));
   for (const LabelTrials& trials : rollout_side.label_trials)
     if (trials.num_tried > 0) add("labels", trials.grader + ": " + describe_labels(trials));
   if (rollout_side.grader) add("reward", describe_service(session.config.reward));
@@ -102,7 +109,7 @@ std::string describe_checks(const TrainingRun& run) {
     add("export", fmt::format("{} can be made", session.config.checkpoint.save_hf));
   if (progress.next_rollout > 0)
     add("resume", fmt::format("state of rollout {} restored", progress.next_rollout));
-  add("not done", "no sample was generated, no step made");
+  add("not done", "no sample generated, no optimizer step made");
   text.pop_back();
   return text;
 }

@@ -70,7 +70,7 @@ std::string memory_table(const TrainingRun& run) {
     text = format_memory(*memory.plan);
     if (session.trains())
       text +=
-          fmt::format("                logits: at most {} at once\n",
+          fmt::format("                logits: at most {}\n",
                       format_bytes(static_cast<double>(trainer_side.trainer->max_logits_bytes())));
   } else {
     for (const auto& [what_for, bytes] : tensor::list_allocations(session.request.device))
@@ -95,7 +95,7 @@ std::string memory_table(const TrainingRun& run) {
   }
   if (const int64_t bytes = snapshot_bytes(trainer_side.trainer->optimizer(), saves_frozen);
       bytes > 0)
-    text += line(bytes, "host memory while a checkpoint is written: a copy of the state");
+    text += line(bytes, "host memory while writing a checkpoint: a copy of the state");
   return text;
 }
 

@@ -31,8 +31,11 @@ constexpr size_t kLeastPlotted = 8;  // values
 std::string shorten_text(const std::string& text) {
   constexpr size_t kHalf = 4000;
   if (text.size() <= 2 * kHalf) return text;
-  return fmt::format("{}\n[{} bytes left out]\n{}", text.substr(0, kHalf), text.size() - 2 * kHalf,
-                     text.substr(text.size() - kHalf));
+  return fmt::format(
+      "{}\n"
+      "[{} bytes omitted]\n"
+      "{}",
+      text.substr(0, kHalf), text.size() - 2 * kHalf, text.substr(text.size() - kHalf));
 }
 
 void set_source_metrics(const RolloutSide& rollout_side, observe::MetricRow& row) {
@@ -114,7 +117,7 @@ void write_samples(const Session& session, const Rollout& rollout) {
     sample::write_sample_file(session.path("samples/" + sample::sample_file_name(rollout.index)),
                               rollout.samples);
   } catch (const Error& error) {
-    log_warn("the samples of rollout {} are not written: {}", rollout.index, error.message());
+    log_warn("the samples of rollout {} were not written: {}", rollout.index, error.message());
   }
 }
 
@@ -135,11 +138,11 @@ void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
       {"log-prob difference 0", first.metric(ops::LossMetric::kLogProbMaxDiff), compared > 0,
        "training and generation disagree"},
       {"ratio 1", std::abs(first.metric(ops::LossMetric::kPpoKl)), trains,
-       "old log-probs are not those of the weights"},
+       "the old log-probs differ from those of the weights"},
       {"clipped 0", first.metric(ops::LossMetric::kClipFraction), trains,
-       "old log-probs are not those of the weights"},
+       "the old log-probs differ from those of the weights"},
       {"KL 0", std::abs(first.metric(ops::LossMetric::kKlLoss)), same_reference && trains,
-       "the reference is not the start of the policy"},
+       "the policy did not start from the reference"},
   };
   int passed = 0, applied = 0;
   for (const auto& check : checks) {
@@ -152,7 +155,8 @@ void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
     }
   }
   if (compared == 0)
-    log_warn("no token of the first step was compared with generation: nothing is known of it");
+    log_warn(
+        "no token of the first step was compared with generation, so the check is inconclusive");
   log_info("first-step checks: {}/{} ({} tokens compared bit for bit)", passed, applied, compared);
 }
 
@@ -269,14 +273,16 @@ void log_evaluations(const RunConfig& config, const std::vector<EvalResult>& las
                     fmt::format("{:.1f}", length->second),
                     fmt::format("{:.1f}", after.mean_response_length)});
   }
-  log_info("before and after\n{}",
-           observe::format_table({{.header = "set"},
-                                  {.header = "pass@1 before", .right_align = true},
-                                  {.header = "after", .right_align = true},
-                                  {.header = "change", .right_align = true},
-                                  {.header = "length before", .right_align = true},
-                                  {.header = "after", .right_align = true}},
-                                 rows));
+  log_info(
+      "before and after\n"
+      "{}",
+      observe::format_table({{.header = "set"},
+                             {.header = "pass@1 before", .right_align = true},
+                             {.header = "after", .right_align = true},
+                             {.header = "change", .right_align = true},
+                             {.header = "length before", .right_align = true},
+                             {.header = "after", .right_align = true}},
+                            rows));
 }
 
 }  // namespace
@@ -310,7 +316,7 @@ void log_summary(const RunConfig& config, const RolloutSide& rollout_side) {
     if (config.is_sft()) log_losses(config);
     if (!rollout_side.last_eval.empty()) log_evaluations(config, rollout_side.last_eval);
   } catch (const Error& error) {  // the run is complete without a summary
-    log_warn("the summary is not whole: {}", error.located_message());
+    log_warn("the summary is incomplete: {}", error.located_message());
   }
 }
 

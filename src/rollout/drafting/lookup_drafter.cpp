@@ -33,10 +33,10 @@ void LookupDrafter::start(const Sequence* sequence) {
 void LookupDrafter::finish(const Sequence* sequence) {
   const RandomName& name = sequence->request.name;
   const auto group = groups_.find({name.seed, name.group});
-  SLX_CHECK(group != groups_.end(), "request {} is not here", sequence->request.id);
+  SLX_CHECK(group != groups_.end(), "unknown request {}", sequence->request.id);
   auto& texts = group->second.texts;
   const auto text = std::ranges::find(texts, sequence, &Text::running);
-  SLX_CHECK(text != texts.end(), "request {} is not here", sequence->request.id);
+  SLX_CHECK(text != texts.end(), "unknown request {}", sequence->request.id);
   if (--group->second.num_running == 0) {
     groups_.erase(group);
     return;

@@ -47,7 +47,7 @@ std::string find_fault(const Request& request, int64_t max_sequence_tokens, int6
                          vocab_size);
   }
   if (!request.sampling.stop.empty() && !has_token_bytes)
-    return "stop strings need a tokenizer, and there is none";
+    return "stop strings need a tokenizer, but the checkpoint has none";
   return find_fault(request.sampling);
 }
 
@@ -57,21 +57,21 @@ void check_options(const EngineOptions& options, int64_t max_positions, tensor::
   check_at_least_one("page_tokens", options.page_tokens);
   if (options.num_draft_tokens < 0)
     throw Error(ErrorCode::kUsage, fmt::format("num_draft_tokens is {}", options.num_draft_tokens),
-                "use 0, or the tokens to guess for a step");
+                "use 0, or the number of tokens to draft per step");
   if (!device.is_cpu() &&
       (options.page_tokens < 16 || (options.page_tokens & (options.page_tokens - 1)) != 0))
     throw Error(ErrorCode::kUsage,
-                fmt::format("pages of {} tokens; attention on {} serves powers of two from 16",
+                fmt::format("pages of {} tokens: attention on {} supports powers of two from 16",
                             options.page_tokens, tensor::to_string(device)),
                 "set rollout.page_size to 16");
   check_at_least_one("max_running_requests", options.max_running_requests);
   check_at_least_one("chunked_prefill_size", options.chunked_prefill_size);
   if (options.max_total_tokens < 0)
     throw Error(ErrorCode::kUsage, fmt::format("max_total_tokens is {}", options.max_total_tokens),
-                "use 0 to size the cache by kv_cache_gib, or a number of tokens");
+                "use 0 to take the size from kv_cache_gib, or a number of tokens");
   if (options.kv_cache_gib && !(*options.kv_cache_gib > 0))
     throw Error(ErrorCode::kUsage, fmt::format("kv_cache_gib is {}", *options.kv_cache_gib),
-                "give the KV cache some memory, or leave it out");
+                "use a positive number, or leave it out");
   if (options.max_sequence_tokens < 0 || options.max_sequence_tokens > max_positions)
     throw Error(ErrorCode::kUsage,
                 fmt::format("sequences of {} tokens exceed the {} positions of the model",
@@ -80,8 +80,9 @@ void check_options(const EngineOptions& options, int64_t max_positions, tensor::
   const int64_t longest =
       options.max_sequence_tokens > 0 ? options.max_sequence_tokens : max_positions;
   if (longest < 2)
-    throw Error(ErrorCode::kUsage, fmt::format("sequences of {} tokens hold no response", longest),
-                "allow for 2 tokens at least");
+    throw Error(ErrorCode::kUsage,
+                fmt::format("sequences of {} tokens have no room for a response", longest),
+                "allow at least 2 tokens");
 }
 
 void check_request(const Request& request, int64_t max_sequence_tokens, int64_t vocab_size,

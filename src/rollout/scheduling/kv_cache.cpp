@@ -87,16 +87,17 @@ void check_host_room(const EngineOptions& options, int64_t bytes) {
   const HostMemory host = host_memory();
   if (host.total_bytes == 0 || bytes <= host.free_bytes) return;
   const bool is_tokens = options.max_total_tokens > 0;
-  throw Error(ErrorCode::kEnvironment,
-              fmt::format("not enough host memory for the KV cache: {} wanted, {} of {} free",
-                          format_bytes(static_cast<double>(bytes)),
-                          format_bytes(static_cast<double>(host.free_bytes)),
-                          format_bytes(static_cast<double>(host.total_bytes))),
-              is_tokens ? fmt::format("it is {} tokens long: lower it, or leave it out and name "
-                                      "rollout.kv_cache_gib",
-                                      options.max_total_tokens)
-                        : "lower it",
-              is_tokens ? "rollout.max_total_tokens" : "rollout.kv_cache_gib");
+  throw Error(
+      ErrorCode::kEnvironment,
+      fmt::format("not enough host memory for the KV cache: {} needed, {} of {} free",
+                  format_bytes(static_cast<double>(bytes)),
+                  format_bytes(static_cast<double>(host.free_bytes)),
+                  format_bytes(static_cast<double>(host.total_bytes))),
+      is_tokens
+          ? fmt::format("it is {} tokens: lower it, or leave it out and set rollout.kv_cache_gib",
+                        options.max_total_tokens)
+          : "lower it",
+      is_tokens ? "rollout.max_total_tokens" : "rollout.kv_cache_gib");
 }
 
 // A size times this, printed with four digits, is never below the size.
@@ -122,8 +123,8 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
         ErrorCode::kUsage,
         fmt::format("the KV cache holds {} tokens, fewer than one sequence of {} needs",
                     num_pages * options.page_tokens, memory.min_pages * options.page_tokens),
-        fmt::format("raise the cache to at least {} tokens ({:.4g} GiB), or lower the "
-                    "greatest sequence length",
+        fmt::format("raise the cache to at least {} tokens ({:.4g} GiB), or lower the maximum "
+                    "sequence length",
                     memory.min_pages * options.page_tokens,
                     kRoundedUp * static_cast<double>(memory.min_cache_bytes()) / 0x1p30));
   return num_pages;

@@ -41,7 +41,7 @@ PageId PrefixCache::find(PageId parent, std::span<const int32_t> tokens) const {
 
 void PrefixCache::insert(PageId page, PageId parent, std::span<const int32_t> tokens) {
   Entry& entry = entries_[static_cast<size_t>(page)];
-  SLX_CHECK(!entry.is_used, "page {} bears an entry already", page);
+  SLX_CHECK(!entry.is_used, "page {} already has an entry", page);
   SLX_CHECK_EQ(static_cast<int64_t>(tokens.size()), page_tokens_);
   entry = {.hash = hash_of(parent, tokens), .parent = parent, .is_used = true};
   PageId& head = bucket_of(entry.hash);
@@ -49,7 +49,7 @@ void PrefixCache::insert(PageId page, PageId parent, std::span<const int32_t> to
   head = page;
   std::ranges::copy(tokens, tokens_.begin() + page * page_tokens_);
   if (parent != kNoPage) {
-    SLX_CHECK(contains(parent), "page {} under page {}, which is no entry", page, parent);
+    SLX_CHECK(contains(parent), "page {} under page {}, which has no entry", page, parent);
     ++entries_[static_cast<size_t>(parent)].num_children;
   }
   ++size_;

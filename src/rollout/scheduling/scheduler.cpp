@@ -304,7 +304,7 @@ void Scheduler::remove(Sequence* sequence) {
   sequence->is_removed = true;
   release_pages(*sequence);
   if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1)
-    SLX_CHECK(false, "request {} is not here", sequence->request.id);
+    SLX_CHECK(false, "unknown request {}", sequence->request.id);
 }
 
 void Scheduler::forget_prefixes() {

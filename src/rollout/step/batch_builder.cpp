@@ -269,7 +269,7 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
   const auto num_sequences = static_cast<int64_t>(chunks.size());
   SLX_CHECK(num_sequences <= shape.num_sequences && shape.num_sequences <= limits_.max_sequences &&
                 shape.num_sequences <= limits_.max_tokens,
-            "{} sequences, {} wanted", num_sequences, shape.num_sequences);
+            "{} sequences, {} expected", num_sequences, shape.num_sequences);
   // The stride of page table rows is fixed, since it is part of the recorded shape.
   const int64_t width = limits_.max_pages;
   begin_set();

@@ -18,7 +18,7 @@ int64_t max_logits_bytes(tensor::Device device) {
 }  // namespace
 
 model::ModelSpec with_cached_layers(model::ModelSpec spec, bool drafts_by_mtp) {
-  SLX_CHECK(!drafts_by_mtp || !spec.mtp.empty(), "no MTP layer that could guess");
+  SLX_CHECK(!drafts_by_mtp || !spec.mtp.empty(), "no MTP layer to draft with");
   if (drafts_by_mtp) spec.layers.push_back(spec.mtp[0].layer);
   return spec;
 }

@@ -24,8 +24,7 @@ void check_cuda(cudaError_t status, const char* call) {
   if (status == cudaErrorMemoryAllocation)
     throw Error(ErrorCode::kEnvironment, what + describe_allocations({DeviceType::kCuda, index}),
                 "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks");
-  throw Error(ErrorCode::kRun, what,
-              "run again with CUDA_LAUNCH_BLOCKING=1 to see which kernel it was");
+  throw Error(ErrorCode::kRun, what, "run again with CUDA_LAUNCH_BLOCKING=1 to find the kernel");
 }
 
 namespace device_api {
@@ -69,9 +68,9 @@ void make_current(int index) {
   const int count = count_devices();
   if (index < 0 || index >= count)
     throw Error(ErrorCode::kEnvironment,
-                fmt::format("cuda:{} is wanted, and {} CUDA devices are visible", index, count),
-                "look at nvidia-smi and CUDA_VISIBLE_DEVICES, start at most one rank per device, "
-                "or use --device cpu");
+                fmt::format("cuda:{} is needed, but {} CUDA devices are visible", index, count),
+                "check nvidia-smi and CUDA_VISIBLE_DEVICES, start at most one rank per device, or "
+                "use --device cpu");
   SLX_CUDA(cudaSetDevice(index));
   int major = 0, minor = 0;
   SLX_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));

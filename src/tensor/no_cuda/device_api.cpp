@@ -7,7 +7,7 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw Error(ErrorCode::kEnvironment, "this build has no CUDA",
-              "use --device cpu, or build with -DSLX_WITH_CUDA=ON where nvcc is installed");
+              "use --device cpu, or build with -DSLX_WITH_CUDA=ON on a host with nvcc");
 }
 
 }  // namespace

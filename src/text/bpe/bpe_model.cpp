@@ -40,8 +40,8 @@ BpeModel BpeModel::build(RawTokenizer& raw, const TokenizerSpec& spec,
                          std::vector<std::string>& texts) {
   const std::string type = spec.string_or("type", "BPE");  // files of GPT-2 do not name a type
   if (type != "BPE") spec.unsupported(fmt::format("the model type {}", type));
-  if (!raw.has_vocab) throw spec.error("key \"vocab\" is missing or no object");
-  if (!raw.has_merges) throw spec.error("key \"merges\" is missing or no array");
+  if (!raw.has_vocab) throw spec.error("key \"vocab\" is missing or not an object");
+  if (!raw.has_merges) throw spec.error("key \"merges\" is missing or not an array");
   BpeModel model(raw.merges.size());
   model.serial_ = next_serial();
   model.byte_ids_.fill(-1);
@@ -79,7 +79,7 @@ void BpeModel::add_vocab(RawTokenizer& raw, std::vector<std::string>& texts) {
   for (const auto& [token, id] : raw.vocab) {
     if (id >= limit) {
       throw Error(ErrorCode::kInput,
-                  fmt::format("the id {} is out of proportion to {} tokens", id, raw.vocab.size()),
+                  fmt::format("the id {} is too large for {} tokens", id, raw.vocab.size()),
                   kTokenizerHint, where(token));
     }
     size = std::max(size, id + 1);
@@ -271,11 +271,11 @@ void BpeModel::refuse_word(std::string_view word, size_t at) const {
   size_t begin = at, end = 0;  // the character that contains the byte
   while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
   end = begin;
-  throw Error(ErrorCode::kInput,
-              fmt::format("the text has U+{:04X}, and the tokenizer has no token for its byte "
-                          "0x{:02X}",
-                          next_code_point(text, end), static_cast<uint8_t>(text[at])),
-              "take the character out of the text, or leave the row out: the model cannot read it");
+  throw Error(
+      ErrorCode::kInput,
+      fmt::format("the text has U+{:04X}, but the tokenizer has no token for its byte 0x{:02X}",
+                  next_code_point(text, end), static_cast<uint8_t>(text[at])),
+      "remove the character from the text, or remove the row: the model cannot read it");
 }
 
 bool BpeModel::add_byte_tokens(std::string_view character, std::vector<TokenId>& ids) const {

@@ -20,9 +20,10 @@ std::string make_byte_level_tokenizer_json(const std::vector<std::string>& speci
   for (const std::string& token : special_tokens) {
     if (token.empty() || !is_valid_utf8(token) || vocab.contains(token) ||
         !seen.insert(token).second) {
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("\"{}\" cannot be a special token", replace_invalid_utf8(token)),
-                  "special tokens are distinct, not empty, UTF-8, and no single byte");
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("\"{}\" cannot be a special token", replace_invalid_utf8(token)),
+          "special tokens must be distinct, not empty, valid UTF-8, and longer than one byte");
     }
     added.push_back({{"id", 256 + added.size()},
                      {"content", token},

@@ -96,7 +96,7 @@ Value filter_round(Interpreter& in, const Value& input, const Arguments& argumen
   if (method != "common" && method != "ceil" && method != "floor")
     fail("method must be common, ceil or floor");
   refuse_undefined(input);
-  if (!input.is_number()) fail(fmt::format("round wants a number, not {}", type_name(input)));
+  if (!input.is_number()) fail(fmt::format("round needs a number, not {}", type_name(input)));
   const int64_t precision = optional_int(bound[0], 0, "precision");
   in.charge(100);  // printing may produce all digits of a real number
   if (method == "common") {

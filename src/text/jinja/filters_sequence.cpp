@@ -131,7 +131,7 @@ Value filter_dictsort(Interpreter& in, const Value& input, const Arguments& argu
   const std::string by = bound[1].is(Kind::kMissing) ? "key" : to_str(in.heap(), bound[1]);
   if (by != "key" && by != "value") fail("you can only sort by either \"key\" or \"value\"");
   if (!input.is(Kind::kDict))
-    fail(fmt::format("dictsort wants a mapping, not {}", type_name(input)));
+    fail(fmt::format("dictsort needs a mapping, not {}", type_name(input)));
   const Value view(Kind::kView, in.heap().make<ViewObject>(input, ViewKind::kItems));
   const std::vector<AttributePath> paths = {AttributePath(in, Value::integer(by == "key" ? 0 : 1))};
   Values out;

@@ -94,7 +94,7 @@ Value filter_indent(Interpreter& in, const Value& input, const Arguments& argume
     indention.assign(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
   }
   if (input.is(Kind::kUndefined)) fail(input.get<UndefinedObject>().message);
-  if (!input.is(Kind::kString)) fail(fmt::format("indent wants text, not {}", type_name(input)));
+  if (!input.is(Kind::kString)) fail(fmt::format("indent needs text, not {}", type_name(input)));
   // Adds a line break so that text without one still counts as one line, even if empty.
   const Values lines = lines_of(heap, *in.text_of(input) + "\n", false);
   std::string out = is_true(bound[1]) ? indention : "";
@@ -156,7 +156,7 @@ Value filter_truncate(Interpreter& in, const Value& input, const Arguments& argu
   const int64_t input_length = length_of(input);
   if (input_length < 0) fail(fmt::format("object of type '{}' has no len()", type_name(input)));
   if (input_length <= length || input_length - length <= leeway) return input;
-  if (!input.is(Kind::kString)) fail(fmt::format("truncate wants text, not {}", type_name(input)));
+  if (!input.is(Kind::kString)) fail(fmt::format("truncate needs text, not {}", type_name(input)));
   in.heap().charge_characters(text->size());
   std::string cut = text->substr(0, byte_offset(text.object(), length - end_length));
   if (!is_true(bound[1])) {
@@ -197,7 +197,7 @@ Value filter_urlencode(Interpreter& in, const Value& input, const Arguments& arg
                          : input;
   for (const Value& pair : in.list_of(view)) {
     const Values both = in.list_of(pair);
-    if (both.size() != 2) fail("urlencode wants pairs");
+    if (both.size() != 2) fail("urlencode needs pairs");
     if (!out.empty()) out += '&';
     out += quote_url(in.heap(), *in.text_of(both[0]), true) + '=' +
            quote_url(in.heap(), *in.text_of(both[1]), true);

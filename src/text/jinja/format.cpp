@@ -156,7 +156,7 @@ std::string format_with_spec(Heap& heap, const Value& value, std::string_view te
   const Spec spec = parse_spec(text);
   if (value.is(Kind::kString)) {
     if ((spec.type != '\0' && spec.type != 's') || spec.align == '=')
-      fail("a format for numbers meets a string");
+      fail("a number format is applied to a string");
     return pad(heap, spec.precision < 0 ? to_str(heap, value) : cut(value.text(), spec.precision),
                spec, '<');
   }

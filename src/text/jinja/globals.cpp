@@ -40,7 +40,7 @@ void fill_dict(Interpreter& in, DictObject& dict, const Arguments& arguments) {
     }
     for (const Value& pair : in.list_of(source)) {
       const Values both = in.list_of(pair);
-      if (both.size() != 2) fail("dict() wants pairs");
+      if (both.size() != 2) fail("dict() needs pairs");
       dict.set(both[0], both[1]);
     }
   }
@@ -75,7 +75,7 @@ Value global_raise_exception(Interpreter& in, const Arguments& arguments) {
 
 Value global_strftime_now(Interpreter& in, const Arguments& arguments) {
   const Values bound = bind_arguments("strftime_now", arguments, {"format"}, 1);
-  if (!bound[0].is(Kind::kString)) fail("strftime_now() wants a string");
+  if (!bound[0].is(Kind::kString)) fail("strftime_now() needs a string");
   const std::string& format = bound[0].text();
   constexpr size_t kMaxFormat = 1000, kMaxExpansion = 64;
   if (format.size() > kMaxFormat) fail("the format of strftime_now() is too long");
@@ -86,7 +86,7 @@ Value global_strftime_now(Interpreter& in, const Arguments& arguments) {
   // The added trailing space tells an empty result from a full buffer.
   std::string text(format.size() * kMaxExpansion + 2, '\0');
   const size_t n = std::strftime(text.data(), text.size(), (format + " ").c_str(), &local);
-  if (n == 0) fail("strftime_now() makes too long a text");
+  if (n == 0) fail("the result of strftime_now() is too long");
   text.resize(n - 1);
   return in.heap().string(replace_invalid_utf8(text));
 }

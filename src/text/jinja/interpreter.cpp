@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxMessageBytes =
     900;  // a template may raise megabytes; an Error holds 1000 bytes
 constexpr const char* kFaultHint =
-    "check that the messages (and tools) have what the template reads, or correct the template";
+    "check that the messages (and tools) have what the template reads, or fix the template";
 
 }  // namespace
 

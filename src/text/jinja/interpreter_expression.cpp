@@ -58,7 +58,7 @@ Value Interpreter::evaluate_kind(const Expr& expr) {
     case ExprKind::kItem:
       return evaluate_item(expr);
     case ExprKind::kSlice:
-      fail("a slice stands alone in its subscript");
+      fail("a slice must be the only subscript");
     case ExprKind::kCall:
       return evaluate_call(expr, nullptr);
     case ExprKind::kFilter:

@@ -26,7 +26,7 @@ Values bind_arguments(std::string_view callee, const Arguments& arguments,
   }
   for (size_t i = 0; i < required; ++i) {
     if (bound[i].is(Kind::kMissing))
-      fail(fmt::format("{}() misses its argument '{}'", callee, *(names.begin() + i)));
+      fail(fmt::format("{}() lacks its argument '{}'", callee, *(names.begin() + i)));
   }
   return bound;
 }

@@ -320,7 +320,7 @@ Value Heap::iterator(Values items, const char* type) {
 namespace {
 
 constexpr const char* kLimitHint =
-    "a chat template needs a small part of that: correct the template, or shorten the conversation";
+    "a chat template needs a small part of that: fix the template, or shorten the conversation";
 
 }  // namespace
 

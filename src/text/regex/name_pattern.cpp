@@ -52,9 +52,9 @@ NamePattern::NamePattern(const std::string& pattern, const char* key)
                                   &error, &offset, nullptr);
   if (code_->compiled != nullptr) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("\"{}\" is no regular expression: {} at character {}", pattern,
+              fmt::format("\"{}\" is not a regular expression: {} at character {}", pattern,
                           message_of(error), offset + 1),
-              "a dot of a name is \\., a bracket \\[", key);
+              "write \\. for a dot of a name, and \\[ for a bracket", key);
 }
 NamePattern::NamePattern(NamePattern&&) noexcept = default;
 NamePattern& NamePattern::operator=(NamePattern&&) noexcept = default;
@@ -68,7 +68,7 @@ bool NamePattern::is_found_in(const std::string& name) const {
   throw Error(ErrorCode::kUsage,
               fmt::format("\"{}\" takes too many steps on the name {}: {}", text_, name,
                           message_of(result)),
-              "write it without repeats of repeats, such as (.*)*", key_);
+              "write it without nested repeats, such as (.*)*", key_);
 }
 
 }  // namespace slimexx::text

@@ -131,7 +131,7 @@ Regex Regex::build(const std::string& shown, const std::string& pattern, unsigne
   if (code->compiled == nullptr) {
     code->fail(fmt::format("does not compile: {} at byte {} of {}", pcre_message(error), offset,
                            pattern.substr(0, 600)),
-               "correct the pattern, or write it without what PCRE2 does not know");
+               "fix the pattern, or write it without features that PCRE2 lacks");
   }
   code->jit = pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE) == 0;
   return Regex(std::move(code));

@@ -59,7 +59,7 @@ uint32_t RegexReader::read_escape() {
     skip(2);
     return static_cast<uint32_t>(kCodes[found]);
   }
-  if (c == '\0') refuse(at_ + 1 < in_.size() ? "a NUL behind a backslash" : "a trailing backslash");
+  if (c == '\0') refuse(at_ + 1 < in_.size() ? "a NUL after a backslash" : "a trailing backslash");
   if (c == 'u' || c == 'x') return read_hexadecimal(c == 'u' ? 4 : 2);
   if (c == '0' && !is_digit(peek(2))) {
     skip(2);

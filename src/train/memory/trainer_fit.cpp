@@ -42,13 +42,13 @@ int64_t count_most_tokens(std::span<const Sample> samples, const Bins& microbatc
 }
 
 [[noreturn]] void throw_too_long(int64_t num_tokens, double bytes, double capacity) {
-  throw dist::AgreedError(
-      Error(ErrorCode::kEnvironment,
-            fmt::format("a sample of {} tokens alone takes {} of activations, and {} were planned",
-                        num_tokens, format_bytes(bytes), format_bytes(capacity)),
-            "train shorter samples (rollout.rollout_max_response_len), use more ranks, or raise "
-            "rollout.mem_fraction_static",
-            "rollout.mem_fraction_static"));
+  throw dist::AgreedError(Error(
+      ErrorCode::kEnvironment,
+      fmt::format("one sample of {} tokens needs {} for activations, but only {} were planned",
+                  num_tokens, format_bytes(bytes), format_bytes(capacity)),
+      "train on shorter samples (rollout.rollout_max_response_len), use more ranks, or raise "
+      "rollout.mem_fraction_static",
+      "rollout.mem_fraction_static"));
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ bool Trainer::split_too_large(std::span<const Sample> samples, const Assignment&
   microbatches = std::move(split);
   if (!has_split_ && host_.rank() == 0)
     log_warn(
-        "activations, with a microbatch of {} tokens in {} samples, take {}, and {} were planned: "
+        "activations of a microbatch of {} tokens in {} samples need {}, but only {} were planned: "
         "microbatches that do not fit are split, which takes longer; lower "
         "train.max_tokens_per_gpu",
         count_tokens(samples, indices), indices.size(), format_bytes(bytes[largest]),

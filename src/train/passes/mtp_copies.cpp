@@ -61,7 +61,7 @@ void MtpCopies::find_equal(const ops::Context& ctx, dist::Collective& host) {
   for (size_t i = 0; i < copies_.size(); ++i) {
     copies_[i].follows = differ[i] == 0;
     if (!copies_[i].follows && host.rank() == 0)
-      log_info("{} is not what the model has itself: it stays as it was loaded", copies_[i].name);
+      log_info("{} differs from the model's own tensor: it stays as loaded", copies_[i].name);
   }
 }
 

@@ -108,7 +108,7 @@ class PipelineOrder {
     while (take_next()) {
     }
     for (const Rank& r : ranks_)
-      SLX_CHECK(r.next == r.computes.size(), "a pipeline of {} ranks and {} chunks waits for ever",
+      SLX_CHECK(r.next == r.computes.size(), "a pipeline of {} ranks and {} chunks deadlocks",
                 shape_.num_ranks, shape_.num_chunks);
   }
 

@@ -17,6 +17,6 @@ at=$(($(stat -c %s "$file") - 9))
 byte=$(dd if="$file" bs=1 skip=$at count=1 2>/dev/null | od -An -tu1)
 printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$file" bs=1 seek=$at conv=notrunc 2>/dev/null
 train --set $sft --resume && wrong "a damaged checkpoint is taken"
-grep -q 'an earlier checkpoint is whole: --resume .*step_000004' out || wrong "$(cat out)"
+grep -q 'an earlier checkpoint is complete: --resume .*step_000004' out || wrong "$(cat out)"
 train --set $sft observe.run_dir=other --resume run && wrong "a run folder is taken for checkpoints"
 grep -q 'run/checkpoints' out || wrong "the folder of checkpoints is not named: $(cat out)"

@@ -4,7 +4,7 @@ source "$(dirname "$0")/../lib.sh"
 mkdir shop; ln -s "$T/run" link
 refused() {
   train --set checkpoint.save_interval=1 "$@" && wrong "accepted: $*"
-  grep -q 'name a new folder' out || wrong "$*: $(tail -n 3 out)"
+  grep -q 'choose a new folder' out || wrong "$*: $(tail -n 3 out)"
   [[ ! -e run ]] || wrong "$*: a refused run left its folder"
 }
 for folder in run run/checkpoints run/checkpoints/step_000001 run/samples run/logs/x run/tb run/ranks run/trace "$T" link link/samples run/../run/checkpoints model; do

@@ -12,7 +12,7 @@ refused() {
   local before; before=$(cd target && find . -type f -exec cksum {} + | sort)
   train --set checkpoint.save_hf="$T/target" && wrong "$1: accepted"
   [[ $(cd target && find . -type f -exec cksum {} + | sort) == "$before" ]] || wrong "$1: the folder was changed"
-  grep -q 'the target of the export' out || wrong "$1: $(tail -n 3 out)"
+  grep -q 'the export folder' out || wrong "$1: $(tail -n 3 out)"
   [[ ! -e run ]] || wrong "$1: a refused start left its run folder"
   rm -rf target
 }

@@ -15,7 +15,7 @@ train "${S[@]}" rollout.num_rollout=2 || wrong "$(tail -n 3 out)"
 mkdir -p ck/step_000000 ck/step_000000.old; echo precious | tee ck/step_000000/x ck/step_000000.old/x.bin >ck/step_000001/notes.txt
 train "${S[@]}" rollout.num_rollout=6 --resume || wrong "$(tail -n 3 out)"
 check step_000000/x; check step_000000.old/x.bin; check step_000001/notes.txt
-grep -q 'step_000001 is not removed: it holds "notes.txt"' out || wrong "nothing is said of notes.txt: $(cat out)"
+grep -q 'step_000001 was not removed, because it holds "notes.txt"' out || wrong "nothing is said of notes.txt: $(cat out)"
 [[ $(ls ck | tr '\n' ' ') == "latest step_000000 step_000000.old step_000001 step_000005 step_000006 " ]] || wrong "$(ls ck)"
 # A folder with the name of a future save.
 mkdir ck/step_000008; echo precious >ck/step_000008/x

@@ -21,7 +21,7 @@ said() { grep -c 'the learning rate now decays until' out; }
 resumed "as before" 8 cosine train.num_steps_per_rollout=2
 [[ $(said) == 0 ]] || wrong "nothing moved, and the log says: $(grep 'decays' out)"
 resumed "fewer steps" 6 cosine train.num_steps_per_rollout=1
-grep -q 'until optimizer step 6;.* until step 8. .* is 0.0002575 and would have been 0.000505' out || wrong "the rates are not named: $(grep decay out)"
+grep -q 'until optimizer step 6;.* step 8. .* is 0.0002575 instead of 0.000505' out || wrong "the rates are not named: $(grep decay out)"
 resumed "fewer steps" 6 linear train.num_steps_per_rollout=1
 resumed "more steps" 12 linear train.num_steps_per_rollout=4
 resumed "more rollouts" 12 cosine train.num_steps_per_rollout=2 rollout.num_rollout=6

@@ -15,7 +15,7 @@ wait $pid
 status=$?
 [[ $status == 130 ]] || wrong "status $status: $(tail -3 out)"
 ((SECONDS - start < 20)) || wrong "it takes $((SECONDS - start)) s to stop"
-grep -q 'rollout 1 was cut off by a signal' out || wrong "$(tail -5 out)"
+grep -q 'rollout 1 was interrupted by a signal' out || wrong "$(tail -5 out)"
 [[ $(cat cut/metrics.jsonl | wc -l) == 1 ]] || wrong "a rollout that was cut off has a row"
 train --set observe.run_dir="$T/cut" "${S[@]}" --resume || wrong "$(tail -3 out)"
 for n in 2 3; do diff -rq whole/checkpoints/step_00000$n cut/checkpoints/step_00000$n || wrong "step $n differs"; done

@@ -99,7 +99,7 @@ TEST(Hang, CallsThatDoNotMeetAreNamed) {
                     }));
   ASSERT_TRUE(ranks.wait_until_ready());
   expect_hang(ranks, 3, 1, "receive",
-              {"rank 1 waits for rank 0, which cannot come, for ", "in receive of 3 ranks, 8 bytes",
+              {"rank 1 waits for rank 0, which cannot join, for ", "in receive of 3 ranks, 8 bytes",
                "; rank 0 waits for it, in phase generate, in barrier of 3 ranks (call "});
 }
 
@@ -115,7 +115,7 @@ TEST(Hang, ThreadRanksInCallsOfDifferentGroupsAreNamed) {
                     }));
   expect_hang(
       ranks, 1, 2, "barrier",
-      {"rank 2 waits for rank 3, which cannot come, for ", "in barrier of 2 ranks (pair, call 1)",
+      {"rank 2 waits for rank 3, which cannot join, for ", "in barrier of 2 ranks (pair, call 1)",
        "; rank 0 waits for it, in phase generate, in barrier of 4 ranks (world, call "});
 }
 

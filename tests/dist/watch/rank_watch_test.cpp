@@ -195,9 +195,9 @@ TEST_F(RankWatchTest, HangEndsAfterItsOwnLimit) {
   ASSERT_TRUE(ranks.wait_until_ready());
   EXPECT_EQ(ranks.wait(0, 3 + kSoon), exit_status(ErrorCode::kRun));
   EXPECT_EQ(ranks.state().cause_rank, 1);
-  EXPECT_NE(
-      std::string(ranks.state().what).find("rank 1 hangs, and no rank has gone on for 3 s (host "),
-      std::string::npos)
+  EXPECT_NE(std::string(ranks.state().what)
+                .find("rank 1 hangs, and no rank has made progress for 3 s (host "),
+            std::string::npos)
       << ranks.state().what;
 }
 

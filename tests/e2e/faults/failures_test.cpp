@@ -117,7 +117,7 @@ TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
     Finished f = run_slimexx(ranks, settings(cut));
     EXPECT_EQ(f.status, 4) << f.text();
     EXPECT_LT(f.seconds, kSoon);
-    expect_mentions(f, {server.url(), "the state after 2 rollouts is saved", "--resume"});
+    expect_mentions(f, {server.url(), "saved the state after 2 rollouts", "--resume"});
     const Json told = parse_json(read_bytes(folder_ / (cut + "/status.json")), "status.json");
     EXPECT_EQ(told.at("state"), "failed");
     is_gone = false;
@@ -177,7 +177,7 @@ TEST_F(FailuresOfRanks, LauncherThatIsEndedNamesNobody) {
   EXPECT_GT(f.status, 0) << f.text();
   // mpirun of Open MPI 5 passes the signal on, but ends before it has passed on the output.
   if (open_mpi_version() < 5)
-    expect_mentions(f, {"ended by mpirun, as a rank failed or mpirun was stopped"});
+    expect_mentions(f, {"mpirun ends this run, because a rank failed or mpirun was stopped"});
   EXPECT_EQ(f.err.find("died"), std::string::npos) << f.text();
   EXPECT_EQ(status().at("state"), "running");
 }
@@ -234,7 +234,7 @@ TEST_F(Failures, ErrorBetweenRolloutsLeavesACheckpoint) {
   folder_.put("dumps", "");
   const Finished f = program.wait();
   EXPECT_EQ(f.status, 3) << f.text();
-  expect_mentions(f, {"rollouts is saved", "--resume"});
+  expect_mentions(f, {"saved the state after ", "--resume"});
   EXPECT_EQ(status().at("state"), "failed");
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/latest"));
 }
@@ -336,7 +336,8 @@ TEST_P(SkippedSteps, LeaveTheWeightsAlone) {
   ASSERT_EQ(f.status, 0) << f.text();
   f = train("mixed", "mixed_run");
   ASSERT_EQ(f.status, 0) << f.text();
-  expect_mentions(f, {"rollout 1 step 0: NaN or Inf gradients, the update is skipped (1 so far)"});
+  expect_mentions(
+      f, {"rollout 1 step 0: NaN or Inf gradients, the optimizer step is skipped (1 so far)"});
   const auto rows = read_rows(folder_ / "mixed_run/metrics.jsonl");
   ASSERT_EQ(rows.size(), 3u);
   for (const size_t i : {0u, 1u, 2u})
@@ -357,7 +358,7 @@ TEST_P(SkippedSteps, StopTheRunAfterTheSetNumber) {
   for (const char* name : {"dumps/1", "dumps/2", "dumps/3", "dumps/4"}) put_dump(name, 2, true);
   const Finished f = train("dumps", "run");
   EXPECT_EQ(f.status, 4) << f.text();
-  expect_mentions(f, {"the update is skipped (3 so far)", "max_skipped_steps",
+  expect_mentions(f, {"the optimizer step is skipped (3 so far)", "max_skipped_steps",
                       "3 optimizer steps in a row had NaN or Inf gradients"});
   EXPECT_EQ(f.err.find("(4 so far)"), std::string::npos) << f.err;
   EXPECT_EQ(status().at("state"), "failed");
@@ -392,8 +393,8 @@ TEST_P(SkippedSteps, OfAWholeRunOrItsEndFailIt) {
   put_dump("ending/0", 0, false);
   for (const char* name : {"ending/1", "ending/2"}) put_dump(name, 2, true);
   const std::pair<const char*, const char*> kCases[] = {
-      {"whole", "no update was applied: all 1 had NaN or Inf gradients"},
-      {"ending", "training diverged: the last 2 of 3 updates had NaN or Inf gradients"}};
+      {"whole", "no optimizer step was applied: all 1 had NaN or Inf gradients"},
+      {"ending", "training diverged: the last 2 of 3 optimizer steps had NaN or Inf gradients"}};
   for (const auto& [dumps, words] : kCases) {
     const std::string run_dir = std::string(dumps) + "_run";
     const Finished f = train(dumps, run_dir);

@@ -45,7 +45,8 @@ TEST_P(HangOfRanks, OneIsNamed) {
   EXPECT_LT(took.count(), 30) << "it takes five, and the machine may be busy";
   const std::string name = "rank " + hung + " has done nothing for ";
   for (const std::string& text :
-       {name, "all ranks wait for one another, or do nothing:" + std::string("\n  rank 0 (host "),
+       {name,
+        "all ranks wait for each other or make no progress:" + std::string("\n  rank 0 (host "),
         "; rank " + other + " waits for it, in phase "})
     EXPECT_NE(f.err.find(text), std::string::npos) << "no \"" << text << "\" in:\n" << f.text();
   const Json status = parse_json(read_bytes(run_dir + "/status.json"), "status.json");

@@ -171,16 +171,17 @@ TEST(ApartSettings, ThatDoNotAddUpAreRefused) {
   make_checkpoint(folder, "oracle/qwen3");
   make_prompts(folder);
   expect_refused(folder, 4, apart_settings(3, 2),
-                 {"parallel.actor_num_gpus: 3 + rollout_num_gpus 2 = 5", "ranks that run are 4"});
-  expect_refused(folder, 4, {"parallel.colocate=false", "parallel.actor_num_gpus=2"},
-                 {"parallel.rollout_num_gpus: is missing", "say how many ranks generate"});
+                 {"parallel.actor_num_gpus: 3 + rollout_num_gpus 2 = 5", "the run has 4 ranks"});
+  expect_refused(
+      folder, 4, {"parallel.colocate=false", "parallel.actor_num_gpus=2"},
+      {"parallel.rollout_num_gpus: is missing", "set it to the number of ranks that generate"});
   expect_refused(folder, 4, join(apart_settings(3, 1), kTp2),
-                 {"3 ranks do not divide by tp 2 x cp 1 x pp 1"});
+                 {"3 ranks are not divisible by tp 2 x cp 1 x pp 1"});
   expect_refused(folder, 4, join(apart_settings(1, 3), kEngineTp2),
-                 {"3 ranks that run do not divide by engines of 2"});
+                 {"3 ranks cannot be divided into engines of 2 ranks"});
   expect_refused(folder, 2,
                  join(apart_settings(1, 1), {"debug.load_rollout=" + (folder / "model")}),
-                 {"parallel.colocate: is false, and nothing is generated"});
+                 {"parallel.colocate: is false, but the run generates nothing"});
 }
 
 }  // namespace

@@ -163,17 +163,17 @@ TEST(EngineRanksSettings, ThatCannotBeLaidOutAreRefusedWithTheNearest) {
   } cases[] = {
       {4,
        {"rollout.rollout_num_gpus_per_engine=3"},
-       {"rollout.rollout_num_gpus_per_engine: 4 ranks that run do not divide by engines of 3",
-        "the nearest that can: rollout_num_gpus_per_engine 4"}},
+       {"rollout.rollout_num_gpus_per_engine: 4 ranks cannot be divided into engines of 3 ranks",
+        "nearest valid sizes: rollout_num_gpus_per_engine 4"}},
       {2,
        {"rollout.rollout_num_gpus_per_engine=2", "rollout.ep_size=2",
         "rollout.ep_num_redundant_experts=9"},
        {"rollout.ep_num_redundant_experts", "8 experts and 9 redundant ones on ep_size 2",
-        "the nearest that can: rollout_num_gpus_per_engine 2, dp_size 1, ep_size 2"}},
+        "nearest valid sizes: rollout_num_gpus_per_engine 2, dp_size 1, ep_size 2"}},
       {3,
        {"rollout.rollout_num_gpus_per_engine=3", "rollout.ep_size=3"},
        {"num_attention_heads 8",
-        "the nearest that can: rollout_num_gpus_per_engine 3, dp_size 3 with enable_dp_attention: "
+        "nearest valid sizes: rollout_num_gpus_per_engine 3, dp_size 3 with enable_dp_attention: "
         "true, ep_size 3"}}};
   for (const auto& c : cases) expect_refused(folder, c.ranks, c.settings, c.has);
 }

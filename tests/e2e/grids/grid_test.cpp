@@ -199,18 +199,18 @@ TEST(GridSettings, ThatTheModelDoesNotDivideByAreRefusedByName) {
     std::vector<std::string> sizes;
     std::vector<std::string> has;
   } cases[] = {{3, sizes_of(3, 1, 1, 1), {"num_attention_heads 8", "tensor_model_parallel_size 3"}},
-               {3, sizes_of(1, 1, 3, 1), {"4 layers do not divide by 3 pipeline stages"}},
+               {3, sizes_of(1, 1, 3, 1), {"4 layers are not divisible by 3 pipeline stages"}},
                {3,
                 sizes_of(1, 1, 1, 3),
-                {"8 experts do not divide by 3 ranks", "expert_model_parallel_size"}},
-               {4, sizes_of(2, 1, 3, 1), {"4 ranks do not divide by tp 2 x cp 1 x pp 3 = 6"}},
+                {"8 experts are not divisible by 3 ranks", "expert_model_parallel_size"}},
+               {4, sizes_of(2, 1, 3, 1), {"4 ranks are not divisible by tp 2 x cp 1 x pp 3 = 6"}},
                {3,
                 sizes_of(1, 1, 1, 1, 3),
-                {"the 16 columns of an expert do not divide by 3 ranks: 16 % 3 = 1", "set it to 1",
-                 "parallel.expert_tensor_parallel_size"}},
+                {"the 16 columns of an expert are not divisible by 3 ranks: 16 % 3 = 1",
+                 "set it to 1", "parallel.expert_tensor_parallel_size"}},
                {6,
                 sizes_of(1, 1, 1, 2, 2),
-                {"6 ranks do not divide by etp 2 x ep 2 x pp 1 = 4",
+                {"6 ranks are not divisible by etp 2 x ep 2 x pp 1 = 4",
                  "set it to 1, or use 4 or 8 ranks", "parallel.expert_tensor_parallel_size"}}};
   for (const auto& c : cases) expect_refused(folder, c.ranks, c.sizes, c.has);
 }

@@ -114,24 +114,24 @@ void expect_fault(const Names& frozen, const Names& only, const Names& texts,
 
 TEST(FreezeParameters, Faults) {
   expect_fault({"embed", "mlp.don_proj"}, {},
-               {"\"mlp.don_proj\" is found in the name of no tensor",
-                "model.layers.N.mlp.down_proj.weight", "train.freeze_params_name_list"});
+               {"\"mlp.don_proj\" matches no tensor name", "model.layers.N.mlp.down_proj.weight",
+                "train.freeze_params_name_list"});
   expect_fault({}, {"lm_head"}, {"\"lm_head\"", "train.only_train_params_name_list"});  // tied
   expect_fault({"q_proj"}, {},
-               {"model.layers.0.self_attn.q_proj.weight is named", "_proj.weight is not",
+               {"model.layers.0.self_attn.q_proj.weight matches", "_proj.weight does not",
                 "layers.0.attention.qkv.weight"});
-  expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "is not", "one matrix"}, kExperts);
-  expect_fault({"["}, {}, {"\"[\" is no regular expression"});
+  expect_fault({"experts\\.0\\."}, {}, {"mlp.experts.0", "does not", "one matrix"}, kExperts);
+  expect_fault({"["}, {}, {"\"[\" is not a regular expression"});
   // Patterns with exponential backtracking give an error at once.
   for (const char* pattern : {"(.*)*[!?]", "(\\w+\\.?)+[!?]", "(.|.)*[!?]",
                               ".*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*[!?]"})
     expect_fault({pattern}, {}, {"too many steps on the name"});
   expect_fault({"."}, {}, {"nothing is left to train"});
   expect_fault({}, {"indexer"},
-               {"nothing is left to train: the tensors that are named are never trained",
-                "name tensors that are trained"},
+               {"nothing is left to train: the matching tensors are never trained",
+                "match tensors that can be trained"},
                kExperts);
-  expect_fault({"indexer|\\..*"}, {"indexer"}, {"nothing is left to train", "name fewer"},
+  expect_fault({"indexer|\\..*"}, {"indexer"}, {"nothing is left to train", "match fewer"},
                kExperts);
 }
 

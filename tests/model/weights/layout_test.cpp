@@ -109,7 +109,7 @@ TEST(Layout, RanksHoldHeadsAndColumnsAndExperts) {
   }
   try {
     narrow(made_up_parameters()[0], {.tp = 3}, {});
-    FAIL() << "16 rows in units of 2 do not divide by 3";
+    FAIL() << "16 rows in units of 2 are not divisible by 3";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUsage);
   }

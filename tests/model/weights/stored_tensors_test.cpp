@@ -125,7 +125,7 @@ TEST(Fp8, SaysWhatIsDequantised) {
   const std::string line = ::testing::internal::GetCapturedStderr();
   // Two layers, each with four attention projections and three projections for each of eight
   // experts.
-  const std::string words = "FP8 weights (e4m3, one scale for each block of 128x128): 56 of " +
+  const std::string words = "FP8 weights (e4m3, one scale per block of 128x128): 56 of " +
                             std::to_string(pair.plain.size()) +
                             " tensors are dequantised on load; exports are written as BF16 without "
                             "quantization_config";
@@ -149,10 +149,10 @@ TEST(Fp8, Faults) {
   pair.refuse(bad, name + ": 5184 values are NaN or infinite, first at element 128");
   bad = pair.fp8;
   bad.erase(scale_name);
-  pair.refuse(bad, scale_name + ": missing, and " + name + " is FP8");
+  pair.refuse(bad, scale_name + ": missing, but " + name + " is FP8");
   bad[scale_name] = store_floats({2, 1}, {1, 1});
   pair.refuse(bad, scale_name + ": shape [2, 1] in ");
-  pair.refuse(bad, "wanted [1, 2]: one scale for each block of 128x128 of [72, 200]");
+  pair.refuse(bad, "expected [1, 2]: one scale per block of 128x128 of [72, 200]");
   bad[scale_name] = {DType::kI32, {1, 2}, std::string(8, '\0')};
   pair.refuse(bad, scale_name + ": dtype I32 cannot be loaded as scales");
   bad = pair.fp8;
@@ -160,13 +160,13 @@ TEST(Fp8, Faults) {
   pair.refuse(bad, scale_name + ": scales of " + name + ", which is F32, not FP8");
   bad = pair.fp8;
   bad[name + "_scale"] = bad.at(scale_name);
-  pair.refuse(bad, name + "_scale: scales of another form");
+  pair.refuse(bad, name + "_scale: scales of a form that differs");
   bad = pair.fp8;
   bad["model.x.weight_scale_inv"] = bad.at(scale_name);
   pair.refuse(bad, "model.x.weight_scale_inv: not a tensor of this model");
   bad = pair.fp8;
   bad["model.norm.weight"] = {DType::kF8E4M3, {200}, std::string(200, '\0')};
-  pair.refuse(bad, "model.norm.weight: FP8 values are read in matrices only");
+  pair.refuse(bad, "model.norm.weight: FP8 is supported for matrices only");
   bad = pair.fp8;
   bad[name].dtype = DType::kF8E5M2;
   pair.refuse(bad, name + ": dtype F8_E5M2 cannot be loaded as a dense weight");
@@ -261,7 +261,7 @@ TEST(StackedExperts, Faults) {
   bad[name].shape = {8, 200, 144};  // stored the other way round
   const std::string text = refuse(bad, name + ": shape [8, 200, 144] in ");
   EXPECT_NE(text.find("1 fault in the weights"), std::string::npos) << text;
-  EXPECT_NE(text.find("config.json wants [8, 144, 200]"), std::string::npos) << text;
+  EXPECT_NE(text.find("config.json needs [8, 144, 200]"), std::string::npos) << text;
   bad = stacked;
   bad.erase(name);
   refuse(bad, "model.layers.1.mlp.experts.0.gate_proj.weight: missing");
@@ -310,9 +310,9 @@ TEST(LayerBehindTheLast, IsOneFault) {
     EXPECT_NE(text.find("1 fault in the weights"), std::string::npos) << text;
     EXPECT_NE(text.find("model.layers.2.*: "), std::string::npos) << text;
   };
-  refuse("uncounted", "an MTP layer, of which config.json's num_nextn_predict_layers has 0");
+  refuse("uncounted", "this is an MTP layer, but config.json has num_nextn_predict_layers 0");
   map.erase("model.layers.2.eh_proj.weight");
-  refuse("no_input", "model.layers.2.eh_proj.weight is missing");
+  refuse("no_input", "model.layers.2.eh_proj.weight");
 }
 
 // The folder has only the second of two MTP layers.
@@ -330,10 +330,10 @@ TEST(LayerBehindTheLast, MayBeAnMtpLayerBehindOneThatIsMissing) {
   EXPECT_EQ(spec.num_missing_mtp, 2);
   ParameterStore store(spec, {}, false);
   const std::string text =
-      io::expect_error(ErrorCode::kInput, "an MTP layer, and of the one before it",
+      io::expect_error(ErrorCode::kInput, "this is an MTP layer, but model.layers.",
                        [&] { load_hf_weights(store, spec, folder); });
-  EXPECT_NE(text.find("model.layers.2.eh_proj.weight is missing"), std::string::npos) << text;
-  EXPECT_NE(text.find("num_nextn_predict_layers is 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("model.layers.2.eh_proj.weight"), std::string::npos) << text;
+  EXPECT_NE(text.find("num_nextn_predict_layers 2"), std::string::npos) << text;
 }
 
 // GLM-4.6 stores its MTP layers in a separate file.

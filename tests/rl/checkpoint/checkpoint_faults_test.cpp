@@ -45,7 +45,7 @@ TEST_F(CheckpointFaults, ASaveThatCannotBeginFailsOnAllRanksAndTheNextSucceeds) 
       save();
       ADD_FAILURE() << "there is no folder of the model";
     } catch (const dist::AgreedError& error) {
-      EXPECT_NE(error.message().find("a checkpoint takes config.json"), std::string::npos)
+      EXPECT_NE(error.message().find("a checkpoint copies config.json"), std::string::npos)
           << error.message();
     }
     writer.finish_pending();  // nothing is pending

@@ -84,9 +84,9 @@ TEST_F(ExportTarget, ThatHoldsAnythingElseIsRefused) {
   dir_.put("file", "x");
   expect_refused("file", "is a file");
   fs::create_symlink("nowhere", dir_.file("dangling"));
-  expect_refused("dangling", "leads nowhere");
+  expect_refused("dangling", "broken link");
   fs::create_directories(dir_.file("next.new/x"));
-  expect_refused("next", "next.new first, and that holds \"x\"");
+  expect_refused("next", "next.new, which holds \"x\"");
 }
 
 TEST_F(ExportTarget, IsReplacedAsAWhole) {
@@ -104,9 +104,9 @@ TEST_F(ExportTarget, ThatGotOtherFilesMeanwhileStays) {
   fs::create_directories(dir_.file("target/sub"));
   fs::create_directories(dir_.file("target-2"));
   put_export("target.new", "new");
-  io::expect_error(ErrorCode::kEnvironment, "the export is in " + dir_.file("target-3"), [&] {
-    put_export_in_place(dir_.file("target.new"), dir_.file("target"), is_own());
-  });
+  io::expect_error(
+      ErrorCode::kEnvironment, "the export was written to " + dir_.file("target-3"),
+      [&] { put_export_in_place(dir_.file("target.new"), dir_.file("target"), is_own()); });
   EXPECT_TRUE(path_exists(dir_.file("target/sub")));
   EXPECT_EQ(TempDir::read_bytes(dir_.file("target-3/model.safetensors")), "new");
 }

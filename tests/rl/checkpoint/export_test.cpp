@@ -145,10 +145,10 @@ TEST(LoadModel, SaysWhatDeviates) {
   load_model(folder, {}, false, false, nullptr, &training);
   const std::string log = testing::internal::GetCapturedStderr();
   for (const std::string& line :
-       {folder + "/config.json: \"eos_token_id\" holds 1048576, and the vocabulary has",
-        std::string("config.json names 3 MTP layers, the weights in "),
-        std::string("weights that are not trained are rounded to F32, in which they are computed, "
-                    "and exported with those values: model.norm.weight")})
+       {folder + "/config.json: \"eos_token_id\" holds 1048576, but the vocabulary has",
+        std::string("config.json names 3 MTP layers, but the weights in "),
+        std::string("weights that are not trained are rounded to F32, the compute dtype, and "
+                    "exported with the rounded values: model.norm.weight")})
     EXPECT_NE(log.find(line), std::string::npos) << line << " in " << log;
 }
 
@@ -159,7 +159,7 @@ TEST(DescribeModel, ComparesATiedHead) {
   model::StoredMap map = model::make_plain(model::spec_of(config), 8);
   map["lm_head.weight"] = model::store_floats({1, 2}, {1, 1});
   const std::string folder = model::write_stored(dir, "bad", config, map);
-  io::expect_error(ErrorCode::kInput, "tie_word_embeddings is true but it differs",
+  io::expect_error(ErrorCode::kInput, "tie_word_embeddings is true, but it differs",
                    [&] { describe_model(folder); });
 }
 

@@ -50,18 +50,18 @@ TEST_F(ResumeCheck, SpellingAndIdleKeysDoNotCount) {
 TEST_F(ResumeCheck, AnotherModelIsNamed) {
   put("saved/config.json", R"({"rope": {"theta": 10000}, "layers": [1, 2]})");
   put("now/config.json", R"({"rope": {"theta": 500}, "layers": [1, 2]})");
-  EXPECT_NE(fault().find("rope.theta was 10000 and is 500"), std::string::npos) << fault();
+  EXPECT_NE(fault().find("rope.theta was 10000 and is now 500"), std::string::npos) << fault();
   put("now/config.json", R"({"rope": {"theta": 10000}, "layers": [1, 3]})");
-  EXPECT_NE(fault().find("layers[1] was 2 and is 3"), std::string::npos) << fault();
+  EXPECT_NE(fault().find("layers[1] was 2 and is now 3"), std::string::npos) << fault();
   put("now/config.json", R"({"rope": {"theta": 10000}, "layers": [1, 2], "bias": true})");
-  EXPECT_NE(fault().find("bias was absent and is true"), std::string::npos) << fault();
+  EXPECT_NE(fault().find("bias was absent and is now true"), std::string::npos) << fault();
 }
 
 TEST_F(ResumeCheck, SwappedTokensAreNamed) {
   put("saved/tokenizer.json", R"({"model": {"vocab": {"0": 15, "1": 16}}})");
   put("now/tokenizer.json", R"({"model": {"vocab": {"1": 15, "0": 16}}})");
   EXPECT_NE(fault().find("tokenizer.json"), std::string::npos) << fault();
-  EXPECT_NE(fault().find("model.vocab.0 was 15 and is 16"), std::string::npos) << fault();
+  EXPECT_NE(fault().find("model.vocab.0 was 15 and is now 16"), std::string::npos) << fault();
 }
 
 TEST(CompareSettings, RefusesWhatTheStateCannotGoOnWith) {

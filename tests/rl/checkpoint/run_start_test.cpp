@@ -81,7 +81,7 @@ TEST_F(RunStartTest, AnotherRunIsNeverWrittenOver) {
   put_checkpoint("runs/x/checkpoints", 2);
   expect_refused(kAnew, "--resume", path("runs/x"));
   fs::remove(path("runs/x/metrics.jsonl"));
-  expect_refused(kAnew, "those of another run", path("runs/x/checkpoints"));
+  expect_refused(kAnew, "checkpoints of another run", path("runs/x/checkpoints"));
   // A checkpoint from elsewhere cannot continue in this folder.
   const std::string elsewhere = put_checkpoint("y/checkpoints", 4);
   put_rows("runs/x");
@@ -196,7 +196,7 @@ TEST_F(RunStartTest, FinetuneBeginsAnew) {
   EXPECT_EQ(start.use, CheckpointUse::kWeights);
   EXPECT_FALSE(start.is_own);
   config_.checkpoint.save = path("ck");
-  expect_refused(kAnew, "those of another run", path("ck"));
+  expect_refused(kAnew, "checkpoints of another run", path("ck"));
   // Once the new run has its own checkpoint, it continues from that.
   config_.checkpoint.save = path("own");
   const std::string own = put_checkpoint("own", 1);
@@ -239,9 +239,10 @@ TEST_F(RunStartTest, TheFolderOfARunServes) {
 
 TEST_F(RunStartTest, StepsThatNoRunWroteAreNotJoined) {
   fs::create_directories(path("runs/x/checkpoints/step_000004/sub"));
-  expect_refused(kAnew, "holds a step that no run wrote", path("runs/x/checkpoints/step_000004"));
+  expect_refused(kAnew, "holds a step folder that no run wrote",
+                 path("runs/x/checkpoints/step_000004"));
   put_checkpoint("runs/x/checkpoints", 2);
-  expect_refused({.resume = ResumeWish::kNewest}, "holds a step that no run wrote",
+  expect_refused({.resume = ResumeWish::kNewest}, "holds a step folder that no run wrote",
                  path("runs/x/checkpoints/step_000004"));
   put_checkpoint("runs/x/checkpoints", 6);
   EXPECT_TRUE(decide_alone({.resume = ResumeWish::kNewest}).is_own) << "it is not in the way";
@@ -271,7 +272,7 @@ TEST_F(RunStartTest, DumpsReplaceNothing) {
   EXPECT_NO_THROW(decide_alone(kAnew));
   fs::create_directories(path("w"));
   std::ofstream(path("w/gradients.safetensors")) << "precious";
-  expect_refused(kAnew, "is there already", path("w/gradients.safetensors"));
+  expect_refused(kAnew, "the file exists", path("w/gradients.safetensors"));
   put_checkpoint("runs/x/checkpoints", 2);  // a resumed run makes no more of these dumps
   EXPECT_TRUE(decide_alone({.resume = ResumeWish::kNewest}).is_own);
 }

@@ -179,7 +179,8 @@ TEST(FillRollout, SaysWhereNothingHasAGrade) {
     filling.fill(kFilter, 2, {}, 4);
     FAIL() << "it went on";
   } catch (const Error& error) {
-    EXPECT_NE(error.message().find("5 grader_failed in all"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("5 grader_failed in total"), std::string::npos)
+        << error.message();
     EXPECT_NE(error.hint().find("labels"), std::string::npos) << error.hint();
   }
 }
@@ -191,8 +192,8 @@ TEST(FillRollout, EndsWhereNothingIsKept) {
     FAIL() << "it went on";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kRun);
-    EXPECT_NE(error.message().find("rollout 7: the last 5 groups were dropped (5 zero_std_1.0 in "
-                                   "all), and 1 of 2 are missing"),
+    EXPECT_NE(error.message().find("rollout 7: the last 5 groups were all dropped (5 zero_std_1.0 "
+                                   "in total), and 1 of 2 groups are still missing"),
               std::string::npos)
         << error.message();
     EXPECT_EQ(error.where(), "rollout.dynamic_sampling_filter_path");

@@ -72,7 +72,7 @@ TEST_F(LabelTrial, RefusesASetOfWhichNothingCanBeRead) {
   const Error error = error_of(run(row("1") + row("\"x\"") + row("\"y\"") + row("2")));
   EXPECT_EQ(error.code(), ErrorCode::kInput);
   EXPECT_EQ(error.where(), path_ + ":2");
-  EXPECT_NE(error.message().find("none of the 2 labels"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("any of the 2 labels"), std::string::npos) << error.message();
 }
 
 TEST_F(LabelTrial, LeavesAloneWhatNoGraderOfOursReads) {

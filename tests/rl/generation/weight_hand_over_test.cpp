@@ -77,7 +77,7 @@ TEST(WeightHandOver, AFlippedBitIsFound) {
       sides.hand_over.move();
       if (rank == -1 || rank == ranks.rank()) sides.flip_bit();
       EXPECT_EQ(message_of_check(sides, ranks),
-                rank == -1  ? "the engine's weights are not the trainer's: frozen differs"
+                rank == -1  ? "the engine's weights differ from the trainer's: frozen differs"
                 : rank == 0 ? "the engine: ranks 0 and 1 hold different values of frozen"
                             : "the engine: ranks 0 and 2 hold different values of frozen");
       sides.hand_over.move();  // repairs it

@@ -98,7 +98,7 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "",
        16,
        "rollout.rollout_num_gpus_per_engine",
-       "8 ranks that run do not divide by engines of 3",
+       "8 ranks cannot be divided into engines of 3 ranks",
        "rollout_num_gpus_per_engine 4, dp_size 1, ep_size 1"},
       {"groups",
        engines(4, 3, 1),
@@ -162,7 +162,8 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "glm4_moe",
        16,
        "rollout.ep_size",
-       "8 experts and 0 redundant ones on ep_size 16: a rank keeps one at least, and none twice",
+       "8 experts and 0 redundant ones on ep_size 16: each rank must hold at least one, and no "
+       "expert twice",
        "rollout_num_gpus_per_engine 16, dp_size 16 with enable_dp_attention: true, ep_size 8"},
       {"more copies than ranks",
        too_redundant,
@@ -181,7 +182,7 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "glm4_moe",
        16,
        "rollout.ep_num_redundant_experts",
-       "is 2, and with ep_size 1 every rank has all experts",
+       "is 2, but with ep_size 1 every rank holds all experts",
        "rollout_num_gpus_per_engine 2, dp_size 1, ep_size 1, without ep_num_redundant_experts"},
       {"no experts to share by another number",
        engines(4, 1, 3),
@@ -236,8 +237,8 @@ TEST(EngineShape, SizesThatDoNotFitAreRefusedWithTheNearestThatDo) {
        "qwen3",
        16,
        "rollout.moe_dense_tp_size",
-       "dense layers are split as attention is, or whole on every rank",
-       "the nearest that can: moe_dense_tp_size 4"},
+       "dense layers are either split like attention or replicated on every rank",
+       "nearest valid size: moe_dense_tp_size 4"},
   };
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.name);

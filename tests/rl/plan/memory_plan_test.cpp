@@ -78,7 +78,7 @@ TEST(MemoryPlan, ARankThatOnlyGeneratesHasNoActivations) {
   EXPECT_EQ(plan.cache_bytes, 115 * kGib);
   const std::string table = format_memory(plan);
   EXPECT_EQ(table.find("activations"), std::string::npos) << table;
-  EXPECT_NE(table.find("115.0 GiB  keys and values\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("115.0 GiB  KV cache\n"), std::string::npos) << table;
 }
 
 TEST(MemoryPlan, TooLittleIsRefusedWithTheTable) {
@@ -88,7 +88,7 @@ TEST(MemoryPlan, TooLittleIsRefusedWithTheTable) {
   EXPECT_NE(refusal(budget).find("optimizer state"), std::string::npos);
   budget = typical();
   budget.min_cache_bytes = 53 * kGib;
-  EXPECT_NE(refusal(budget).find("keys and values of one sequence"), std::string::npos);
+  EXPECT_NE(refusal(budget).find("the KV cache of one sequence"), std::string::npos);
   budget = typical();
   budget.used_bytes = 139 * kGib;  // another process uses the device
   EXPECT_NE(refusal(budget).find("0 B"), std::string::npos) << refusal(budget);

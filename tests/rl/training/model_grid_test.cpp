@@ -40,12 +40,14 @@ TEST(ModelGrid, SizesThatTheModelDividesBy) {
 
 // Proposed sizes divide the number of ranks too: 2 and 4 would only suit the model.
 TEST(ModelGrid, ProposesSizesThatTheRanksAllow) {
-  EXPECT_EQ(refusal("glm4_moe", 3, {.ep = 3}),
-            "parallel.expert_model_parallel_size: 8 experts do not divide by 3 ranks: 8 % 3 = 2; "
-            "set it to 1");
-  EXPECT_EQ(refusal("glm4_moe", 6, {.ep = 3}),
-            "parallel.expert_model_parallel_size: 8 experts do not divide by 3 ranks: 8 % 3 = 2; "
-            "set it to 2");
+  EXPECT_EQ(
+      refusal("glm4_moe", 3, {.ep = 3}),
+      "parallel.expert_model_parallel_size: 8 experts are not divisible by 3 ranks: 8 % 3 = 2; "
+      "set it to 1");
+  EXPECT_EQ(
+      refusal("glm4_moe", 6, {.ep = 3}),
+      "parallel.expert_model_parallel_size: 8 experts are not divisible by 3 ranks: 8 % 3 = 2; "
+      "set it to 2");
   EXPECT_EQ(refusal("qwen3", 6, {.tp = 6, .etp = 6}),
             "parallel.tensor_model_parallel_size: num_attention_heads 16 % "
             "tensor_model_parallel_size 6 = 4: tensor-parallel ranks hold equal shards; "
@@ -54,7 +56,7 @@ TEST(ModelGrid, ProposesSizesThatTheRanksAllow) {
 
 TEST(ModelGrid, ADenseModelHasNoExpertsToShare) {
   EXPECT_EQ(refusal("qwen3", 4, {.tp = 2, .ep = 2}),
-            "parallel.expert_model_parallel_size: is 2, and the model has no experts; set it to 1");
+            "parallel.expert_model_parallel_size: is 2, but the model has no experts; set it to 1");
 }
 
 }  // namespace

@@ -17,10 +17,10 @@ TEST(RunSummary, TheBatchEquation) {
   run.debug.load_rollout = "dump";
   EXPECT_EQ(describe_batch(run), "global_batch_size 64 * num_steps_per_rollout 4");
   run.global_batch_size = 0;
-  EXPECT_EQ(describe_batch(run), "a dump in 4 optimizer steps");
+  EXPECT_EQ(describe_batch(run), "a dump split into 4 optimizer steps");
   run.global_batch_size = 64;
   run.num_steps_per_rollout = 0;
-  EXPECT_EQ(describe_batch(run), "steps of global_batch_size 64 of a dump");
+  EXPECT_EQ(describe_batch(run), "steps of global_batch_size 64 from a dump");
   run.train.loss_type = "sft";
   run.global_batch_size = 128;
   EXPECT_EQ(describe_batch(run), "128 conversations per optimizer step");
@@ -28,13 +28,13 @@ TEST(RunSummary, TheBatchEquation) {
 
 TEST(RunSummary, WhatIsSaved) {
   RunConfig run;
-  EXPECT_EQ(describe_saves(run, "ck"), "the last state, to ck");
+  EXPECT_EQ(describe_saves(run, "ck"), "the final state, to ck");
   run.checkpoint.save_interval = 20;
-  EXPECT_EQ(describe_saves(run, ""), "every 20 rollouts, and the last state");
+  EXPECT_EQ(describe_saves(run, ""), "every 20 rollouts, and the final state");
   run.checkpoint.save_interval = 1;
-  EXPECT_EQ(describe_saves(run, "ck"), "every 1 rollout, and the last state, to ck");
+  EXPECT_EQ(describe_saves(run, "ck"), "every 1 rollout, and the final state, to ck");
   run.checkpoint.save_interval = 0;
-  EXPECT_TRUE(describe_saves(run, "ck").starts_with("nothing when the run ends"));
+  EXPECT_TRUE(describe_saves(run, "ck").starts_with("nothing at the end of the run"));
 }
 
 TEST(RunSummary, TheKeyThatMakesARunLonger) {

@@ -25,7 +25,7 @@ const KernelTable* choose_kernels() {
   std::string names;
   for (const KernelTable* table : tables)
     names += (names.empty() ? "" : ", ") + std::string(table->name);
-  throw Error(ErrorCode::kUsage, fmt::format("this machine has no kernels \"{}\"", wanted),
+  throw Error(ErrorCode::kUsage, fmt::format("this CPU has no kernels \"{}\"", wanted),
               "one of " + names, "SLX_CPU_KERNELS");
 }
 

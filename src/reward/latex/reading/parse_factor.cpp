@@ -22,7 +22,7 @@ Ref Parser::parse_factor() {
 
 Ref Parser::parse_postfix(Ref base) {
   for (int count = 0;; ++count) {
-    if (count > kMaxParseDepth) fail("too many signs behind a value");
+    if (count > kMaxParseDepth) fail("too many signs after a value");
     if (is("{") && peek(1).kind == Token::kSymbol && peek(1).text == "}") {  // 90{}^\circ
       at_ += 2;
     } else if (take("degree") || (is_number(base) && take("circ")) || take_degree_exponent(base)) {
@@ -48,7 +48,7 @@ Ref Parser::parse_postfix(Ref base) {
     } else if (is("_") && is_number(base) && is_integer(base->value)) {
       ++at_;
       const Ref radix = parse_argument();
-      if (!is_number(radix)) fail("a base that is no number");
+      if (!is_number(radix)) fail("a base that is not a number");
       auto node = std::make_shared<Node>();
       node->kind = Kind::kBase;
       node->value = base->value;
@@ -156,7 +156,7 @@ Ref Parser::parse_prescript() {
   const Ref n = parse_argument();
   const bool chosen = peek().text == "C", ordered = peek().text == "P";
   if (peek().kind != Token::kName || !(chosen || ordered) || peek(1).text != "_") {
-    fail("a script of nothing");
+    fail("an empty script");
   }
   at_ += 2;
   const Ref k = parse_argument();
@@ -224,7 +224,7 @@ Ref Parser::parse_name() {
   }
   if (name == "Gamma" && is("(")) {
     const std::vector<Ref> args = parse_function_arguments();
-    if (args.size() != 1) fail("Gamma of several arguments");
+    if (args.size() != 1) fail("Gamma with several arguments");
     return make_function("factorial", {subtract(args[0], make_number(1))});
   }
   if (name.size() > 1 && name.back() == '\'' && is("(")) {

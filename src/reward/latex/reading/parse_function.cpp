@@ -63,7 +63,7 @@ Ref Parser::parse_command() {
 
 Ref Parser::parse_mathbb() {
   const Ref name = parse_argument();
-  if (name->kind != Kind::kSymbol) fail("\\mathbb of no letter");
+  if (name->kind != Kind::kSymbol) fail("\\mathbb without a letter");
   return make_call("set:" + name->name, {});
 }
 
@@ -87,7 +87,7 @@ std::vector<Ref> Parser::parse_function_arguments() {
     Items items = parse_items();
     bars_ = bars;
     expect(open == "(" ? ")" : open == "[" ? "]" : open == "{" ? "}" : "\\}");
-    if (items.items.empty()) fail("a function of nothing");
+    if (items.items.empty()) fail("a function without an argument");
     return std::move(items.items);
   }
   std::vector<Ref> factors{parse_factor()};
@@ -122,7 +122,7 @@ Ref Parser::parse_function(const std::string& spelled) {
       arg = make_call("degree", {arg->args[0]});
     }
     if (name != "det" && !is_scalar(arg)) {
-      fail("\\" + name + " of no number");
+      fail("\\" + name + " without a number");
     }
   }
   Ref result;
@@ -130,7 +130,7 @@ Ref Parser::parse_function(const std::string& spelled) {
     if (base) fail("\\" + name + " with a subscript");
     result = make_function(name, std::move(args));
   } else if (args.size() != 1) {
-    fail("\\" + name + " of several arguments");
+    fail("\\" + name + " with several arguments");
   } else if (base) {
     if (name != "log") fail("\\" + name + " with a subscript");
     result = divide(make_function("ln", args), make_function("ln", {base}));
@@ -154,7 +154,7 @@ Ref Parser::parse_big_operator(const std::string& name) {
   if (!low || !high) fail("\\" + name + " without bounds");
   if (low->kind != Kind::kRelation || low->ops != std::vector<std::string>{"="} ||
       low->args[0]->kind != Kind::kSymbol) {
-    fail("\\" + name + " over no variable");
+    fail("\\" + name + " without a variable");
   }
   const Ref bound = make_symbol("#" + std::to_string(depth_));
   return make_call(name + ":",

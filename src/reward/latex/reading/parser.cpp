@@ -81,7 +81,7 @@ void Parser::expect(std::string_view symbol) {
 
 Ref Parser::parse_all() {
   const Ref answer = join_items(parse_items());
-  if (!at_end()) fail("cannot read on at '" + peek().text + "'");
+  if (!at_end()) fail("cannot be parsed from '" + peek().text + "'");
   return answer;
 }
 

@@ -331,7 +331,7 @@ class Lexer {
     }
     if (n < at_least) fail_here("truncated escape in a string");
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-      fail_here("escape of no Unicode character");
+      fail_here("the escape is not a Unicode character");
     append_utf8(value, static_cast<uint32_t>(code));
     return i + n;
   }

@@ -10,7 +10,7 @@ namespace slimexx::text::jinja {
 
 void fail_syntax(const std::string& where, int line, const std::string& message) {
   throw Error(ErrorCode::kInput, message,
-              "correct the template there; it is Jinja, as transformers renders chat templates",
+              "fix the template there; it must be Jinja as in chat templates of transformers",
               fmt::format("{}: line {}", where, line));
 }
 
@@ -152,7 +152,7 @@ Block Parser::parse_block(Words end) {
         break;
       default:
         if (end.size() > 0)
-          fail_here(fmt::format("the template ends where {{% {} %}} is wanted", *(end.end() - 1)));
+          fail_here(fmt::format("the template ends, but {{% {} %}} is missing", *(end.end() - 1)));
         return block;
     }
   }
@@ -180,7 +180,8 @@ Stmt* Parser::parse_statement() {
   for (const std::string_view other :
        {"include", "import", "from", "extends", "block", "autoescape"}) {
     if (name == other) {
-      fail_here(fmt::format("{{% {} %}} is not available: a chat template stands alone", name));
+      fail_here(fmt::format(
+          "{{% {} %}} is not available: a chat template cannot load other templates", name));
     }
   }
   fail_here(fmt::format("unknown tag '{}'", name));
