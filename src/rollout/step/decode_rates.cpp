@@ -1,17 +1,41 @@
 #include "slimexx/rollout/decode_rates.h"
 
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <type_traits>
 #include <variant>
+
+#include "slimexx/base/check.h"
+#include "slimexx/dist/host.h"
 
 namespace slimexx::rollout {
 
-double layer_wait_seconds(const model::LayerSpec& layer) {
-  constexpr double kLayer = 23.5e-6, kExperts = 4.7e-6, kLatent = 11.8e-6;
-  return kLayer + (std::holds_alternative<model::MoeMlpSpec>(layer.mlp) ? kExperts : 0) +
-         (std::holds_alternative<model::MlaSpec>(layer.attention) ? kLatent : 0);
+double layer_wait_seconds(const model::LayerSpec& layer, const tensor::LayerWaits& waits) {
+  return waits.layer + (std::holds_alternative<model::MoeMlpSpec>(layer.mlp) ? waits.experts : 0) +
+         (std::holds_alternative<model::MlaSpec>(layer.attention) ? waits.latent_attention : 0);
 }
 
 double bytes_of_logits(const model::ModelSpec& spec) {
   return 3 * sizeof(float) * static_cast<double>(spec.vocab_size);
+}
+
+// After the first group, its ranks have the same rates. The larger group contains the smaller one
+// of each of its ranks, so after the second all have the same.
+tensor::DecodeRates agree_on_rates(const dist::Groups& host, const tensor::DecodeRates& own) {
+  static_assert(std::is_trivially_copyable_v<tensor::DecodeRates>);
+  tensor::DecodeRates slowest = own;
+  for (dist::Collective* ranks : {&host.tp, &host.ep}) {
+    if (ranks->size() == 1) continue;
+    const std::string bytes(reinterpret_cast<const char*>(&slowest), sizeof slowest);
+    for (const std::string& theirs : dist::all_gather_bytes(*ranks, bytes)) {
+      SLX_CHECK_EQ(theirs.size(), sizeof slowest);
+      tensor::DecodeRates rates;
+      std::memcpy(&rates, theirs.data(), sizeof rates);
+      if (rates < slowest) slowest = rates;
+    }
+  }
+  return slowest;
 }
 
 }  // namespace slimexx::rollout
