@@ -40,6 +40,14 @@ int64_t now_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+tensor::DecodeRates rates_for_gate(const EngineOptions& options, tensor::Device device,
+                                   const dist::Groups& groups) {
+  if (options.decode_rates) return *options.decode_rates;
+  SLX_CHECK(device.is_cpu() || (groups.tp.size() == 1 && groups.ep.size() == 1),
+            "the ranks of an engine must agree on their rates");
+  return tensor::read_decode_rates(device);
+}
+
 // Adds the lifetime of the object to step_ns.
 class Stopwatch {
  public:
@@ -119,7 +127,7 @@ Engine::Impl::Impl(const model::Decoder& decoder, const model::ModelParameters& 
   if (options.num_draft_tokens > 0 && options.gates_drafts)
     gate.emplace(options.num_draft_tokens,
                  decode_cost(spec, groups,
-                             {.device = device,
+                             {.rates = rates_for_gate(options, device, groups),
                               .element_bytes = tensor::dtype_bytes(weights.embedding.dtype()),
                               .cached_token = static_cast<double>(memory.page_bytes) /
                                               static_cast<double>(options.page_tokens),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "slimexx/tensor/device_kinds.h"
 #include "slimexx/tensor/strided_copy.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -19,6 +20,7 @@ struct MemoryState {
   int64_t free_bytes = 0, total_bytes = 0;
 };
 MemoryState memory_state(int index);
+DeviceReport report(int index);
 void* allocate_host(int64_t bytes);  // pinned; null on failure
 void release_host(void* data) noexcept;
 bool lock_pages(void* data, int64_t bytes);  // pins existing memory; false on failure

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -13,38 +12,20 @@
 #include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/rank_roles.h"
 #include "slimexx/rl/run_config.h"
+#include "slimexx/tensor/device_kinds.h"
 #include "slimexx/tensor/tensor.h"
 #include "slimexx/train/schedule.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::rl {
 
-// A kind of GPU, or the CPU. Rates are measured rates of kernels (docs/performance.md), not those
-// of a data sheet.
-struct GpuKind {
-  std::string name;                // value of --gpu
-  std::string title;               // "NVIDIA H200"
-  int64_t memory_bytes = 0;        // as the driver reports it; 0: no limit
-  int64_t driver_bytes = 0;        // held by driver and libraries
-  int64_t nccl_bytes = 0;          // held in addition if there are several ranks
-  double copy_bytes_per_s = 0;     // device copy, bytes read plus bytes written
-  double nvlink_bytes_per_s = 0;   // sent by a rank in a collective within a host
-  double network_bytes_per_s = 0;  // between hosts: an estimate
-  double compute = 1;              // speed of matrix products relative to an H200
-  bool is_measured = false;        // the rates were measured on this GPU
-  bool is_cpu() const { return name == "cpu"; }
-  // Memory that one of num_ranks ranks holds before it allocates anything.
-  int64_t held_bytes(int num_ranks) const {
-    return driver_bytes + (num_ranks > 1 ? nccl_bytes : 0);
-  }
-};
-std::span<const GpuKind> list_gpu_kinds();
-const GpuKind& find_gpu_kind(const std::string& name);  // throws Error(kUsage)
+// The kind of a --gpu; throws Error(kUsage).
+const tensor::DeviceKind& find_gpu_kind(const std::string& name);
 
 struct PlanRequest {
   RunConfig config;
   int num_ranks = 1;
-  GpuKind gpu;
+  tensor::DeviceKind gpu;
   std::optional<int64_t> response_tokens = {};  // mean; empty: half of rollout_max_response_len
   bool knows_kernels = true;                    // this build can count the workspaces of kernels
 };
@@ -109,7 +90,7 @@ struct RunPlan {
   dist::GridShape grid{1, {}};  // the ranks that train
   train::PipelineShape pipeline;
   EngineShape engines;
-  GpuKind gpu;
+  tensor::DeviceKind gpu;
   PlannedLengths lengths;
   int64_t total_parameters = 0;
   int64_t num_steps = 1, samples_per_step = 0, samples_per_microbatch = 0, microbatches = 0;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "slimexx/model/decoder.h"
+#include "slimexx/tensor/device_kinds.h"
 
 namespace slimexx::config {
 class Binder;
@@ -57,6 +58,9 @@ struct EngineOptions {
   bool drafts_by_mtp = false;
   // Draft fewer tokens when too many are rejected to pay for the weights that their rows read.
   bool gates_drafts = true;
+  // Rates for that decision, the same on all ranks of an engine (agree_on_rates). Empty: those of
+  // the device. An engine of several ranks on GPUs must be given them.
+  std::optional<tensor::DecodeRates> decode_rates = {};
   // On a GPU, run decode steps as graphs if possible: see Engine::records_steps. Must be off if
   // threads share the device's streams: a recording would capture the work of other threads.
   bool records_steps = true;

@@ -1,5 +1,6 @@
 // The grid of engines that span several ranks.
 #include "rl/training/training_run.h"
+#include "slimexx/rollout/decode_rates.h"
 
 namespace slimexx::rl {
 
@@ -13,6 +14,8 @@ EngineGrid make_engine_grid(const Session& session) {
   };
   grid.on_device = make_on(device);
   if (!device.is_cpu()) grid.on_host = make_on({});
+  grid.decode_rates =
+      rollout::agree_on_rates(grid.host_groups(), tensor::read_decode_rates(device));
   return grid;
 }
 

@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace slimexx::rl {
-namespace {
-
-// GPUs per host, connected by NVLink.
-constexpr int kHostRanks = 8;
-
-}  // namespace
 
 using dist::GridAxis;
 
@@ -37,12 +31,12 @@ std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool ha
 // A group within a host sends over NVLink. For a larger group the network is the bound: a ring
 // sends all its bytes over the slowest link, while of routed rows only the share for ranks on other
 // hosts uses the network.
-PlannedLink make_link(const dist::GridShape& grid, int rank, const GpuKind& gpu, std::string what,
-                      GridAxis axis, double bytes) {
+PlannedLink make_link(const dist::GridShape& grid, int rank, const tensor::DeviceKind& gpu,
+                      std::string what, GridAxis axis, double bytes) {
   PlannedLink link{.what = std::move(what), .num_ranks = grid.size(axis), .bytes = bytes};
   int away = 0;
   for (const int other : grid.group(axis, rank))
-    away += other / kHostRanks != rank / kHostRanks ? 1 : 0;
+    away += other / gpu.gpus_per_host != rank / gpu.gpus_per_host ? 1 : 0;
   link.crosses_hosts = away > 0;
   if (gpu.is_cpu()) return link;
   const double share = axis == GridAxis::kEp && link.num_ranks > 1

@@ -16,7 +16,7 @@ struct PlannedExchange {
 std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool has_experts);
 
 // The link of `rank`, which sends `bytes` bytes.
-PlannedLink make_link(const dist::GridShape& grid, int rank, const GpuKind& gpu, std::string what,
-                      dist::GridAxis axis, double bytes);
+PlannedLink make_link(const dist::GridShape& grid, int rank, const tensor::DeviceKind& gpu,
+                      std::string what, dist::GridAxis axis, double bytes);
 
 }  // namespace slimexx::rl

@@ -214,7 +214,9 @@ class StagePlanner {
   }
 
   rollout::EngineOptions options() const {
-    return engine_options(config_.rollout, in_.longest_generated);
+    rollout::EngineOptions options = engine_options(config_.rollout, in_.longest_generated);
+    options.decode_rates = in_.request.gpu.decode_rates();
+    return options;
   }
 
   void start_engine(const tensor::Tensor& cache_memory) {
@@ -234,7 +236,7 @@ class StagePlanner {
 
   // A run allocates the staging memory after the pool, on top of mem_fraction_static.
   void check_hand_over() {
-    const GpuKind& gpu = in_.request.gpu;
+    const tensor::DeviceKind& gpu = in_.request.gpu;
     if (gpu.is_cpu()) return;
     out_.used_bytes =
         tensor::allocation_counters(device_).live_bytes + gpu.held_bytes(in_.request.num_ranks);
@@ -361,7 +363,7 @@ class StagePlanner {
 
 }  // namespace
 
-tensor::Device plan_device(const GpuKind& gpu) {
+tensor::Device plan_device(const tensor::DeviceKind& gpu) {
   return gpu.is_cpu() ? tensor::Device{} : tensor::Device{tensor::DeviceType::kCuda, 0};
 }
 

@@ -26,7 +26,7 @@ struct StagePlanInputs {
   int64_t microbatches = 0;            // per rank and optimizer step
 };
 
-tensor::Device plan_device(const GpuKind& gpu);
+tensor::Device plan_device(const tensor::DeviceKind& gpu);
 // Takes no memory except lists on the host: tensor::PlanningScope.
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
 // Disaggregated only.

@@ -1,7 +1,7 @@
-// Times are operations over rates and bytes over rates, with the H200's rates from
-// docs/performance.md. It is an estimate, checked against whole steps on one to four GPUs: products
-// of tensor-parallel shards are smaller than the measured ones, and all communication but that of
-// gradients counts as not overlapped.
+// Times are operations over rates and bytes over rates, with the rates of
+// tensor/device_kinds.h. It is an estimate, checked against whole steps on one to four GPUs:
+// products of tensor-parallel shards are smaller than the measured ones, and all communication but
+// that of gradients counts as not overlapped.
 #include "rl/plan/plan_time.h"
 
 #include <fmt/format.h>
@@ -17,65 +17,45 @@
 namespace slimexx::rl {
 namespace {
 
-// Rates of a model family's layers on an H200.
-struct FamilyRates {
+// A family of models and its rates on a device.
+struct Family {
   const char* name;
-  double train;    // FLOP/s of training (3 x forward), without recompute
-  double prefill;  // FLOP/s of the forward
+  tensor::ProductRates rates;
 };
-constexpr FamilyRates kDense{"dense layers", 556e12, 700e12};
-constexpr FamilyRates kExperts{"experts over grouped-query attention", 472e12, 480e12};
-constexpr FamilyRates kLatent{"latent attention", 416e12, 365e12};
-// Share of the copy bandwidth at which a decode step reads weights and keys, apart from the waits
-// of its layers.
-constexpr double kShareOfCopy = 0.93;
-// FLOP/s of a compute-bound decode step: with 256 rows 530 to 680 TFLOP/s.
-constexpr double kDecodeProducts = 600e12;
-// Speed with full recompute: 492 of 556 TFLOP/s (Qwen3-4B). Not measured for experts.
-constexpr double kFullRecompute = 492.0 / 556;
-// Share of the gradients' reduce-scatter that backward does not hide (four H200s).
-constexpr double kExposedGradients = 0.3;
 // Bytes of AdamW per element: gradient read, weight written, master and moments read and written.
 double update_bytes(const train::OptimizerOptions& options) {
   const int moment = options.state_dtype == "bfloat16" ? 2 : 4;
   return 4 + 2 + 2 * 4 + 2 * 2 * moment;
 }
-constexpr int kRanksOfHost = 8;
-// Optimizer updates in host memory, as bytes of update_bytes per second for all ranks of a host:
-// one rank 117e9 (H200, 16 cores), two 103e9 (H100s, 32 cores), four 231e9 (H200s, 64 cores). More
-// ranks are not measured; they are assumed to be little faster.
-double host_bytes_per_s(int ranks) { return std::clamp(57e9 * ranks, 110e9, 240e9); }
 
-// Latency of an all-reduce or all-gather of rows in a recorded step, by kernels that access the
-// other ranks' memory (two H100s). Up to kMailBytes per rank use the low-latency protocol: a
-// sequence number in every word, which doubles the bytes but needs no other synchronization.
-constexpr double kMailSeconds = 2.3e-6, kMailBytes = 512 << 10;
-constexpr double kExchangeSeconds = 9.5e-6;
-
-// Dispatch and combine never use the low-latency protocol. In steps of Qwen3-30B-A3B on H200s they
-// took 23 us per layer with EP 2 and 49 us with EP 4, beyond the time for a rank's bytes.
-double expert_exchange_seconds(double bytes, int ranks, double bytes_per_s) {
-  return 2 * (kExchangeSeconds + 12e-6 * std::log2(ranks / 2.0) + bytes / bytes_per_s);
+double host_bytes_per_s(int ranks, const tensor::HostUpdateRates& rates) {
+  return std::clamp(rates.of_rank * ranks, rates.least, rates.most);
 }
 
-double exchange_seconds(double bytes_for_each, int ranks, double bytes_per_s) {
-  const double time_of_bytes = bytes_for_each * (ranks - 1) / bytes_per_s;
-  return bytes_for_each <= kMailBytes ? kMailSeconds + 2 * time_of_bytes
-                                      : kExchangeSeconds + time_of_bytes;
+// Dispatch and combine never use the low-latency protocol.
+double expert_exchange_seconds(double bytes, int ranks, const tensor::DeviceKind& gpu) {
+  return 2 * (gpu.exchange_seconds + gpu.expert_doubling_seconds * std::log2(ranks / 2.0) +
+              bytes / gpu.nvlink_bytes_per_s);
 }
 
-FamilyRates rates_of(const model::ModelSpec& spec) {
+double exchange_seconds(double bytes_for_each, int ranks, const tensor::DeviceKind& gpu) {
+  const double time_of_bytes = bytes_for_each * (ranks - 1) / gpu.nvlink_bytes_per_s;
+  return bytes_for_each <= gpu.low_latency_bytes ? gpu.low_latency_seconds + 2 * time_of_bytes
+                                                 : gpu.exchange_seconds + time_of_bytes;
+}
+
+Family family_of(const model::ModelSpec& spec, const tensor::DeviceKind& gpu) {
   auto last = model::RateClass::kDense;
   for (const model::LayerSpec& layer : spec.layers) last = std::max(last, model::rate_class(layer));
   switch (last) {
     case model::RateClass::kDense:
       break;
     case model::RateClass::kExperts:
-      return kExperts;
+      return {"experts over grouped-query attention", gpu.experts};
     case model::RateClass::kLatentAttention:
-      return kLatent;
+      return {"latent attention", gpu.latent_attention};
   }
-  return kDense;
+  return {"dense layers", gpu.dense};
 }
 
 double count(int64_t n) { return static_cast<double>(n); }
@@ -108,9 +88,12 @@ std::string milliseconds(double seconds) { return fmt::format("{:.1f} ms", 1e3 *
 class PhasePlanner {
  public:
   PhasePlanner(const PlanRequest& request, RunPlan& plan)
-      : config_(request.config), plan_(plan), gpu_(plan.gpu), rates_(rates_of(plan.spec)) {
+      : config_(request.config),
+        plan_(plan),
+        gpu_(plan.gpu),
+        family_(family_of(plan.spec, plan.gpu)) {
     for (const model::LayerSpec& layer : plan.spec.layers)
-      layer_waits_ += rollout::layer_wait_seconds(layer);
+      layer_waits_ += rollout::layer_wait_seconds(layer, gpu_.layer_waits);
   }
 
   void make() {
@@ -156,13 +139,13 @@ class PhasePlanner {
     // The samples of a group share their prompt, which is computed once.
     const int64_t prompts = std::max<int64_t>(own / o.n_samples_per_prompt, 1);
     const double prefill = count(prompts) * model::forward_flops(plan_.spec, l.mean_prompt) /
-                           (engines.sizes.tp * rates_.prefill * gpu_.compute);
+                           (engines.sizes.tp * family_.rates.prefill);
     add("generation", prefill + all.seconds,
         fmt::format("{} samples per attention group, {} in a batch{}; {:.0f} steps of {}: {:.1f} "
                     "GB at {:.0f} % of copy bandwidth{}",
                     own, running, l.mean_response < l.longest_response ? ", then fewer" : "", steps,
-                    milliseconds(all.seconds / steps), all.bytes / steps / 1e9, 100 * kShareOfCopy,
-                    text_of_exchange(all.exchange / steps)));
+                    milliseconds(all.seconds / steps), all.bytes / steps / 1e9,
+                    100 * gpu_.decode_copy_share, text_of_exchange(all.exchange / steps)));
   }
 
   struct StepTime {
@@ -179,20 +162,20 @@ class PhasePlanner {
     const double weights =
         stage.decode_dense_bytes +
         stage.decode_expert_bytes * model::share_of_experts(model::expert_rate(plan_.spec), routed);
-    const double rate = gpu_.copy_bytes_per_s * kShareOfCopy;
+    const double rate = gpu_.copy_bytes_per_s * gpu_.decode_copy_share;
     const double products = running * model::forward_flops(plan_.spec, 1) / engines.sizes.tp;
     StepTime step;
     step.bytes = weights + keys * stage.bytes_per_cached_token +
                  running * rollout::bytes_of_logits(plan_.spec);
     step.exchange = exchange_of_step(std::llround(std::ceil(running)));
     // With many rows, products are bound by compute instead of reading weights.
-    step.seconds = std::max(weights / rate, products / (kDecodeProducts * gpu_.compute)) +
+    step.seconds = std::max(weights / rate, products / gpu_.decode_flop_per_s) +
                    (step.bytes - weights) / rate + layer_waits_ + step.exchange;
     return step;
   }
 
   double exchange_of_step(int64_t running) const {
-    if (plan_.engines.num_ranks > kRanksOfHost) return 0;
+    if (plan_.engines.num_ranks > gpu_.gpus_per_host) return 0;
     return exchange_of_rows(running) + exchange_with_experts(running);
   }
 
@@ -203,7 +186,7 @@ class PhasePlanner {
     if (sizes.ep == 1 || layers == 0) return 0;
     const double copies = std::min(count(sizes.ep - 1), choices_of_token(plan_.spec));
     const double bytes = count(running) / sizes.tp * copies * count(plan_.spec.hidden_size) * 2;
-    return count(layers) * expert_exchange_seconds(bytes, sizes.ep, gpu_.nvlink_bytes_per_s);
+    return count(layers) * expert_exchange_seconds(bytes, sizes.ep, gpu_);
   }
 
   // Communication of the tensor-parallel ranks of an attention group: bf16 rows of the residual
@@ -212,13 +195,13 @@ class PhasePlanner {
     const EngineShape& engines = plan_.engines;
     const int ranks = engines.sizes.tp;
     if (ranks == 1) return 0;
-    const double rate = gpu_.nvlink_bytes_per_s;
     const double bytes = count(running) * count(plan_.spec.hidden_size) * 2;
     const double block = running <= rollout::most_repeated_rows(plan_.spec, ranks)
-                             ? exchange_seconds(bytes, ranks, rate)
-                             : 2 * exchange_seconds(bytes / ranks, ranks, rate);
+                             ? exchange_seconds(bytes, ranks, gpu_)
+                             : 2 * exchange_seconds(bytes / ranks, ranks, gpu_);
     return count(count_split_blocks(plan_.spec, engines)) * block +
-           count(running) * (ranks - 1) / ranks * count(plan_.spec.vocab_size) * 4 / rate;
+           count(running) * (ranks - 1) / ranks * count(plan_.spec.vocab_size) * 4 /
+               gpu_.nvlink_bytes_per_s;
   }
 
   std::string text_of_exchange(double seconds) const {
@@ -230,7 +213,7 @@ class PhasePlanner {
   }
 
   void hand_over() {
-    const bool crosses = plan_.roles.world_size() > kRanksOfHost;
+    const bool crosses = plan_.roles.world_size() > gpu_.gpus_per_host;
     const double rate = crosses ? gpu_.network_bytes_per_s : gpu_.nvlink_bytes_per_s;
     add("hand-over", count(plan_.handed_over_bytes) / rate,
         plan_.handed_over_bytes == 0
@@ -240,7 +223,7 @@ class PhasePlanner {
 
   // FLOP/s of training for a stage.
   double rate_of(const PlannedStage& stage) const {
-    return rates_.train * gpu_.compute * (kFullRecompute + (1 - kFullRecompute) * stage.kept);
+    return family_.rates.train * (gpu_.recompute_share + (1 - gpu_.recompute_share) * stage.kept);
   }
 
   // Communication time of one microbatch.
@@ -269,8 +252,8 @@ class PhasePlanner {
                     "communication{}",
                     plan_.num_steps, plan_.microbatches,
                     waits > 0 ? fmt::format(" (+{:.3g} of pipeline bubble)", waits) : "", slowest,
-                    used_rate / 1e12, rates_.name, 100 * sent,
-                    used_rate < 0.99 * rates_.train * gpu_.compute ? "; with recomputation" : ""));
+                    used_rate / 1e12, family_.name, 100 * sent,
+                    used_rate < 0.99 * family_.rates.train ? "; with recomputation" : ""));
   }
 
   // Forward of the same rows, with a third of the communication of training. The reference is
@@ -297,7 +280,7 @@ class PhasePlanner {
     for (const PlannedStage& stage : plan_.stages) {
       double seconds = 0;
       for (const PlannedLink& link : stage.links) {
-        if (link.what.starts_with("gradients")) seconds += kExposedGradients * link.seconds;
+        if (link.what.starts_with("gradients")) seconds += gpu_.exposed_gradients * link.seconds;
         if (link.what.starts_with("weights")) seconds += link.seconds;
       }
       most = std::max(most, seconds);
@@ -306,7 +289,7 @@ class PhasePlanner {
       add("gradients and weights", count(plan_.num_steps) * most,
           fmt::format(
               "{:.0f} % of the reduce-scatter (backward hides the rest), and the all-gather",
-              100 * kExposedGradients));
+              100 * gpu_.exposed_gradients));
   }
 
   void update() {
@@ -314,18 +297,19 @@ class PhasePlanner {
     for (const PlannedStage& stage : plan_.stages)
       most = std::max(most, count(stage.owned_elements));
     const bool is_on_host = plan_.stages[0].host_bytes > 0;
-    const int sharing = std::min(kRanksOfHost, plan_.roles.num_trainers);
-    const double rate =
-        is_on_host ? host_bytes_per_s(sharing) / sharing : 0.9 * gpu_.copy_bytes_per_s;
+    const int sharing = std::min(gpu_.gpus_per_host, plan_.roles.num_trainers);
+    const double rate = is_on_host ? host_bytes_per_s(sharing, gpu_.host_updates) / sharing
+                                   : gpu_.update_copy_share * gpu_.copy_bytes_per_s;
     add("update", count(plan_.num_steps) * most * update_bytes(config_.optimizer) / rate,
-        is_on_host ? fmt::format("AdamW in host memory at {:.0f} GB/s per rank", rate * 1e-9)
-                   : "AdamW at 90 % of copy bandwidth");
+        is_on_host
+            ? fmt::format("AdamW in host memory at {:.0f} GB/s per rank", rate * 1e-9)
+            : fmt::format("AdamW at {:.0f} % of copy bandwidth", 100 * gpu_.update_copy_share));
   }
 
   const RunConfig& config_;
   RunPlan& plan_;
-  const GpuKind& gpu_;
-  FamilyRates rates_;
+  const tensor::DeviceKind& gpu_;
+  Family family_;
   double layer_waits_ = 0;  // per decode step, in seconds
 };
 

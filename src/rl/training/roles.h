@@ -20,6 +20,7 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/rl/evaluation.h"
 #include "slimexx/rl/loaded_model.h"
+#include "slimexx/tensor/device_kinds.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx::rl {
@@ -37,6 +38,7 @@ struct TrainerSide {
 // the host exchange commands.
 struct EngineGrid {
   std::unique_ptr<dist::ProcessGrid> on_device, on_host;
+  std::optional<tensor::DecodeRates> decode_rates;  // the same on all ranks of an engine
   const dist::Groups& groups() const {
     return on_device ? on_device->groups() : dist::groups_of_one();
   }

@@ -182,9 +182,10 @@ void build_generator(const Session& session, const EngineGrid& engine_grid,
     return;
   }
   const text::Tokenizer* tokenizer = rollout_side.text.tokenizer.get();
+  rollout::EngineOptions options = engine_options(session, rollout_side);
+  options.decode_rates = engine_grid.decode_rates;
   rollout_side.engine = std::make_unique<rollout::Engine>(
-      *rollout_side.model.decoder, rollout_side.model.weights, session.request.device,
-      engine_options(session, rollout_side),
+      *rollout_side.model.decoder, rollout_side.model.weights, session.request.device, options,
       [tokenizer](int32_t id) -> const std::string& { return tokenizer->token_bytes(id); },
       tokenizer->vocab_size(), cache_memory, engine_grid.groups());
   rollout_side.generator =

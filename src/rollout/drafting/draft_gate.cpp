@@ -20,16 +20,15 @@ constexpr double kFirstOffered = 16, kFirstShare = 0.7;
 constexpr double kWait = 1.02;
 // Counts are halved when they reach this number, so older drafts weigh less. Assumed.
 constexpr double kMemory = 4096;
-// Bytes per second that could be read while a layer waits: the copy rate of an H200.
-constexpr double kReadRate = 4.25e12;
 
 double count_elements(const model::ParameterCounts& counts, const char* part) {
   const auto found = std::ranges::find(counts.parts, part, &model::PartCount::name);
   return found == counts.parts.end() ? 0 : static_cast<double>(found->elements);
 }
 
-double waits_of(const model::LayerSpec& layer, tensor::Device device) {
-  return device.is_cpu() ? 0 : kReadRate * layer_wait_seconds(layer);
+// Bytes that could be read while a layer waits.
+double waits_of(const model::LayerSpec& layer, const tensor::DecodeRates& rates) {
+  return rates.copy_bytes_per_s * layer_wait_seconds(layer, rates.waits);
 }
 
 // Elements of the first MTP layer, without its copies of embedding and head.
@@ -79,10 +78,10 @@ DecodeCost decode_cost(const model::ModelSpec& spec, const dist::Groups& groups,
                   .rows_of_row = std::max(1.0, of_experts / tp),
                   .row = bytes_of_logits(spec),
                   .cached_token = setting.cached_token};
-  for (const model::LayerSpec& layer : spec.layers) cost.waits += waits_of(layer, setting.device);
+  for (const model::LayerSpec& layer : spec.layers) cost.waits += waits_of(layer, setting.rates);
   if (!setting.drafts_by_mtp) return cost;
   const GuessElements elements = count_guess_elements(spec);
-  cost.guess = elements.rest / tp * width + waits_of(spec.mtp[0].layer, setting.device);
+  cost.guess = elements.rest / tp * width + waits_of(spec.mtp[0].layer, setting.rates);
   cost.guess_experts = elements.experts / of_experts * width;
   cost.guess_head = static_cast<double>(spec.vocab_size * spec.hidden_size) / tp * width;
   return cost;

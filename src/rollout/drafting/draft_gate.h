@@ -1,13 +1,13 @@
 // Chooses how many tokens to draft per sequence: the gain from drafts, estimated from past
 // acceptance, against the cost of the extra rows and of drafting. Counts bytes and measures no
-// time, so all ranks of an engine make the same choice.
+// time, so all ranks of an engine make the same choice, and the same run makes it again.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 #include "slimexx/dist/groups.h"
 #include "slimexx/model/spec.h"
-#include "slimexx/tensor/tensor.h"
+#include "slimexx/tensor/device_kinds.h"
 
 namespace slimexx::rollout {
 
@@ -30,7 +30,7 @@ struct DecodeCost {
   double of_step(double sequences, double drafts, double context) const;
 };
 struct DecodeSetting {
-  tensor::Device device = {};
+  tensor::DecodeRates rates = {};  // the same on all ranks of an engine; empty: layers never wait
   int64_t element_bytes = 2;
   double cached_token = 0;  // bytes of keys and values per token, over all layers
   bool drafts_by_mtp = false;

@@ -108,6 +108,19 @@ MemoryState memory_state(int index) {
   return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
 }
 
+DeviceReport report(int index) {
+  cudaDeviceProp properties{};
+  SLX_CUDA(cudaGetDeviceProperties(&properties, index));
+  int clock_khz = 0, bus_bits = 0;
+  if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, index) != cudaSuccess ||
+      cudaDeviceGetAttribute(&bus_bits, cudaDevAttrGlobalMemoryBusWidth, index) != cudaSuccess) {
+    cudaGetLastError();
+    clock_khz = bus_bits = 0;
+  }
+  // Two transfers per clock.
+  return {.name = properties.name, .memory_bytes_per_s = 2e3 * clock_khz * bus_bits / 8};
+}
+
 void* allocate_host(int64_t bytes) {
   void* data = nullptr;
   if (cudaMallocHost(&data, static_cast<size_t>(bytes)) == cudaSuccess) return data;

@@ -17,6 +17,7 @@ void make_current(int) { refuse(); }
 void* allocate(int, int64_t) { refuse(); }
 void release(int, void*) noexcept {}
 MemoryState memory_state(int) { refuse(); }
+DeviceReport report(int) { refuse(); }
 void* allocate_host(int64_t) { refuse(); }
 void release_host(void*) noexcept {}
 bool lock_pages(void*, int64_t) { refuse(); }

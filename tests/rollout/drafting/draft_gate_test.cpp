@@ -12,6 +12,14 @@
 namespace slimexx::rollout {
 namespace {
 
+tensor::DecodeRates rates_of(const char* name) {
+  return tensor::find_device_kind(name)->decode_rates();
+}
+model::ModelSpec read_flash() {
+  const std::string folder = test_data_path("../configs/models/GLM-4.7-Flash");
+  return model::read_model_spec(io::HfFolder::open_without_weights(folder).config(), folder);
+}
+
 constexpr DecodeCost kDense{.dense = 100};
 // 4 of 64 experts per row. Reading all experts costs as much as everything else.
 constexpr DecodeCost kExperts{.dense = 100, .experts = 100, .expert_rate = 4.0 / 64};
@@ -106,10 +114,8 @@ TEST(DraftGate, CostsAreOfWhatADecodeStepReads) {
 // Measured step times of GLM-4.7-Flash on an H200 with drafts, relative to steps without
 // (docs/performance.md).
 TEST(DraftGate, CostsAreNearThoseMeasured) {
-  const std::string folder = test_data_path("../configs/models/GLM-4.7-Flash");
-  const model::ModelSpec spec =
-      model::read_model_spec(io::HfFolder::open_without_weights(folder).config(), folder);
-  DecodeSetting setting{.device = {tensor::DeviceType::kCuda, 0}, .drafts_by_mtp = true};
+  const model::ModelSpec spec = read_flash();
+  DecodeSetting setting{.rates = rates_of("h200"), .drafts_by_mtp = true};
   const DecodeCost cost = decode_cost(spec, dist::groups_of_one(), setting);
   setting.drafts_by_mtp = false;
   const DecodeCost none = decode_cost(spec, dist::groups_of_one(), setting);
@@ -120,8 +126,35 @@ TEST(DraftGate, CostsAreNearThoseMeasured) {
     EXPECT_NEAR(cost.of_step(m.sequences, m.drafts, 0) / none.of_rows(m.sequences, 0), m.times,
                 0.08 * m.times)
         << m.sequences << " sequences, " << m.drafts << " guesses";
-  EXPECT_NEAR(none.of_rows(1, 0) / 4.25e12, 3.57e-3, 0.05 * 3.57e-3);
-  EXPECT_NEAR(none.of_rows(16, 0) / 4.25e12, 11.7e-3, 0.05 * 11.7e-3);
+  const double rate = setting.rates.copy_bytes_per_s;
+  EXPECT_NEAR(none.of_rows(1, 0) / rate, 3.57e-3, 0.05 * 3.57e-3);
+  EXPECT_NEAR(none.of_rows(16, 0) / rate, 11.7e-3, 0.05 * 11.7e-3);
+}
+
+// While a layer waits, a GPU with slower memory could read less, so that waits hide less of what
+// drafts cost: a draft must be accepted more often. Layers of the CPU never wait.
+TEST(DraftGate, DraftsCostMoreOnAGpuWithSlowerMemory) {
+  const model::ModelSpec spec = read_flash();
+  const auto cost_on = [&](const char* name) {
+    return decode_cost(spec, dist::groups_of_one(), {.rates = rates_of(name)});
+  };
+  const DecodeCost h200 = cost_on("h200"), h100 = cost_on("h100"), cpu = cost_on("cpu");
+  EXPECT_DOUBLE_EQ(h100.waits / h200.waits, 3.35 / 4.8);
+  EXPECT_EQ(h100.dense, h200.dense);
+  EXPECT_EQ(cpu.waits, 0);
+  const auto price = [](const DecodeCost& cost) {
+    return 1.02 * cost.of_step(1, 1, 0) / cost.of_step(1, 0, 0) - 1;
+  };
+  EXPECT_LT(price(h200), price(h100));
+  EXPECT_LT(price(h100), price(cpu));
+  const double share = (price(h200) + price(h100)) / 2;
+  const auto chosen = [&](const DecodeCost& cost) {
+    DraftGate gate(1, cost);
+    for (int i = 0; i < 3000; ++i) gate.record(1, i % 1000 < 1000 * share);
+    return gate.choose(1, 0, 1);
+  };
+  EXPECT_EQ(chosen(h200), 1);
+  EXPECT_EQ(chosen(h100), 0);
 }
 
 // Experts on four ranks get the rows of all four.
