@@ -86,11 +86,4 @@ class Ranks {
   int* cancelled_ = nullptr;
 };
 
-inline void expect_no_fault(const char* fault) {
-  ++comparisons;
-  if (fault == nullptr) return;
-  ++failures;
-  std::printf("FAIL %s: %s\n", current_case.c_str(), fault);
-}
-
 }  // namespace slimexx::kernels::testing
