@@ -6,10 +6,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/rows/rows_arrays.h"
 #include "slimexx/kernels/peers.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/peer_ranks.cuh"
+#include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
 namespace {

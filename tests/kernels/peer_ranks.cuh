@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/ranks/peer_barrier.cuh"
-#include "kernels/rows/rows_arrays.h"
 #include "slimexx/kernels/peers.h"
+#include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
 

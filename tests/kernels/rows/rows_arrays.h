@@ -51,7 +51,7 @@ class Array {
     set(values);
   }
   T* data() const { return all_.data() + kGuard + shift_; }
-  void set(const std::vector<T>& values) {
+  void set(const std::vector<T>& values) const {
     if (n_ > 0) SLX_CUDA(cudaMemcpy(data(), values.data(), bytes(n_), cudaMemcpyHostToDevice));
   }
   std::vector<T> get() const {

@@ -3,12 +3,12 @@
 // alignment, again).
 //
 //   rows_check [small | tiny]      for compute-sanitizer: check_size.h
-#include "kernels/rows/rows_arrays.h"
-#include "kernels/rows/rows_head_cases.h"
-#include "kernels/rows/rows_norm_cases.h"
-#include "kernels/rows/rows_plain_cases.h"
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
+#include "tests/kernels/rows/rows_arrays.h"
+#include "tests/kernels/rows/rows_head_cases.h"
+#include "tests/kernels/rows/rows_norm_cases.h"
+#include "tests/kernels/rows/rows_plain_cases.h"
 
 namespace slimexx::kernels::testing {
 namespace {
