@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "slimexx/kernels/experts.h"
-#include "tests/kernels/normal_values.cuh"
+#include "tests/kernels/fill.cuh"
 #include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
@@ -55,13 +55,6 @@ inline std::string describe(const GroupedCase& c) {
   return "grouped products " + c.name + ", " + std::to_string(c.rows) + " rows, " +
          std::to_string(c.experts) + " experts, " + std::to_string(c.n) + "x" +
          std::to_string(c.k) + ", seed " + std::to_string(c.seed);
-}
-
-// Fills the first `count` elements with normal numbers.
-inline void fill(const Bf16Array& array, int64_t count, uint64_t seed, float scale) {
-  if (count == 0) return;
-  fill_normal<<<2048, 256>>>(reinterpret_cast<__nv_bfloat16*>(array.data()), count, seed, scale);
-  SLX_CUDA(cudaGetLastError());
 }
 
 // On the device. There is room for `room` more rows than the experts have: of these, x has

@@ -21,8 +21,8 @@ void check_tiny() {
     current_case = describe(c);
     const LatentOperands o(c);
     const LatentResult expected = run_whole(o);
-    compare("by segments", o, expected, o.whole(), {64, LatentRuns::kSplit});
-    const auto one = decode_steps(o, 2, 1), many = decode_steps(o, 18, 2);
+    compare("by segments", o, expected, o.sequences.whole(), {64, LatentRuns::kSplit});
+    const auto one = decode_steps(o.sequences, 2, 1), many = decode_steps(o.sequences, 18, 2);
     compare("2 decodes", o, expected, one, {16, LatentRuns::kAuto});
     compare("18 decodes", o, expected, many, {64, LatentRuns::kAuto});
   }

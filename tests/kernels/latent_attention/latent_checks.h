@@ -17,14 +17,14 @@ struct LatentResult {
   std::vector<float> lse;
 };
 
-inline LatentResult run(const LatentOperands& o, const std::vector<LatentChunk>& chunks,
+inline LatentResult run(const LatentOperands& o, const std::vector<Chunk>& chunks,
                         const LatentStorage& storage) {
   const LatentBatch batch(o, chunks, storage);
   expect_status("latent_attention_forward", latent_attention_forward(batch.problem, nullptr),
                 cudaSuccess);
   SLX_CUDA(cudaDeviceSynchronize());
   batch.workspace->get();  // its guards
-  const int64_t rows = batch.layout.cu.back(), row = o.of.heads * o.of.values;
+  const int64_t rows = batch.layout.num_queries(), row = o.of.heads * o.of.values;
   const Bits all = batch.out.get();
   Bits gaps;
   for (size_t i = 0; i < all.size(); ++i)
@@ -36,17 +36,17 @@ inline LatentResult run(const LatentOperands& o, const std::vector<LatentChunk>&
 
 // All queries; packed where sequences have queries from their first position on.
 inline LatentResult run_whole(const LatentOperands& o) {
-  return run(o, o.whole(), {.page_tokens = o.of.last > 0 ? 64 : 0});
+  return run(o, o.sequences.whole(), {.page_tokens = o.of.last > 0 ? 64 : 0});
 }
 
 // The rows of `chunks` in `result` against the same rows of all queries.
 inline void compare(const std::string& name, const LatentOperands& o, const LatentResult& expected,
-                    const std::vector<LatentChunk>& chunks, const LatentStorage& storage) {
+                    const std::vector<Chunk>& chunks, const LatentStorage& storage) {
   const LatentResult got = run(o, chunks, storage);
   const int64_t row = o.of.heads * o.of.values;
   LatentResult want;
-  for (const LatentChunk& c : chunks) {
-    const int64_t first = o.query_row(c.sequence, c.from), count = c.to - c.from;
+  for (const Chunk& c : chunks) {
+    const int64_t first = o.sequences.query_row(c.sequence, c.from), count = c.to - c.from;
     const auto out = expected.out.begin() + first * row;
     const auto lse = expected.lse.begin() + first * o.of.heads;
     want.out.insert(want.out.end(), out, out + count * row);
@@ -71,49 +71,19 @@ inline void check_values(const LatentOperands& o, const LatentResult& got) {
   expect_close(("lse" + every).c_str(), lse, expected.lse, 1, kLseSlack);
 }
 
-inline std::vector<LatentChunk> random_chunks(const LatentOperands& o, int32_t most,
-                                              uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<LatentChunk> chunks;
-  for (const LatentChunk& whole : o.whole())
-    for (int32_t from = whole.from; from < whole.to;) {
-      const int32_t step = 1 + static_cast<int32_t>(random() % static_cast<uint64_t>(most));
-      chunks.push_back({whole.sequence, from, std::min(whole.to, from + step)});
-      from = chunks.back().to;
-    }
-  std::shuffle(chunks.begin(), chunks.end(), random);
-  return chunks;
-}
-
-// The last query of each sequence, then queries anywhere.
-inline std::vector<LatentChunk> decode_steps(const LatentOperands& o, size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<LatentChunk> whole, chunks;
-  for (const LatentChunk& c : o.whole())
-    if (c.to > c.from) whole.push_back(c);
-  for (size_t i = 0; i < count && !whole.empty(); ++i) {
-    const LatentChunk& c = whole[i % whole.size()];
-    const auto queries = static_cast<uint64_t>(c.to - c.from);
-    const int32_t p =
-        i < whole.size() ? c.to - 1 : c.from + static_cast<int32_t>(random() % queries);
-    chunks.push_back({c.sequence, p, p + 1});
-  }
-  return chunks;
-}
-
 // Decodes: so few segments that a cluster of thread blocks takes each, and many; some sequences
 // without a query.
 inline void check_decodes(const LatentOperands& o, const LatentResult& expected, int64_t page,
                           const std::vector<size_t>& counts) {
   using enum LatentRuns;
   for (const size_t count : counts) {
-    auto steps = decode_steps(o, count, static_cast<uint64_t>(page) + count);
+    auto steps = decode_steps(o.sequences, count, static_cast<uint64_t>(page) + count);
     compare(std::to_string(count) + " decodes", o, expected, steps, {page, kAuto});
     for (size_t i = 1; i < steps.size(); i += 5) steps[i].from = steps[i].to;
     compare(std::to_string(count) + " decodes, some without a query", o, expected, steps,
             {page, kAuto});
   }
-  const auto one = decode_steps(o, 1, 1);
+  const auto one = decode_steps(o.sequences, 1, 1);
   compare("a decode, whole", o, expected, one, {page, kWhole});
   compare("a decode, split", o, expected, one, {page, kSplit});
 }
@@ -121,14 +91,13 @@ inline void check_decodes(const LatentOperands& o, const LatentResult& expected,
 // Decodes, short chunks and long ones in one launch, sorted by length and in no order.
 inline void check_mixed(const LatentOperands& o, const LatentResult& expected, int64_t page) {
   using enum LatentRuns;
-  std::vector<LatentChunk> mixed = decode_steps(o, 6, 2);
+  std::vector<Chunk> mixed = decode_steps(o.sequences, 6, 2);
   for (const int32_t most : {700, 12, 3}) {
-    const auto chunks = random_chunks(o, most, static_cast<uint64_t>(page + most));
+    const auto chunks = random_chunks(o.sequences, most, static_cast<uint64_t>(page + most));
     mixed.insert(mixed.end(), chunks.begin(), chunks.begin() + std::min<size_t>(chunks.size(), 7));
   }
-  std::stable_sort(mixed.begin(), mixed.end(), [](const LatentChunk& a, const LatentChunk& b) {
-    return a.to - a.from < b.to - b.from;
-  });
+  std::stable_sort(mixed.begin(), mixed.end(),
+                   [](const Chunk& a, const Chunk& b) { return a.to - a.from < b.to - b.from; });
   compare("decodes and chunks", o, expected, mixed, {page, kAuto});
   compare("the same, with little room", o, expected, mixed, {page, kTight});
   std::shuffle(mixed.begin(), mixed.end(), std::mt19937_64(7));
@@ -143,7 +112,7 @@ inline void check_forward(const LatentCase& c, const std::vector<int64_t>& pages
   const LatentOperands o(c);
   const LatentResult expected = run_whole(o);
   check_values(o, expected);
-  const auto all = o.whole();
+  const auto all = o.sequences.whole();
   compare("again", o, expected, all, {c.last > 0 ? 64 : 0, kWhole});
   if (c.last == 0) {
     compare("packed, by segments", o, expected, all, {0, kSplit});
@@ -154,7 +123,7 @@ inline void check_forward(const LatentCase& c, const std::vector<int64_t>& pages
     compare("paged", o, expected, all, {page, kWhole});
     compare("paged, by segments", o, expected, all, {page, kSplit});
     for (const int32_t most : {700, 50})
-      compare("chunks", o, expected, random_chunks(o, most, 3), {page, kAuto});
+      compare("chunks", o, expected, random_chunks(o.sequences, most, 3), {page, kAuto});
     check_decodes(o, expected, page, decodes);
     check_mixed(o, expected, page);
   }
@@ -165,7 +134,7 @@ inline void check_whole_lists(LatentCase c) {
   current_case = describe(c);
   current_seed = c.seed;
   const LatentResult full = run_whole(LatentOperands(c));
-  const int32_t longest = *std::max_element(c.lengths.begin(), c.lengths.end());
+  const int32_t longest = Sequences(c.lengths, c.last).longest();
   for (const int32_t more : {0, 37}) {
     c.list = longest + more;
     const LatentResult got = run_whole(LatentOperands(c));

@@ -21,20 +21,20 @@ struct LatentReference {
 
   explicit LatentReference(const LatentOperands& o) {
     double products = 0;
-    for (const LatentChunk& c : o.whole())
+    for (const Chunk& c : o.sequences.whole())
       products += double(c.to - c.from) * double(c.from + c.to) / 2;
     products *= double(o.of.heads) * double(o.of.width() + o.of.values);
     step = static_cast<int64_t>(products / 3e8) | 1;
     const Bits q = o.q.get(), keys = o.keys.get();
-    for (const LatentChunk& c : o.whole())
+    for (const Chunk& c : o.sequences.whole())
       for (int32_t p = c.from; p < c.to; ++p)
         for (int64_t h = 0; h < o.of.heads; ++h) {
-          const int64_t query = o.query_row(c.sequence, p), row = query * o.of.heads + h;
+          const int64_t query = o.sequences.query_row(c.sequence, p), row = query * o.of.heads + h;
           if (row % step != 0) continue;
           rows.push_back(row);
           std::vector<int64_t> seen;
           for (int64_t j = 0; j <= p && (o.of.list == 0 || j < o.of.list); ++j)
-            seen.push_back(o.key_starts[c.sequence] +
+            seen.push_back(o.sequences.first_key(c.sequence) +
                            (o.of.list == 0 ? j : o.lists[query * o.of.list + j]));
           attend(o.of, q.data() + row * o.of.width(), keys, seen);
         }

@@ -51,11 +51,11 @@ struct WideOperands {
         dv(tokens() * c.value_row()),
         lse(std::vector<float>(static_cast<size_t>(tokens() * c.heads))),
         lists(tokens() * c.list) {
-    fill_latent(q, tokens() * c.row(), c.seed);
-    fill_latent(k, tokens() * c.row(), c.seed + 1);
-    fill_latent(v, tokens() * c.value_row(), c.seed + 2);
-    fill_latent(out, tokens() * c.value_row(), c.seed + 3);
-    fill_latent(dout, tokens() * c.value_row(), c.seed + 4);
+    fill(q, tokens() * c.row(), c.seed);
+    fill(k, tokens() * c.row(), c.seed + 1);
+    fill(v, tokens() * c.value_row(), c.seed + 2);
+    fill(out, tokens() * c.value_row(), c.seed + 3);
+    fill(dout, tokens() * c.value_row(), c.seed + 4);
     std::mt19937_64 random(c.seed);
     for (size_t b = 0; b < c.lengths.size() && c.list > 0; ++b)
       for (int32_t p = 0; p < c.lengths[b]; ++p)
