@@ -52,7 +52,8 @@ struct IndexOperands {
 
 struct IndexStorage {
   int64_t page_tokens = 0;  // 0: packed
-  int64_t columns = 0;      // of the scores, and a bound of keys; 0: an odd number that suffices
+  int64_t columns = 0;      // of the scores; 0: an odd number that suffices
+  int64_t most_keys = 0;    // what the host knows of the keys of a query; 0: their number
   int64_t padding = 0;      // rows after the last sequence's
   int64_t score_rows = 0;   // that scores have room for; runs of as many take turns. 0: all
 };
@@ -130,7 +131,7 @@ struct IndexBatch {
       run.max_query_len = std::max(run.max_query_len, end - begin);
       run.max_key_len = std::max(run.max_key_len, chunks[b].from + end - layout.cu[b]);
     }
-    if (storage.columns > 0) run.max_key_len = storage.columns;
+    if (storage.most_keys > 0) run.max_key_len = storage.most_keys;
     return run;
   }
 };

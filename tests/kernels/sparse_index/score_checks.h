@@ -115,9 +115,9 @@ inline void check_scores(const IndexCase& c, const std::vector<int64_t>& pages) 
     return IndexBatch(o, chunks, storage);
   };
   compare("all", o, expected, batch(whole, {first_page}), all);
-  compare("padded", o, expected, batch(whole, {first_page, 0, 3}), all + 3);
+  compare("padded", o, expected, batch(whole, {.page_tokens = first_page, .padding = 3}), all + 3);
   const int64_t wide = 2 * o.sequences.longest() + 64;
-  compare("a larger bound of keys", o, expected, batch(whole, {first_page, wide}), all);
+  compare("a larger bound of keys", o, expected, batch(whole, {first_page, wide, wide}), all);
   for (const int64_t step : {1, 7, 100})
     if (all / step <= 300) compare("runs", o, expected, batch(whole, {first_page}), step);
   compare("top_k of half the keys", o, expected, batch(whole, {first_page}), all,

@@ -94,7 +94,7 @@ inline void check_choice(const IndexCase& c, int64_t page, int64_t k) {
       "choice of " + std::to_string(k) + ", page " + std::to_string(page) + ", " + describe(c);
   current_seed = c.seed;
   const IndexOperands o(c);
-  const IndexBatch batch(o, o.sequences.whole(), {page, 0, 2});
+  const IndexBatch batch(o, o.sequences.whole(), {.page_tokens = page, .padding = 2});
   const std::vector<float> scores = score(batch, batch.rows(), k);
   const Array<int32_t> selected(batch.rows() * k);
   expect_status("select_keys",
