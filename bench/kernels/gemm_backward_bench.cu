@@ -3,15 +3,13 @@
 //
 //   gemm_backward_bench [choices] M N K [M N K ...]
 //   choices: what each choice without reductions in place is and how long it takes
-#include <cublasLt.h>
-
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/kernels/cublas.h"
 #include "slimexx/kernels/gemm_backward.h"
 #include "tests/kernels/device_array.h"
 #include "tests/kernels/gemm_reference.cuh"
@@ -23,15 +21,7 @@ using Bf16Array = DeviceArray<__nv_bfloat16>;
 constexpr double kNominalTflops = 989;
 constexpr double kTargetUs = 5e3;
 constexpr int kRounds = 5;
-constexpr int kChoices = 16;
 constexpr double kSlow = 1.08;  // times the best of the first round: left out of the others
-
-void check_lt(cublasStatus_t status, int line) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "line %d: cuBLASLt status %d\n", line, static_cast<int>(status));
-  std::exit(2);
-}
-#define SLX_LT(call) check_lt((call), __LINE__)
 
 struct Operands {
   Operands(int64_t m_, int64_t n_, int64_t k_)
@@ -89,84 +79,24 @@ struct Kind {
   const char* name() const { return !weight ? "dx " : accumulate ? "dw+" : "dw "; }
 };
 
-// The choices of the heuristic for dx = dy w, or dw (+)= dy^T x, all as column-major products.
-class Cublas {
- public:
-  Cublas(const Operands& o, const Kind& kind, uint32_t reductions) : o_(o), kind_(kind) {
-    SLX_LT(cublasLtCreate(&handle_));
-    SLX_LT(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    const bool weight = kind.weight;
-    const cublasOperation_t transpose = weight ? CUBLAS_OP_T : CUBLAS_OP_N;
-    SLX_LT(cublasLtMatmulDescSetAttribute(product_, CUBLASLT_MATMUL_DESC_TRANSB, &transpose,
-                                          sizeof(transpose)));
-    SLX_LT(cublasLtMatrixLayoutCreate(&a_, CUDA_R_16BF, o.k, weight ? o.m : o.n, o.k));
-    SLX_LT(cublasLtMatrixLayoutCreate(&b_, CUDA_R_16BF, o.n, o.m, o.n));
-    SLX_LT(cublasLtMatrixLayoutCreate(&d_, weight ? CUDA_R_32F : CUDA_R_16BF, o.k,
-                                      weight ? o.n : o.m, o.k));
-    cublasLtMatmulPreference_t preference;
-    SLX_LT(cublasLtMatmulPreferenceCreate(&preference));
-    SLX_LT(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kGemmBackwardWorkspaceBytes,
-        sizeof(kGemmBackwardWorkspaceBytes)));
-    SLX_LT(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof(reductions)));
-    SLX_LT(cublasLtMatmulAlgoGetHeuristic(handle_, product_, a_, b_, d_, d_, preference, kChoices,
-                                          choices_.data(), &found_));
-    cublasLtMatmulPreferenceDestroy(preference);
-  }
-  Cublas(const Cublas&) = delete;
-  ~Cublas() {
-    cublasLtMatrixLayoutDestroy(a_);
-    cublasLtMatrixLayoutDestroy(b_);
-    cublasLtMatrixLayoutDestroy(d_);
-    cublasLtMatmulDescDestroy(product_);
-    cublasLtDestroy(handle_);
-  }
-  int count() const { return found_; }
-  std::string describe(int choice) const {
-    const cublasLtMatmulHeuristicResult_t& result = choices_[static_cast<size_t>(choice)];
-    std::string text;
-    for (const auto& [name, attribute] : {std::pair{"id", CUBLASLT_ALGO_CONFIG_ID},
-                                          {"tile", CUBLASLT_ALGO_CONFIG_TILE_ID},
-                                          {"stages", CUBLASLT_ALGO_CONFIG_STAGES_ID},
-                                          {"split", CUBLASLT_ALGO_CONFIG_SPLITK_NUM},
-                                          {"red", CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME},
-                                          {"swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING},
-                                          {"custom", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION},
-                                          {"inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID},
-                                          {"cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID}}) {
-      int32_t value = 0;  // some attributes have 16 bits only
-      size_t written = 0;
-      const bool narrow = attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
-                          attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
-      SLX_LT(cublasLtMatmulAlgoConfigGetAttribute(&result.algo, attribute, &value, narrow ? 2 : 4,
-                                                  &written));
-      text += std::string(" ") + name + " " + std::to_string(value);
-    }
-    char waves[64];
-    std::snprintf(waves, sizeof(waves), " waves %.2f workspace %zu", double(result.wavesCount),
-                  result.workspaceSize);
-    return text + waves;
-  }
-  void launch(int choice) {
-    const float one = 1, beta = kind_.accumulate ? 1 : 0;
-    const bool weight = kind_.weight;
-    const void* a = weight ? o_.x.data() : o_.w.data();
-    void* d = weight ? static_cast<void*>(o_.dw.data()) : static_cast<void*>(o_.dx.data());
-    SLX_LT(cublasLtMatmul(handle_, product_, &one, a, a_, o_.dy.data(), b_, &beta, d, d_, d, d_,
-                          &choices_[static_cast<size_t>(choice)].algo, o_.workspace.data(),
-                          kGemmBackwardWorkspaceBytes, nullptr));
-  }
+// dx = dy w, or dw (+)= dy^T x, as column-major products.
+CublasProduct describe(const Operands& o, const Kind& kind, uint32_t reductions) {
+  CublasProduct p{.a = {o.k, kind.weight ? o.m : o.n},
+                  .b = {o.n, o.m},
+                  .d = {o.k, kind.weight ? o.n : o.m},
+                  .choices = Cublas::kMostChoices,
+                  .reductions = reductions};
+  if (kind.weight) p.transpose_b = CUBLAS_OP_T, p.d_type = CUDA_R_32F;
+  return p;
+}
 
- private:
-  const Operands& o_;
-  Kind kind_;
-  cublasLtHandle_t handle_;
-  cublasLtMatmulDesc_t product_;
-  cublasLtMatrixLayout_t a_, b_, d_;
-  std::array<cublasLtMatmulHeuristicResult_t, kChoices> choices_;
-  int found_ = 0;
-};
+void launch_theirs(const Cublas& cublas, int choice, const Operands& o, const Kind& kind) {
+  if (kind.weight) {
+    cublas.launch(choice, o.x.data(), o.dy.data(), o.dw.data(), kind.accumulate ? 1 : 0);
+  } else {
+    cublas.launch(choice, o.w.data(), o.dy.data(), o.dx.data());
+  }
+}
 
 // Median microseconds of each, in turns; of those that the first round shows to be slow, its time.
 std::vector<double> measure_in_turns(const std::vector<Launch>& launches) {
@@ -199,11 +129,13 @@ void compare(const Operands& o, const Kind& kind, bool with_choices) {
                                      workspace, nullptr));
     }
   }};
-  Cublas ordered(o, kind, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  Cublas any(o, kind, CUBLASLT_REDUCTION_SCHEME_MASK);
-  for (int i = 0; i < ordered.count(); ++i) launches.push_back([&, i] { ordered.launch(i); });
+  const Cublas ordered(describe(o, kind, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  const Cublas any(describe(o, kind, CUBLASLT_REDUCTION_SCHEME_MASK));
+  for (int i = 0; i < ordered.count(); ++i) {
+    launches.push_back([&, i] { launch_theirs(ordered, i, o, kind); });
+  }
   for (int i = 0; i < any.count() && !with_choices; ++i) {
-    launches.push_back([&, i] { any.launch(i); });
+    launches.push_back([&, i] { launch_theirs(any, i, o, kind); });
   }
   const std::vector<double> us = measure_in_turns(launches);
   const auto split = us.begin() + 1 + ordered.count();
