@@ -117,10 +117,10 @@ inline void check_accumulation(const GroupedOperands& o, const std::vector<float
   expect_bits("dw added to another", added.get(), sums, o.of.k);
 }
 
-inline void check_products(const GroupedCase& c, int64_t room) {
-  current_case = describe(c) + ", room for " + std::to_string(room) + " more";
+inline void check_products(const GroupedOperands& o, const GroupedReference& exact) {
+  const GroupedCase& c = o.of;
+  current_case = describe(c) + ", room for " + std::to_string(o.room) + " more";
   current_seed = c.seed;
-  const GroupedOperands o(c, room);
   const int64_t n = c.n, k = c.k;
   const auto run = [&](const Bf16Array& y, const Bf16Array& dx, const FloatArray& dw) {
     expect_no_fault(launch_grouped_gemm(o.forward(y.data()), nullptr));
@@ -132,11 +132,10 @@ inline void check_products(const GroupedCase& c, int64_t room) {
   const Bits y = take_written("y", o.y.get(), c.rows, n),
              dx = take_written("dx", o.dx.get(), c.rows, k);
   const std::vector<float> dw = o.dw.get();
-  const GroupedReference exact(o);
   expect_close("y", y, exact.y, n, kChainSlack);
   expect_close("dx", dx, exact.dx, k, kChainSlack);
   expect_close("dw", dw, exact.dw, k, kChainSlack);
-  const Bf16Array again_y((c.rows + room) * n), again_dx((c.rows + room) * k);
+  const Bf16Array again_y((c.rows + o.room) * n), again_dx((c.rows + o.room) * k);
   const FloatArray again_dw(c.experts * n * k);
   run(again_y, again_dx, again_dw);
   expect_bits("y again", again_y.get(), o.y.get(), n);
@@ -145,6 +144,13 @@ inline void check_products(const GroupedCase& c, int64_t room) {
   check_experts_alone(o, y, dx, dw);
   check_fused_swiglu(o, y);
   check_accumulation(o, dw);
+}
+
+inline void check_products(const GroupedCase& c) {
+  const GroupedOperands exact_room(c), more_room(c, 150);
+  const GroupedReference exact(exact_room);
+  check_products(exact_room, exact);
+  check_products(more_room, exact);
 }
 
 // One token: its row serves every expert, of which each has one row at most. A shared expert may

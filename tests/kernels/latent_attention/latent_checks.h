@@ -85,7 +85,7 @@ inline void check_decodes(const LatentOperands& o, const LatentResult& expected,
   }
   const auto one = decode_steps(o.sequences, 1, 1);
   compare("a decode, whole", o, expected, one, {page, kWhole});
-  compare("a decode, split", o, expected, one, {page, kSplit});
+  compare("a decode by segments", o, expected, one, {page, kSplit});
 }
 
 // Decodes, short chunks and long ones in one launch, sorted by length and in no order.
