@@ -20,43 +20,34 @@
 #include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "tests/kernels/device_array.h"
-#include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/gemm_case.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
 
-using Bf16Array = DeviceArray<__nv_bfloat16>;
 constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
 
-struct Operands {
-  Operands(int64_t m_, int64_t n_, int64_t k_, GemmOutput output_)
-      : output(output_),
-        m(m_),
-        n(n_),
-        k(k_),
-        copies(std::clamp<int64_t>(kRotatedBytes / (n * k * 2) + 1, 2, 32)),
-        x(m * k),
-        y(m * n * (output == GemmOutput::kF32 ? 4 : 2)),
-        w(copies * n * k) {
-    fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
-    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
+struct Operands : GemmOperands {
+  Operands(int64_t rows, int64_t features, int64_t depth, GemmOutput type)
+      : GemmOperands(
+            {.m = rows,
+             .n = features,
+             .k = depth,
+             .copies = std::clamp<int64_t>(kRotatedBytes / (features * depth * 2) + 1, 2, 32)}),
+        output(type),
+        y(m * n * (output == GemmOutput::kF32 ? 4 : 2)) {}
   WeightCopies weights() const { return {w.data(), n * k, static_cast<int>(copies)}; }
   CublasProduct product() const {
     return CublasProduct::forward(m, n, k, output == GemmOutput::kF32 ? CUDA_R_32F : CUDA_R_16BF);
   }
-  double operations() const { return 2.0 * static_cast<double>(m) * double(n) * double(k); }
   GemmOutput output;
-  int64_t m, n, k, copies;
-  Bf16Array x;
   DeviceArray<uint8_t> y;
-  Bf16Array w;
 };
 
 void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __nv_bfloat16* w,
                  cudaStream_t stream) {
-  GemmArgs args{o.x.data(), w, nullptr, o.y.data(), o.m, o.n, o.k};
+  GemmArgs args = o.args(o.m, o.y.data());
+  args.w = w;
   args.overlap_previous = overlap;
   args.output = o.output;
   if (const char* fault = launch_gemm(args, c, stream)) {
