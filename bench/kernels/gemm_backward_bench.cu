@@ -12,39 +12,15 @@
 #include "bench/kernels/cublas.h"
 #include "slimexx/kernels/gemm_backward.h"
 #include "tests/kernels/device_array.h"
-#include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/gemm_backward_case.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
 
-using Bf16Array = DeviceArray<__nv_bfloat16>;
 constexpr double kNominalTflops = 989;
 constexpr double kTargetUs = 5e3;
 constexpr int kRounds = 5;
 constexpr double kSlow = 1.08;  // times the best of the first round: left out of the others
-
-struct Operands {
-  Operands(int64_t m_, int64_t n_, int64_t k_)
-      : m(m_),
-        n(n_),
-        k(k_),
-        dy(m * n),
-        x(m * k),
-        w(n * k),
-        dx(m * k),
-        dw(n * k),
-        workspace(kGemmBackwardWorkspaceBytes) {
-    fill_normal<<<2048, 256>>>(dy.data(), dy.count(), 1, 1.0f);
-    fill_normal<<<2048, 256>>>(x.data(), x.count(), 2, 1.0f);
-    fill_normal<<<2048, 256>>>(w.data(), w.count(), 3, 0.02f);
-    dw.set_bytes(0);
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
-  int64_t m, n, k;
-  Bf16Array dy, x, w, dx;
-  DeviceArray<float> dw;
-  DeviceArray<uint8_t> workspace;
-};
 
 using Launch = std::function<void()>;
 
@@ -73,28 +49,27 @@ void require(const char* fault) {
   std::exit(2);
 }
 
-struct Kind {
-  bool weight;
-  bool accumulate;
-  const char* name() const { return !weight ? "dx " : accumulate ? "dw+" : "dw "; }
-};
+const char* name_short(const BackwardKind& kind) {
+  return !kind.weight ? "dx " : kind.accumulate ? "dw+" : "dw ";
+}
 
 // dx = dy w, or dw (+)= dy^T x, as column-major products.
-CublasProduct describe(const Operands& o, const Kind& kind, uint32_t reductions) {
-  CublasProduct p{.a = {o.k, kind.weight ? o.m : o.n},
-                  .b = {o.n, o.m},
-                  .d = {o.k, kind.weight ? o.n : o.m},
+CublasProduct describe(const BackwardOperands& o, const BackwardKind& kind, uint32_t reductions) {
+  CublasProduct p{.a = {o.shape.k, kind.weight ? o.shape.m : o.shape.n},
+                  .b = {o.shape.n, o.shape.m},
+                  .d = {o.shape.k, kind.weight ? o.shape.n : o.shape.m},
                   .choices = Cublas::kMostChoices,
                   .reductions = reductions};
   if (kind.weight) p.transpose_b = CUBLAS_OP_T, p.d_type = CUDA_R_32F;
   return p;
 }
 
-void launch_theirs(const Cublas& cublas, int choice, const Operands& o, const Kind& kind) {
+void launch_theirs(const Cublas& cublas, int choice, const BackwardOperands& o,
+                   const BackwardKind& kind) {
   if (kind.weight) {
-    cublas.launch(choice, o.x.data(), o.dy.data(), o.dw.data(), kind.accumulate ? 1 : 0);
+    cublas.launch(choice, o.x.data(), o.dy.data(), o.start_dw.data(), kind.accumulate ? 1 : 0);
   } else {
-    cublas.launch(choice, o.w.data(), o.dy.data(), o.dx.data());
+    cublas.launch(choice, o.w.data(), o.dy.data(), o.start_dx.data());
   }
 }
 
@@ -117,16 +92,18 @@ std::vector<double> measure_in_turns(const std::vector<Launch>& launches) {
   return us;
 }
 
-void compare(const Operands& o, const Kind& kind, bool with_choices) {
+void compare(const BackwardOperands& o, const BackwardKind& kind, bool with_choices) {
   const GemmWorkspace workspace{o.workspace.data(), kGemmBackwardWorkspaceBytes};
   std::vector<Launch> launches = {[&] {
     if (kind.weight) {
-      GemmWeightGradArgs args{o.dy.data(), o.x.data(), o.dw.data(), o.m, o.n, o.k};
+      GemmWeightGradArgs args{o.dy.data(), o.x.data(), o.start_dw.data(),
+                              o.shape.m,   o.shape.n,  o.shape.k};
       args.accumulate = kind.accumulate;
       require(launch_gemm_weight_grad(args, workspace, nullptr));
     } else {
-      require(launch_gemm_input_grad({o.dy.data(), o.w.data(), o.dx.data(), o.m, o.n, o.k},
-                                     workspace, nullptr));
+      require(launch_gemm_input_grad(
+          {o.dy.data(), o.w.data(), o.start_dx.data(), o.shape.m, o.shape.n, o.shape.k}, workspace,
+          nullptr));
     }
   }};
   const Cublas ordered(describe(o, kind, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -141,12 +118,13 @@ void compare(const Operands& o, const Kind& kind, bool with_choices) {
   const auto split = us.begin() + 1 + ordered.count();
   const auto best_ordered = std::min_element(us.begin() + 1, split);
   const auto best = std::min_element(us.begin() + 1, us.end());
-  const double tflops = 2e-6 * double(o.m) * double(o.n) * double(o.k) / us[0];
+  const double tflops = 2e-6 * double(o.shape.m) * double(o.shape.n) * double(o.shape.k) / us[0];
   std::printf(
       "%s %ld %ld %ld %9.1f us %6.1f TFLOP/s %4.1f %% of nominal; best ordered is choice %ld: "
       "%.3f, best of all: %.3f of ours\n",
-      kind.name(), long(o.m), long(o.n), long(o.k), us[0], tflops, 100 * tflops / kNominalTflops,
-      long(best_ordered - us.begin() - 1), *best_ordered / us[0], *best / us[0]);
+      name_short(kind), long(o.shape.m), long(o.shape.n), long(o.shape.k), us[0], tflops,
+      100 * tflops / kNominalTflops, long(best_ordered - us.begin() - 1), *best_ordered / us[0],
+      *best / us[0]);
   for (int i = 0; with_choices && i < ordered.count(); ++i) {
     std::printf("  %2d%s: %.1f us\n", i, ordered.describe(i).c_str(), us[size_t(i) + 1]);
   }
@@ -156,8 +134,8 @@ void compare(const Operands& o, const Kind& kind, bool with_choices) {
 int run(int argc, char** argv) {
   const bool with_choices = argc > 1 && std::string(argv[1]) == "choices";
   for (int i = with_choices ? 2 : 1; i + 2 < argc; i += 3) {
-    const Operands o(std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]));
-    for (const Kind kind : {Kind{false, false}, {true, false}, {true, true}}) {
+    const BackwardOperands o({std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2])});
+    for (const BackwardKind kind : {BackwardKind{false, false}, {true, false}, {true, true}}) {
       compare(o, kind, with_choices);
     }
   }
