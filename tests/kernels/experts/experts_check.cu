@@ -64,9 +64,12 @@ void check_balances(CheckSize size) {
 // with one and with several tiles; sizes that are no multiple of a tile.
 void check_all_products(CheckSize size) {
   using enum Spread;
-  std::vector<GroupedCase> all = {{"swapped 32", 10, 8, 64, 64, kRagged, 1},
-                                  {"plain 128", 150, 2, 128, 64, kRandom, 2},
-                                  {"no rows", 0, 4, 64, 64, kEven, 3}};
+  // More experts than clusters of the gradient by weights: some take two tiles in turns.
+  std::vector<GroupedCase> all = {
+      {"swapped 32", 10, 8, 64, 64, kRagged, 1},   {"swapped 64", 60, 2, 72, 64, kRandom, 2},
+      {"plain 128", 150, 2, 128, 64, kRandom, 2},  {"plain 192", 130, 2, 192, 64, kRandom, 2},
+      {"plain 256", 150, 2, 256, 128, kRandom, 2}, {"many experts", 100, 70, 64, 64, kRandom, 2},
+      {"no rows", 0, 4, 64, 64, kEven, 3}};
   if (size != CheckSize::kTiny) {
     all.insert(all.end(), {{"swapped 32", 160, 16, 72, 136, kRagged, 4},
                            {"swapped 64", 600, 16, 96, 64, kRandom, 5},

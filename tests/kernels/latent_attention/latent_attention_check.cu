@@ -16,7 +16,7 @@ namespace {
 // kernels of 8, 16, 24 and 32. Up to 16 segments are walked by clusters. Two segments, with
 // queries at the end of the second alone, keep racecheck short.
 void check_tiny() {
-  for (const int64_t heads : {2, 20, 40}) {
+  for (const int64_t heads : {2, 16, 20, 32, 40}) {
     const LatentCase c{.lengths = {3, 2100}, .heads = heads, .last = 2, .seed = 1};
     current_case = describe(c);
     const LatentOperands o(c);
