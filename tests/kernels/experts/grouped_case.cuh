@@ -77,7 +77,7 @@ struct GroupedOperands {
     fill(dy, c.rows * c.n, c.seed + 2, 1.0f);
     SLX_CUDA(cudaDeviceSynchronize());
   }
-  GroupedRows rows() const { return {offsets.data(), of.experts, of.rows + room}; }
+  GroupedRows rows() const { return {offsets.data(), of.experts, of.rows + room, of.rows}; }
   GroupedGemmArgs forward(void* to) const {
     return {.x = x.data(), .w = w.data(), .y = to, .rows = rows(), .n = of.n, .k = of.k};
   }
