@@ -20,7 +20,7 @@ if [[ ${1:-} == --no-build ]]; then
 fi
 programs=("$@")
 if [[ ${#programs[@]} -eq 0 ]]; then
-  for source in tests/kernels/*_check.cu; do programs+=("$(basename "$source" .cu)"); done
+  for source in tests/kernels/*_check.cu tests/kernels/*/*_check.cu; do programs+=("$(basename "$source" .cu)"); done
 fi
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 [[ -x $sanitizer ]] || { echo "sanitize_cuda.sh: no compute-sanitizer here" >&2; exit 2; }

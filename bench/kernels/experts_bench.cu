@@ -10,8 +10,6 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -19,12 +17,12 @@
 #include "slimexx/kernels/experts.h"
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/device_array.h"
-#include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/experts/grouped_case.cuh"
+#include "tests/kernels/experts/router_case.h"
+#include "tests/kernels/fill.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
-
-using Bf16Array = DeviceArray<__nv_bfloat16>;
 
 void check_launch(const char* fault) {
   if (fault == nullptr) return;
@@ -32,56 +30,16 @@ void check_launch(const char* fault) {
   std::exit(2);
 }
 
-struct Shape {
-  const char* name;
-  int64_t rows, experts, n, k;
-};
-constexpr Shape kShapes[] = {
-    {"GLM-4.7-Flash gate_up, 8192 tokens", 32768, 64, 3072, 2048},
-    {"GLM-4.5 on 16 ranks gate_up, 16384 tokens", 8192, 10, 3072, 5120},
-    {"Qwen3-30B-A3B gate_up, 8192 tokens", 65536, 128, 1536, 2048},
-    {"Qwen3-30B-A3B down, 8192 tokens", 65536, 128, 2048, 768},
-    {"Qwen3-30B-A3B gate_up, 256 tokens", 2048, 128, 1536, 2048},
-    {"Qwen3-30B-A3B down, 256 tokens", 2048, 128, 2048, 768},
-    {"Qwen3-30B-A3B gate_up, 1 token", 8, 128, 1536, 2048},
-};
-
-// Offsets of equal counts, or of rows that choose their expert at random.
-std::vector<int32_t> make_offsets(const Shape& s, bool random) {
-  std::vector<int32_t> counts(static_cast<size_t>(s.experts), 0);
-  std::mt19937_64 engine(7);
-  for (int64_t r = 0; r < s.rows; ++r) {
-    const int64_t e =
-        random ? static_cast<int64_t>(engine() % static_cast<uint64_t>(s.experts)) : r % s.experts;
-    ++counts[static_cast<size_t>(e)];
-  }
-  std::vector<int32_t> offsets = {0};
-  for (const int32_t count : counts) offsets.push_back(offsets.back() + count);
-  return offsets;
+// Each with equal counts, and with rows that choose their expert at random.
+std::vector<GroupedCase> cases() {
+  return {{"GLM-4.7-Flash gate_up, 8192 tokens", 32768, 64, 3072, 2048},
+          {"GLM-4.5 on 16 ranks gate_up, 16384 tokens", 8192, 10, 3072, 5120},
+          {"Qwen3-30B-A3B gate_up, 8192 tokens", 65536, 128, 1536, 2048},
+          {"Qwen3-30B-A3B down, 8192 tokens", 65536, 128, 2048, 768},
+          {"Qwen3-30B-A3B gate_up, 256 tokens", 2048, 128, 1536, 2048},
+          {"Qwen3-30B-A3B down, 256 tokens", 2048, 128, 2048, 768},
+          {"Qwen3-30B-A3B gate_up, 1 token", 8, 128, 1536, 2048}};
 }
-
-struct Operands {
-  Operands(const Shape& s_, bool random)
-      : s(s_),
-        x(s.rows * s.k),
-        y(s.rows * s.n),
-        h(s.rows * s.n / 2),
-        w(s.experts * s.n * s.k),
-        dw(s.experts * s.n * s.k),
-        offsets(s.experts + 1) {
-    fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
-    fill_normal<<<2048, 256>>>(y.data(), y.count(), 3, 1.0f);
-    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 1.0f / std::sqrt(float(s.k)));
-    const std::vector<int32_t> host = make_offsets(s, random);
-    SLX_CUDA(cudaMemcpy(offsets.data(), host.data(), host.size() * 4, cudaMemcpyHostToDevice));
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
-  GroupedRows rows() const { return {offsets.data(), s.experts, s.rows}; }
-  Shape s;
-  Bf16Array x, y, h, w;
-  DeviceArray<float> dw;
-  DeviceArray<int32_t> offsets;
-};
 
 struct Candidate {
   std::string name;
@@ -103,16 +61,18 @@ void print_times(std::vector<Candidate>& all, double turn_us) {
   }
 }
 
-void time_products(const Shape& s, double turn_us) {
-  std::printf("%s: %ld rows, %ld experts, %ld x %ld\n", s.name, long(s.rows), long(s.experts),
-              long(s.n), long(s.k));
-  const Operands even(s, false), uneven(s, true);
+void time_products(const GroupedCase& s, double turn_us) {
+  std::printf("%s: %ld rows, %ld experts, %ld x %ld\n", s.name.c_str(), long(s.rows),
+              long(s.experts), long(s.n), long(s.k));
+  GroupedCase random = s;
+  random.spread = Spread::kRandom;
+  const GroupedOperands even(s), uneven(random);
   std::vector<Candidate> all;
   const double flops = 2.0 * double(s.rows) * double(s.n) * double(s.k);
   const double used = double(std::min(s.experts, s.rows));
   const double io = 2.0 * double(s.rows) * double(s.n + s.k), weights = used * double(s.n * s.k);
   const auto add = [&](const std::string& name, double bytes, auto&& launch) {
-    for (const Operands* o : {&even, &uneven}) {
+    for (const GroupedOperands* o : {&even, &uneven}) {
       if (o == &uneven && s.rows < s.experts) continue;
       all.push_back({name + (o == &even ? "" : ", random"),
                      flops,
@@ -122,29 +82,23 @@ void time_products(const Shape& s, double turn_us) {
                      {}});
     }
   };
-  add("product", io + 2 * weights, [](const Operands& o, cudaStream_t stream) {
-    return launch_grouped_gemm({o.x.data(), o.w.data(), o.y.data(), o.rows(), o.s.n, o.s.k},
-                               stream);
+  add("product", io + 2 * weights, [](const GroupedOperands& o, cudaStream_t stream) {
+    return launch_grouped_gemm(o.forward(o.y.data()), stream);
   });
-  add("product with SwiGLU", io + 2 * weights, [](const Operands& o, cudaStream_t stream) {
-    return launch_grouped_gemm_swiglu({o.x.data(), o.w.data(), o.h.data(), o.rows(), o.s.n, o.s.k},
-                                      stream);
+  add("product with SwiGLU", io + 2 * weights, [](const GroupedOperands& o, cudaStream_t stream) {
+    return launch_grouped_gemm_swiglu(o.forward(o.h.data()), stream);
   });
   if (s.rows > 4096) {
-    add("gradient by rows", io + 2 * weights, [](const Operands& o, cudaStream_t stream) {
-      return launch_grouped_input_grad({o.y.data(), o.w.data(), o.x.data(), o.rows(), o.s.n, o.s.k},
-                                       stream);
+    add("gradient by rows", io + 2 * weights, [](const GroupedOperands& o, cudaStream_t stream) {
+      return launch_grouped_input_grad(o.input_gradient(o.dx.data()), stream);
     });
-    const auto weight_gradient = [](const Operands& o, bool accumulate, cudaStream_t stream) {
-      GroupedWeightGradArgs args;
-      args.dy = o.y.data(), args.x = o.x.data(), args.dw = o.dw.data();
-      args.rows = o.rows(), args.n = o.s.n, args.k = o.s.k, args.accumulate = accumulate;
-      return launch_grouped_weight_grad(args, stream);
+    const auto weight_gradient = [](bool accumulate) {
+      return [=](const GroupedOperands& o, cudaStream_t stream) {
+        return launch_grouped_weight_grad(o.weight_gradient(o.dw.data(), accumulate), stream);
+      };
     };
-    add("gradient by weights", io + 4 * weights,
-        [=](const Operands& o, cudaStream_t stream) { return weight_gradient(o, false, stream); });
-    add("added to another", io + 8 * weights,
-        [=](const Operands& o, cudaStream_t stream) { return weight_gradient(o, true, stream); });
+    add("gradient by weights", io + 4 * weights, weight_gradient(false));
+    add("added to another", io + 8 * weights, weight_gradient(true));
   }
   print_times(all, turn_us);
 }
@@ -154,21 +108,15 @@ void time_rows(int64_t tokens, int64_t experts, int64_t k, int64_t width, double
   std::printf("%ld tokens to %ld of %ld experts, rows of %ld\n", long(tokens), long(k),
               long(experts), long(width));
   const int64_t rows = tokens * k;
+  const RouterCase routed({.experts = experts, .top_k = k}, tokens, false);
+  const RouterShape& shape = routed.shape;
   const Bf16Array x(tokens * width), in(rows * width), y(tokens * width);
-  const DeviceArray<float> logits(tokens * experts), weights(rows);
-  const DeviceArray<int32_t> ids(rows), offsets(experts + 1), choices(rows), of_token(rows),
-      places(rows);
-  fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
-  fill_normal<<<2048, 256>>>(in.data(), in.count(), 1, 1.0f);
-  std::vector<float> host(static_cast<size_t>(tokens * experts));
-  std::mt19937 engine(3);
-  std::normal_distribution<float> normal;
-  for (float& value : host) value = normal(engine);
-  SLX_CUDA(cudaMemcpy(logits.data(), host.data(), host.size() * 4, cudaMemcpyHostToDevice));
+  const FloatArray logits(routed.logits), weights(rows);
+  const Array<int32_t> ids(rows), offsets(experts + 1), choices(rows), of_token(rows), places(rows);
+  fill(x, tokens * width, 1);
+  fill(in, rows * width, 2);
   const DeviceArray<char> workspace(static_cast<int64_t>(sort_by_expert_workspace(rows, experts)) +
                                     16);
-  RouterShape shape;
-  shape.experts = experts, shape.top_k = k;
   std::vector<Candidate> all;
   const auto add = [&](const char* name, double bytes, auto&& launch) {
     all.push_back({name,
@@ -177,7 +125,7 @@ void time_rows(int64_t tokens, int64_t experts, int64_t k, int64_t width, double
                    std::make_unique<Replay>(8, [=](int, cudaStream_t stream) { launch(stream); }),
                    {}});
   };
-  add("router", 4.0 * double(tokens * experts), [&, shape](cudaStream_t stream) {
+  add("router", 4.0 * double(tokens * experts), [&](cudaStream_t stream) {
     check_launch(
         route_forward(ids.data(), weights.data(), logits.data(), nullptr, shape, tokens, stream));
   });
@@ -194,10 +142,10 @@ void time_rows(int64_t tokens, int64_t experts, int64_t k, int64_t width, double
                               k, width, stream));
   });
   add("copy of as many bytes", 2 * moved, [&](cudaStream_t stream) {
-    SLX_CUDA(cudaMemcpyAsync(in.data(), in.data() + in.count() / 2, static_cast<size_t>(moved / 2),
-                             cudaMemcpyDeviceToDevice, stream));
-    SLX_CUDA(cudaMemcpyAsync(in.data(), in.data() + in.count() / 2, static_cast<size_t>(moved / 2),
-                             cudaMemcpyDeviceToDevice, stream));
+    SLX_CUDA(cudaMemcpyAsync(in.data(), in.data() + rows * width / 2,
+                             static_cast<size_t>(moved / 2), cudaMemcpyDeviceToDevice, stream));
+    SLX_CUDA(cudaMemcpyAsync(in.data(), in.data() + rows * width / 2,
+                             static_cast<size_t>(moved / 2), cudaMemcpyDeviceToDevice, stream));
   });
   print_times(all, turn_us);
 }
@@ -208,7 +156,7 @@ void time_rows(int64_t tokens, int64_t experts, int64_t k, int64_t width, double
 int main(int argc, char** argv) {
   using namespace slimexx::kernels::testing;
   const double turn_us = (argc > 1 ? std::atof(argv[1]) : 0.3) * 1e6;
-  for (const Shape& shape : kShapes) time_products(shape, turn_us);
+  for (const GroupedCase& c : cases()) time_products(c, turn_us);
   time_rows(8192, 128, 8, 2048, turn_us);
   time_rows(8192, 64, 4, 2048, turn_us);
   time_rows(256, 128, 8, 2048, turn_us);

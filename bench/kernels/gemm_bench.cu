@@ -8,124 +8,46 @@
 //   gemm_bench only V ... M   instead of what the cost model likes: variants by the names printed,
 //                             t0 for balanced tiles; `only` and no name takes that back
 //   several triples may follow one word; a word may appear again
-#include <cublasLt.h>
-
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bench/kernels/cublas.h"
 #include "bench/kernels/replay.h"
 #include "kernels/gemm/choose.h"
 #include "slimexx/kernels/gemm.h"
 #include "tests/kernels/device_array.h"
-#include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/gemm_case.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
 
-using Bf16Array = DeviceArray<__nv_bfloat16>;
 constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-void check_lt(cublasStatus_t status, int line) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "line %d: cuBLASLt status %d\n", line, static_cast<int>(status));
-  std::exit(2);
-}
-#define SLX_LT(call) check_lt((call), __LINE__)
-
-struct Operands {
-  Operands(int64_t m_, int64_t n_, int64_t k_, GemmOutput output_)
-      : output(output_),
-        m(m_),
-        n(n_),
-        k(k_),
-        copies(std::clamp<int64_t>(kRotatedBytes / (n * k * 2) + 1, 2, 32)),
-        x(m * k),
-        y(m * n * (output == GemmOutput::kF32 ? 4 : 2)),
-        w(copies * n * k) {
-    fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
-    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 0.02f);
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
+struct Operands : GemmOperands {
+  Operands(int64_t rows, int64_t features, int64_t depth, GemmOutput type)
+      : GemmOperands(
+            {.m = rows,
+             .n = features,
+             .k = depth,
+             .copies = std::clamp<int64_t>(kRotatedBytes / (features * depth * 2) + 1, 2, 32)}),
+        output(type),
+        y(m * n * (output == GemmOutput::kF32 ? 4 : 2)) {}
   WeightCopies weights() const { return {w.data(), n * k, static_cast<int>(copies)}; }
-  double operations() const { return 2.0 * static_cast<double>(m) * double(n) * double(k); }
+  CublasProduct product() const {
+    return CublasProduct::forward(m, n, k, output == GemmOutput::kF32 ? CUDA_R_32F : CUDA_R_16BF);
+  }
   GemmOutput output;
-  int64_t m, n, k, copies;
-  Bf16Array x;
   DeviceArray<uint8_t> y;
-  Bf16Array w;
-};
-
-class Cublas {
- public:
-  explicit Cublas(const Operands& o) : o_(o), workspace_(kWorkspaceBytes) {
-    SLX_LT(cublasLtCreate(&handle_));
-    SLX_LT(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    const cublasOperation_t transpose = CUBLAS_OP_T;
-    SLX_LT(cublasLtMatmulDescSetAttribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                          sizeof(transpose)));
-    SLX_LT(cublasLtMatrixLayoutCreate(&w_, CUDA_R_16BF, o.k, o.n, o.k));
-    SLX_LT(cublasLtMatrixLayoutCreate(&x_, CUDA_R_16BF, o.k, o.m, o.k));
-    const cudaDataType type = o.output == GemmOutput::kF32 ? CUDA_R_32F : CUDA_R_16BF;
-    SLX_LT(cublasLtMatrixLayoutCreate(&y_, type, o.n, o.m, o.n));
-    cublasLtMatmulPreference_t preference;
-    SLX_LT(cublasLtMatmulPreferenceCreate(&preference));
-    SLX_LT(cublasLtMatmulPreferenceSetAttribute(preference,
-                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                &kWorkspaceBytes, sizeof(kWorkspaceBytes)));
-    SLX_LT(cublasLtMatmulAlgoGetHeuristic(handle_, product_, w_, x_, y_, y_, preference,
-                                          static_cast<int>(choices_.size()), choices_.data(),
-                                          &found_));
-    cublasLtMatmulPreferenceDestroy(preference);
-  }
-  Cublas(const Cublas&) = delete;
-  ~Cublas() {
-    cublasLtMatrixLayoutDestroy(w_);
-    cublasLtMatrixLayoutDestroy(x_);
-    cublasLtMatrixLayoutDestroy(y_);
-    cublasLtMatmulDescDestroy(product_);
-    cublasLtDestroy(handle_);
-  }
-  int count() const { return found_; }
-  // Numbers of cuBLASLt's enumerations of tiles and of cluster shapes, parts of K.
-  std::string name(int choice) const {
-    const cublasLtMatmulAlgo_t& algo = choices_[static_cast<size_t>(choice)].algo;
-    uint32_t tile = 0, parts = 0;
-    uint16_t cluster = 0;
-    size_t size = 0;
-    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, 4, &size);
-    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, 4, &size);
-    cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster, 2,
-                                         &size);
-    char text[80];
-    std::snprintf(text, sizeof(text), "%d:tile%u,cluster%u,split%u", choice, tile, cluster, parts);
-    return text;
-  }
-  void launch(int choice, const __nv_bfloat16* w, cudaStream_t stream) {
-    const float one = 1, zero = 0;
-    SLX_LT(cublasLtMatmul(handle_, product_, &one, w, w_, o_.x.data(), x_, &zero, o_.y.data(), y_,
-                          o_.y.data(), y_, &choices_[static_cast<size_t>(choice)].algo,
-                          workspace_.data(), kWorkspaceBytes, stream));
-  }
-
- private:
-  const Operands& o_;
-  DeviceArray<uint8_t> workspace_;
-  cublasLtHandle_t handle_;
-  cublasLtMatmulDesc_t product_;
-  cublasLtMatrixLayout_t w_, x_, y_;
-  std::array<cublasLtMatmulHeuristicResult_t, 8> choices_;
-  int found_ = 0;
 };
 
 void launch_ours(const Operands& o, const GemmConfig& c, bool overlap, const __nv_bfloat16* w,
                  cudaStream_t stream) {
-  GemmArgs args{o.x.data(), w, nullptr, o.y.data(), o.m, o.n, o.k};
+  GemmArgs args = o.args(o.m, o.y.data());
+  args.w = w;
   args.overlap_previous = overlap;
   args.output = o.output;
   if (const char* fault = launch_gemm(args, c, stream)) {
@@ -201,12 +123,17 @@ std::vector<GemmConfig> balance_tiles(std::vector<GemmConfig> list, const Operan
   return list;
 }
 
+WeightLaunch launch_theirs(const Cublas& cublas, const Operands& o, int choice) {
+  return [&cublas, &o, choice](const __nv_bfloat16* w, cudaStream_t stream) {
+    cublas.launch(choice, w, o.x.data(), o.y.data(), 0, stream);
+  };
+}
+
 // Two of cuBLASLt's choices, the faster first.
-std::vector<int> find_best(Cublas& cublas, const Operands& o, double target_us) {
+std::vector<int> find_best(const Cublas& cublas, const Operands& o, double target_us) {
   std::vector<std::pair<double, int>> times;
   for (int i = 0; i < cublas.count(); ++i) {
-    Replay replay(o.weights(),
-                  [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(i, w, s); });
+    Replay replay(o.weights(), launch_theirs(cublas, o, i));
     times.emplace_back(replay.measure(target_us), i);
   }
   std::sort(times.begin(), times.end());
@@ -241,11 +168,10 @@ void sweep(const Operands& o, const Settings& settings) {
         o.weights(),
         [&](const __nv_bfloat16* w, cudaStream_t s) { launch_ours(o, c, false, w, s); }));
   }
-  Cublas cublas(o);
+  const Cublas cublas(o.product());
   const std::vector<int> choices = find_best(cublas, o, target_us / 4);
   for (const int choice : choices) {
-    replays.push_back(std::make_unique<Replay>(
-        o.weights(), [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(choice, w, s); }));
+    replays.push_back(std::make_unique<Replay>(o.weights(), launch_theirs(cublas, o, choice)));
   }
   std::vector<std::vector<double>> times(replays.size());
   for (int round = 0; round < 2; ++round) {
@@ -263,7 +189,7 @@ void sweep(const Operands& o, const Settings& settings) {
 }
 
 void pair(const Operands& o, const Settings& settings) {
-  Cublas cublas(o);
+  const Cublas cublas(o.product());
   const GemmConfig chosen = choose_gemm_config(o.m, o.n, o.k);
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : o.m > 1024 ? 40e3 : 4e3;
   const auto ours_as = [&](bool overlap) {
@@ -274,8 +200,7 @@ void pair(const Operands& o, const Settings& settings) {
   Replay ours(o.weights(), ours_as(false));
   Replay early(o.weights(), ours_as(true));
   const int best = find_best(cublas, o, target_us / 4).front();
-  Replay theirs(o.weights(),
-                [&](const __nv_bfloat16* w, cudaStream_t s) { cublas.launch(best, w, s); });
+  Replay theirs(o.weights(), launch_theirs(cublas, o, best));
   std::vector<double> a, b, c;
   for (int round = 0; round < 5; ++round) {
     a.push_back(ours.measure(target_us));

@@ -3,16 +3,14 @@
 // before.
 //
 //   lm_head_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
-#include <cublasLt.h>
-
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/kernels/cublas.h"
 #include "slimexx/kernels/gemm.h"
 #include "slimexx/kernels/lm_head.h"
 #include "slimexx/kernels/vocabulary.h"
@@ -24,17 +22,9 @@ namespace {
 
 using Bf16Array = DeviceArray<__nv_bfloat16>;
 using FloatArray = DeviceArray<float>;
-constexpr size_t kLtWorkspaceBytes = size_t{32} << 20;
 constexpr double kNominalTflops = 989;
 constexpr int64_t kChunk = 2048;  // rows of logits, or of their gradient, at a time
 constexpr int kRounds = 9;
-
-void check_lt(cublasStatus_t status, int line) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "line %d: cuBLASLt status %d\n", line, static_cast<int>(status));
-  std::exit(2);
-}
-#define SLX_LT(call) check_lt((call), __LINE__)
 
 void require_queued(const char* fault) {
   if (fault == nullptr) return;
@@ -86,55 +76,6 @@ struct Operands {
   DeviceArray<int32_t> targets;
   FloatArray log_probs, lse, entropies, gradients;
   DeviceArray<uint8_t> workspace;
-};
-
-class Cublas {
- public:
-  explicit Cublas(const Operands& o) : o_(o), workspace_(kLtWorkspaceBytes) {
-    const Shape& s = o.s;
-    SLX_LT(cublasLtCreate(&handle_));
-    SLX_LT(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    const cublasOperation_t transpose = CUBLAS_OP_T;
-    SLX_LT(cublasLtMatmulDescSetAttribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                          sizeof(transpose)));
-    SLX_LT(cublasLtMatrixLayoutCreate(&w_, CUDA_R_16BF, s.k, s.vocabulary, s.k));
-    SLX_LT(cublasLtMatrixLayoutCreate(&x_, CUDA_R_16BF, s.k, s.rows, s.k));
-    SLX_LT(cublasLtMatrixLayoutCreate(&y_, CUDA_R_16BF, s.vocabulary, s.rows, s.vocabulary));
-    cublasLtMatmulPreference_t preference;
-    SLX_LT(cublasLtMatmulPreferenceCreate(&preference));
-    SLX_LT(cublasLtMatmulPreferenceSetAttribute(preference,
-                                                CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                &kLtWorkspaceBytes, sizeof(kLtWorkspaceBytes)));
-    SLX_LT(cublasLtMatmulAlgoGetHeuristic(handle_, product_, w_, x_, y_, y_, preference,
-                                          static_cast<int>(choices_.size()), choices_.data(),
-                                          &found_));
-    cublasLtMatmulPreferenceDestroy(preference);
-  }
-  Cublas(const Cublas&) = delete;
-  ~Cublas() {
-    cublasLtMatrixLayoutDestroy(w_);
-    cublasLtMatrixLayoutDestroy(x_);
-    cublasLtMatrixLayoutDestroy(y_);
-    cublasLtMatmulDescDestroy(product_);
-    cublasLtDestroy(handle_);
-  }
-  int count() const { return found_; }
-  void launch(int choice) {
-    const float one = 1, zero = 0;
-    SLX_LT(cublasLtMatmul(handle_, product_, &one, o_.w.data(), w_, o_.hidden.data(), x_, &zero,
-                          o_.y.data(), y_, o_.y.data(), y_,
-                          &choices_[static_cast<size_t>(choice)].algo, workspace_.data(),
-                          kLtWorkspaceBytes, nullptr));
-  }
-
- private:
-  const Operands& o_;
-  DeviceArray<uint8_t> workspace_;
-  cublasLtHandle_t handle_;
-  cublasLtMatmulDesc_t product_;
-  cublasLtMatrixLayout_t w_, x_, y_;
-  std::array<cublasLtMatmulHeuristicResult_t, 4> choices_;
-  int found_ = 0;
 };
 
 void multiply(const Operands& o, int64_t first, int64_t rows, GemmOutput output, void* y) {
@@ -224,12 +165,16 @@ struct Candidate {
   }
 };
 
-int choose_cublas(Cublas& cublas) {
+void launch_theirs(const Cublas& cublas, int choice, const Operands& o) {
+  cublas.launch(choice, o.w.data(), o.hidden.data(), o.y.data());
+}
+
+int choose_cublas(const Cublas& cublas, const Operands& o) {
   int best = 0;
   double best_ms = 1e30;
   for (int i = 0; i < cublas.count(); ++i) {
-    measure_ms([&] { cublas.launch(i); });
-    const double ms = measure_ms([&] { cublas.launch(i); });
+    measure_ms([&] { launch_theirs(cublas, i, o); });
+    const double ms = measure_ms([&] { launch_theirs(cublas, i, o); });
     if (ms < best_ms) best_ms = ms, best = i;
   }
   return best;
@@ -237,11 +182,13 @@ int choose_cublas(Cublas& cublas) {
 
 void measure_shape(const Shape& s) {
   const Operands o(s);
-  Cublas cublas(o);
-  const int choice = choose_cublas(cublas);
+  CublasProduct product = CublasProduct::forward(s.rows, s.vocabulary, s.k, CUDA_R_16BF);
+  product.choices = 4;
+  const Cublas cublas(product);
+  const int choice = choose_cublas(cublas, o);
   std::vector<Candidate> list = {
       {"product, bf16", s.rows, 0, [&] { multiply(o, 0, s.rows, GemmOutput::kBf16, o.y.data()); }},
-      {"cuBLASLt, bf16", s.rows, 0, [&] { cublas.launch(choice); }},
+      {"cuBLASLt, bf16", s.rows, 0, [&] { launch_theirs(cublas, choice, o); }},
       {"log-probs", s.rows, 0, [&] { forward(o, 1.0f, false); }},
       {"log-probs, entropies", s.rows, 0, [&] { forward(o, 1.0f, true); }},
       {"log-probs / 0.6", s.rows, 0, [&] { forward(o, 0.6f, false); }},

@@ -15,7 +15,7 @@
 #include "slimexx/kernels/gemm.h"
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/device_array.h"
-#include "tests/kernels/gemm_reference.cuh"
+#include "tests/kernels/gemm_case.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
@@ -29,23 +29,18 @@ void check_launch(const char* fault) {
   std::exit(2);
 }
 
-struct Operands {
-  Operands(int64_t m_, int64_t f_, int64_t k_)
-      : m(m_),
-        f(f_),
-        k(k_),
-        copies(std::max<int64_t>(2, kRotatedBytes / (4 * f * k) + 1)),
-        x(m * k),
+struct Operands : GemmOperands {
+  Operands(int64_t rows, int64_t width, int64_t depth)
+      : GemmOperands({.m = rows,
+                      .n = 2 * width,
+                      .k = depth,
+                      .copies = std::max<int64_t>(2, kRotatedBytes / (4 * width * depth) + 1)}),
+        f(width),
         gate_up(m * 2 * f),
-        h(m * f),
-        w(copies * 2 * f * k) {
-    fill_normal<<<2048, 256>>>(x.data(), x.count(), 1, 1.0f);
-    fill_normal<<<2048, 256>>>(w.data(), w.count(), 2, 1.0f / std::sqrt(float(k)));
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
+        h(m * f) {}
   WeightCopies weights() const { return {w.data(), 2 * f * k, static_cast<int>(copies)}; }
-  int64_t m, f, k, copies;
-  Bf16Array x, gate_up, h, w;
+  int64_t f;
+  Bf16Array gate_up, h;
 };
 
 struct Candidate {
@@ -55,7 +50,9 @@ struct Candidate {
 };
 
 GemmArgs describe(const Operands& o, const __nv_bfloat16* w, const Bf16Array& y) {
-  return {o.x.data(), w, nullptr, y.data(), o.m, 2 * o.f, o.k};
+  GemmArgs args = o.args(o.m, y.data());
+  args.w = w;
+  return args;
 }
 
 // The chosen one first; then its neighbours, or all that come near.

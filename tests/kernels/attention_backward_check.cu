@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/kernels/attention_backward_run.h"
+#include "tests/kernels/attention_case.h"
 #include "tests/kernels/need_device.h"
 
 namespace slimexx::kernels::testing {

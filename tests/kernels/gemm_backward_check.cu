@@ -13,69 +13,18 @@
 #include "slimexx/kernels/gemm_backward.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_backward_case.cuh"
 #include "tests/kernels/gemm_reference.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
 
-using Bf16Array = DeviceArray<__nv_bfloat16>;
-constexpr uint64_t kSeed = 31;
-constexpr int64_t kGuard = 4096;  // elements behind the result that must keep their poison
-
 int comparisons = 0;
 int failures = 0;
 
-// Sizes of y = x w^T, and how far apart and off a 16-byte address its matrices lie.
-struct Shape {
-  int64_t m, n, k;
-  int64_t gap = 0;     // elements between rows of dy, x and dx
-  int64_t offset = 0;  // elements before each matrix
-};
-
-// What is computed: dx (bf16) or dw (f32), over what was there or without it.
-struct Kind {
-  bool weight;
-  bool accumulate;
-  const char* name() const {
-    if (weight) return accumulate ? "dw accumulated" : "dw";
-    return accumulate ? "dx accumulated" : "dx";
-  }
-};
-
-__global__ void fill_normal_f32(float* out, int64_t count, uint64_t seed, float scale) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    const float u = (static_cast<float>(mix_bits(seed * 77 + 2 * i) >> 8) + 1) * 0x1p-24f;
-    const float v = static_cast<float>(mix_bits(seed * 77 + 2 * i + 1)) * 0x1p-32f;
-    out[i] = scale * sqrtf(-2 * logf(u)) * cospif(2 * v);
-  }
-}
-
-struct Matrices {
-  explicit Matrices(const Shape& s)
-      : shape(s),
-        dy(s.offset + s.m * (s.n + s.gap)),
-        x(s.offset + s.m * (s.k + s.gap)),
-        w(s.offset + s.n * s.k),
-        start_dx(s.offset + s.m * (s.k + s.gap) + kGuard),
-        start_dw(s.n * s.k + kGuard),
-        workspace(kGemmBackwardWorkspaceBytes) {
-    fill_normal<<<1024, 256>>>(dy.data(), dy.count(), kSeed, 1.0f);
-    fill_normal<<<1024, 256>>>(x.data(), x.count(), kSeed + 1, 1.0f);
-    fill_normal<<<1024, 256>>>(w.data(), w.count(), kSeed + 2, 1.0f);
-    fill_normal<<<1024, 256>>>(start_dx.data(), start_dx.count(), kSeed + 3, 8.0f);
-    fill_normal_f32<<<1024, 256>>>(start_dw.data(), start_dw.count(), kSeed + 4, 8.0f);
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
-  Shape shape;
-  Bf16Array dy, x, w, start_dx;
-  DeviceArray<float> start_dw;
-  DeviceArray<uint8_t> workspace;
-};
-
 // A copy of the start values, into which one gradient is computed.
 struct Result {
-  Result(const Matrices& from, const Kind& kind)
+  Result(const BackwardOperands& from, const BackwardKind& kind)
       : bytes(kind.weight ? from.start_dw.count() * 4 : from.start_dx.count() * 2), data(bytes) {
     const void* start = kind.weight ? static_cast<const void*>(from.start_dw.data())
                                     : static_cast<const void*>(from.start_dx.data());
@@ -85,9 +34,9 @@ struct Result {
   DeviceArray<uint8_t> data;
 };
 
-const char* launch(const Matrices& o, const Kind& kind, const Result& result,
+const char* launch(const BackwardOperands& o, const BackwardKind& kind, const Result& result,
                    const GemmWorkspace& workspace, cudaStream_t stream) {
-  const Shape& s = o.shape;
+  const BackwardShape& s = o.shape;
   const __nv_bfloat16* dy = o.dy.data() + s.offset;
   if (kind.weight) {
     GemmWeightGradArgs args{dy, o.x.data() + s.offset, result.data.data(), s.m, s.n, s.k};
@@ -163,13 +112,14 @@ __global__ void compare_outside(const uint8_t* result, const uint8_t* start, int
 
 unsigned blocks_for(int64_t count) { return static_cast<unsigned>((count + 255) / 256); }
 
-void print_case(const Shape& s, const Kind& kind) {
+void print_case(const BackwardShape& s, const BackwardKind& kind) {
   std::printf("FAIL %s m %ld n %ld k %ld gap %ld offset %ld seed %lu: ", kind.name(), long(s.m),
-              long(s.n), long(s.k), long(s.gap), long(s.offset), static_cast<unsigned long>(kSeed));
+              long(s.n), long(s.k), long(s.gap), long(s.offset),
+              static_cast<unsigned long>(kBackwardSeed));
 }
 
-void compare_values(const Matrices& o, const Kind& kind, const Result& result) {
-  const Shape& s = o.shape;
+void compare_values(const BackwardOperands& o, const BackwardKind& kind, const Result& result) {
+  const BackwardShape& s = o.shape;
   DeviceArray<Difference> found(2);
   const Difference none[2] = {{0, ~0ull}, {0, ~0ull}};
   SLX_CUDA(cudaMemcpy(found.data(), none, sizeof(none), cudaMemcpyHostToDevice));
@@ -210,7 +160,7 @@ void compare_values(const Matrices& o, const Kind& kind, const Result& result) {
   std::printf("\n");
 }
 
-bool run_once(const Matrices& o, const Kind& kind, const Result& result,
+bool run_once(const BackwardOperands& o, const BackwardKind& kind, const Result& result,
               const GemmWorkspace& workspace, cudaStream_t stream) {
   const char* fault = launch(o, kind, result, workspace, stream);
   if (fault == nullptr) return true;
@@ -220,8 +170,8 @@ bool run_once(const Matrices& o, const Kind& kind, const Result& result,
   return false;
 }
 
-void expect_same_bits(const Matrices& o, const Kind& kind, const Result& a, const Result& b,
-                      const char* what) {
+void expect_same_bits(const BackwardOperands& o, const BackwardKind& kind, const Result& a,
+                      const Result& b, const char* what) {
   std::vector<uint8_t> left(static_cast<size_t>(a.bytes)), right(left.size());
   SLX_CUDA(cudaMemcpy(left.data(), a.data.data(), left.size(), cudaMemcpyDeviceToHost));
   SLX_CUDA(cudaMemcpy(right.data(), b.data.data(), right.size(), cudaMemcpyDeviceToHost));
@@ -235,10 +185,11 @@ void expect_same_bits(const Matrices& o, const Kind& kind, const Result& a, cons
 }
 
 // Values once, then the same call over and over.
-void check_shape(const Shape& shape, int repeats) {
-  const Matrices o(shape);
+void check_shape(const BackwardShape& shape, int repeats) {
+  const BackwardOperands o(shape);
   const GemmWorkspace workspace{o.workspace.data(), kGemmBackwardWorkspaceBytes};
-  for (const Kind kind : {Kind{false, false}, {false, true}, {true, false}, {true, true}}) {
+  for (const BackwardKind kind :
+       {BackwardKind{false, false}, {false, true}, {true, false}, {true, true}}) {
     const Result first(o, kind);
     if (!run_once(o, kind, first, workspace, nullptr)) continue;
     compare_values(o, kind, first);
@@ -256,8 +207,8 @@ void check_shape(const Shape& shape, int repeats) {
 // Threads that meet new shapes together, each on a stream and a workspace of its own.
 void check_threads() {
   constexpr int kThreads = 8;
-  const Matrices o({1000, 712, 520});
-  const Kind kind{true, true};
+  const BackwardOperands o({1000, 712, 520});
+  const BackwardKind kind{true, true};
   const Result alone(o, kind);
   std::vector<std::unique_ptr<Result>> results;
   std::vector<std::unique_ptr<DeviceArray<uint8_t>>> workspaces;
@@ -327,17 +278,17 @@ void check_refusals() {
 int run(bool small) {
   check_refusals();
   check_threads();
-  const std::vector<Shape> odd = {{33, 72, 40},          {33, 72, 40, 8},   {1, 8, 8},
-                                  {7, 13, 21},           {100, 77, 129, 3}, {64, 64, 64, 0, 1},
-                                  {130, 264, 136, 8, 8}, {65, 66, 70, 2, 2}};
-  for (const Shape& shape : odd) check_shape(shape, 2);
+  const std::vector<BackwardShape> odd = {
+      {33, 72, 40},       {33, 72, 40, 8},       {1, 8, 8},         {7, 13, 21}, {100, 77, 129, 3},
+      {64, 64, 64, 0, 1}, {130, 264, 136, 8, 8}, {65, 66, 70, 2, 2}};
+  for (const BackwardShape& shape : odd) check_shape(shape, 2);
   if (!small) {
-    for (const Shape& shape : {Shape{512, 1024, 768},
-                               {4096, 640, 1536},
-                               {8192, 256, 512},
-                               {300, 4608, 1024, 64},
-                               {2048, 1000, 1001},
-                               {1, 4096, 1024}}) {
+    for (const BackwardShape& shape : {BackwardShape{512, 1024, 768},
+                                       {4096, 640, 1536},
+                                       {8192, 256, 512},
+                                       {300, 4608, 1024, 64},
+                                       {2048, 1000, 1001},
+                                       {1, 4096, 1024}}) {
       check_shape(shape, 10);
     }
     // Large enough for the algorithms of kernels/gemm_backward/choose.cpp.

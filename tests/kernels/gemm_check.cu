@@ -10,6 +10,7 @@
 #include "slimexx/kernels/gemm.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_case.cuh"
 #include "tests/kernels/gemm_reference.cuh"
 #include "tests/kernels/wide_values.cuh"
 
@@ -34,23 +35,18 @@ constexpr Product kBf16Rows{"bf16 rows apart", GemmOutput::kBf16, 8};
 constexpr Product kF32{"f32", GemmOutput::kF32, 0};
 constexpr Product kF32Rows{"f32 rows apart", GemmOutput::kF32, 4};
 
-struct Operands {
-  Operands(int64_t m_, int64_t n_, int64_t k_, bool with_bias, Values values_ = Values::kNormal)
-      : m(m_),
-        n(n_),
-        k(k_),
-        x(m * k),
-        w(n * k),
-        bias(n),
+struct Operands : GemmOperands {
+  Operands(int64_t rows, int64_t features, int64_t depth, bool with_bias,
+           Values kind = Values::kNormal)
+      : GemmOperands({.m = rows,
+                      .n = features,
+                      .k = depth,
+                      .has_bias = with_bias,
+                      .values = kind,
+                      .seed = kSeed}),
         y(m * (n + 8) + kGuard),
         expected(m * n),
-        sums(m * n),
-        values(values_) {
-    fill_values<<<1024, 256>>>(x.data(), x.count(), k, values, false, kSeed, 1.0f);
-    fill_values<<<1024, 256>>>(w.data(), w.count(), k, values, true, kSeed + 1,
-                               1.0f / std::sqrt(float(k)));
-    fill_normal<<<64, 256>>>(bias.data(), bias.count(), kSeed + 2, 1.0f);
-    bias_pointer = with_bias ? bias.data() : nullptr;
+        sums(m * n) {
     if (values != Values::kNormal) {
       multiply_by_first_config();
       return;
@@ -63,7 +59,7 @@ struct Operands {
   // What the tensor cores make of wide ranges within a step of k is theirs to say: the contract is
   // that every variant has the same of it.
   void multiply_by_first_config() {
-    GemmArgs args{x.data(), w.data(), bias_pointer, expected.data(), m, n, k};
+    GemmArgs args = GemmOperands::args(m, expected.data());
     const char* fault = launch_gemm(args, get_gemm_config(0), nullptr);
     args.y = sums.data();
     args.output = GemmOutput::kF32;
@@ -73,13 +69,9 @@ struct Operands {
     std::printf("FAIL launch: %s\n", fault);
     ++failures;
   }
-  int64_t m, n, k;
-  Bf16Array x, w, bias;
   DeviceArray<float> y;  // bf16 products use half of it
   Bf16Array expected;
   DeviceArray<float> sums;
-  Values values;
-  const __nv_bfloat16* bias_pointer = nullptr;
 };
 
 void print_config(const GemmConfig& c) {
@@ -145,7 +137,7 @@ void check_product(Operands& o, int64_t m, const Product& product, const GemmCon
   const bool f32 = product.output == GemmOutput::kF32;
   const int64_t stride = o.n + product.gap;
   SLX_CUDA(cudaMemset(o.y.data(), 0xff, static_cast<size_t>(m * stride + kGuard) * (f32 ? 4 : 2)));
-  GemmArgs args{o.x.data(), o.w.data(), o.bias_pointer, o.y.data(), m, o.n, o.k};
+  GemmArgs args = o.args(m, o.y.data());
   args.overlap_previous = overlap;
   args.output = product.output;
   args.y_stride = product.gap == 0 ? 0 : stride;

@@ -5,8 +5,8 @@
 //   optimizer_check [small | tiny]      for compute-sanitizer: check_size.h
 #include "slimexx/kernels/optimizer.h"
 
-#include "kernels/rows/rows_arrays.h"
 #include "tests/kernels/check_size.h"
+#include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
 namespace {

@@ -9,6 +9,7 @@
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/device_array.h"
+#include "tests/kernels/gemm_case.cuh"
 #include "tests/kernels/gemm_reference.cuh"
 #include "tests/kernels/wide_values.cuh"
 
@@ -28,34 +29,30 @@ void expect_queued(const char* fault) {
   std::printf("FAIL launch: %s\n", fault);
 }
 
-struct Operands {
+struct Operands : GemmOperands {
   // Gates have a standard deviation of `spread`.
-  Operands(int64_t m_, int64_t f_, int64_t k_, bool with_bias, float spread = 1.0f,
-           Values values = Values::kNormal)
-      : m(m_),
-        f(f_),
-        k(k_),
-        x(m * k),
-        w(2 * f * k),
-        bias(2 * f),
+  Operands(int64_t rows, int64_t width, int64_t depth, bool with_bias, float spread = 1.0f,
+           Values kind = Values::kNormal)
+      : GemmOperands({.m = rows,
+                      .n = 2 * width,
+                      .k = depth,
+                      .has_bias = with_bias,
+                      .values = kind,
+                      .spread = spread,
+                      .seed = kSeed}),
+        f(width),
         h(m * (f + 8) + kGuard),
         expected(m * f) {
-    fill_values<<<1024, 256>>>(x.data(), x.count(), k, values, false, kSeed, 1.0f);
-    fill_values<<<1024, 256>>>(w.data(), w.count(), k, values, true, kSeed + 1,
-                               spread / std::sqrt(float(k)));
-    fill_normal<<<64, 256>>>(bias.data(), bias.count(), kSeed + 2, spread);
-    bias_pointer = with_bias ? bias.data() : nullptr;
     compute_expected();
   }
   void compute_expected() {
     Bf16Array gate_up(m * 2 * f);
-    expect_queued(launch_gemm({x.data(), w.data(), bias_pointer, gate_up.data(), m, 2 * f, k}, {}));
+    expect_queued(launch_gemm(args(m, gate_up.data()), {}));
     SLX_CUDA(swiglu_forward(expected.data(), gate_up.data(), m, f, {}));
     SLX_CUDA(cudaDeviceSynchronize());
   }
-  int64_t m, f, k;
-  Bf16Array x, w, bias, h, expected;
-  const __nv_bfloat16* bias_pointer = nullptr;
+  int64_t f;
+  Bf16Array h, expected;
 };
 
 void report(const Operands& o, int64_t m, int64_t stride, const GemmConfig& c,
@@ -85,7 +82,7 @@ void check_config(Operands& o, int64_t m, const GemmConfig& c, bool overlap = fa
   static DeviceArray<Difference> differences(2);
   const int64_t stride = o.f + (comparisons % 3 == 2 ? 8 : 0), total = m * stride + kGuard;
   SLX_CUDA(cudaMemset(o.h.data(), 0xff, static_cast<size_t>(total) * 2));
-  GemmArgs args{o.x.data(), o.w.data(), o.bias_pointer, o.h.data(), m, 2 * o.f, o.k};
+  GemmArgs args = o.args(m, o.h.data());
   args.overlap_previous = overlap;
   args.y_stride = stride == o.f ? 0 : stride;
   expect_queued(launch_gemm_swiglu(args, c, nullptr));

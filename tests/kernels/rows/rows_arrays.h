@@ -28,6 +28,8 @@ inline float to_float(uint16_t bits) {
 }
 inline float to_float(float f) { return f; }
 inline double to_float(double f) { return f; }
+inline double to_float(int32_t i) { return i; }
+inline double to_float(int64_t i) { return static_cast<double>(i); }
 inline uint16_t round_to_bf16(float f) {
   uint32_t bits;
   std::memcpy(&bits, &f, sizeof(bits));
@@ -49,7 +51,7 @@ class Array {
     set(values);
   }
   T* data() const { return all_.data() + kGuard + shift_; }
-  void set(const std::vector<T>& values) {
+  void set(const std::vector<T>& values) const {
     if (n_ > 0) SLX_CUDA(cudaMemcpy(data(), values.data(), bytes(n_), cudaMemcpyHostToDevice));
   }
   std::vector<T> get() const {
@@ -156,6 +158,14 @@ inline void expect_status(const char* what, cudaError_t got, cudaError_t expecte
   ++failures;
   std::printf("FAIL %s %s: %s, expected %s\n", current_case.c_str(), what, cudaGetErrorName(got),
               cudaGetErrorName(expected));
+}
+
+// `fault`: what a launch returned.
+inline void expect_no_fault(const char* fault) {
+  ++comparisons;
+  if (fault == nullptr) return;
+  ++failures;
+  std::printf("FAIL %s: %s\n", current_case.c_str(), fault);
 }
 
 // Rows [row, row + count) of a contiguous matrix.

@@ -3,12 +3,13 @@
 // alignment, again).
 //
 //   rows_check [small | tiny]      for compute-sanitizer: check_size.h
-#include "kernels/rows/rows_arrays.h"
-#include "kernels/rows/rows_head_cases.h"
-#include "kernels/rows/rows_norm_cases.h"
-#include "kernels/rows/rows_plain_cases.h"
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
+#include "tests/kernels/rows/rows_arrays.h"
+#include "tests/kernels/rows/rows_head_cases.h"
+#include "tests/kernels/rows/rows_latent_cases.h"
+#include "tests/kernels/rows/rows_norm_cases.h"
+#include "tests/kernels/rows/rows_plain_cases.h"
 
 namespace slimexx::kernels::testing {
 namespace {
@@ -150,6 +151,7 @@ int run(bool small) {
   check_nothing_to_do();
   for (const Size& s : list_sizes(small)) {
     check_norm(s.rows, s.width);
+    check_layer_norm(s.rows, s.width);
     for (const bool yes : {false, true}) {
       check_add_norm(s.rows, s.width, yes);
       check_norm_backward(s.rows, s.width, yes);
@@ -157,6 +159,7 @@ int run(bool small) {
   }
   check_all_heads(small);
   check_plain(small);
+  check_latent(small);
   return finish_checks("rows_check");
 }
 

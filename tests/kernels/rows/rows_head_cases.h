@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/rows/rows_head_problem.h"
-#include "kernels/rows/rows_norm_cases.h"
+#include "tests/kernels/rows/rows_head_problem.h"
+#include "tests/kernels/rows/rows_norm_cases.h"
 
 namespace slimexx::kernels::testing {
 

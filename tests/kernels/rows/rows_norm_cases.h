@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/rows/rows_arrays.h"
 #include "slimexx/kernels/rows.h"
+#include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
 

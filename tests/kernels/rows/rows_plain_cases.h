@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/rows/rows_norm_cases.h"
+#include "tests/kernels/rows/rows_norm_cases.h"
 
 namespace slimexx::kernels::testing {
 

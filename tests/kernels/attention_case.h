@@ -1,5 +1,6 @@
-// Problems for the check of attention's gradients: packed sequences between guards, their forward,
-// and one run of the backward.
+// A case of attention over packed sequences: queries, keys and values as one projection writes
+// them, between guards; the forward, and one run of the backward. The check of gradients and the
+// benchmarks use the same.
 #pragma once
 #include <cuda_bf16.h>
 #include <cstdint>
@@ -44,13 +45,13 @@ struct Shape {
   int64_t k_row() const { return int64_t{hk} * d; }
 };
 
-// The rows of one or three packed tensors, with guard rows before and after and a guard of 8 values
-// after each row.
+// The rows of one or three packed tensors, with guard rows before and after and a guard of `gap`
+// values after each row.
 struct Rows {
   int64_t tokens, stride;
   DeviceArray<Bf16> array;
-  Rows(int64_t tokens_, int64_t row)
-      : tokens(tokens_), stride(row + 8), array((tokens + 2 * kGuardRows) * stride) {}
+  Rows(int64_t tokens_, int64_t row, int64_t gap)
+      : tokens(tokens_), stride(row + gap), array((tokens + 2 * kGuardRows) * stride) {}
   Bf16* at(int64_t column) const { return array.data() + kGuardRows * stride + column; }
   void upload(const Bits& bits) const {
     SLX_CUDA(cudaMemcpy(array.data(), bits.data(), bits.size() * 2, cudaMemcpyHostToDevice));
@@ -67,7 +68,7 @@ struct Rows {
 struct World {
   Shape shape;
   std::vector<int> lengths, starts;
-  int64_t tokens;
+  int64_t tokens, gap = 8;
   Bits projected, dout;  // [tokens, (hq + 2 hk) d] and [tokens, hq d]
   World(Shape shape_, std::vector<int> lengths_, uint64_t seed, int64_t unused = 0)
       : shape(shape_), lengths(std::move(lengths_)), tokens(0) {
@@ -120,18 +121,21 @@ struct Run {
   DeviceArray<float> lse;
   DeviceArray<int32_t> cu_seqlens;
   AttentionBackward problem;
-  DeviceArray<uint8_t> workspace;
+  AttentionForward forward;
+  DeviceArray<uint8_t> workspace, forward_workspace;
 
   explicit Run(const World& w)
       : world(w),
-        projected(w.tokens, w.row()),
-        out(w.tokens, w.shape.q_row()),
-        dout(w.tokens, w.shape.q_row()),
-        gradients(w.tokens, w.row()),
+        projected(w.tokens, w.row(), w.gap),
+        out(w.tokens, w.shape.q_row(), w.gap),
+        dout(w.tokens, w.shape.q_row(), w.gap),
+        gradients(w.tokens, w.row(), w.gap),
         lse(w.tokens * w.shape.hq),
         cu_seqlens(static_cast<int64_t>(w.lengths.size()) + 1),
         problem(describe()),
-        workspace(static_cast<int64_t>(attention_backward_workspace(problem)) + 4096) {
+        forward(describe_forward()),
+        workspace(static_cast<int64_t>(attention_backward_workspace(problem)) + 4096),
+        forward_workspace(static_cast<int64_t>(attention_forward_workspace(forward)) + 16) {
     place(projected, w.projected, w.row());
     place(dout, w.dout, w.shape.q_row());
     out.array.set_bytes(0xff);
@@ -172,7 +176,7 @@ struct Run {
     to.upload(all);
   }
 
-  void run_forward() {
+  AttentionForward describe_forward() const {
     AttentionForward f;
     f.q = problem.q, f.k = problem.k, f.v = problem.v;
     f.q_stride = f.k_stride = f.v_stride = projected.stride;
@@ -183,9 +187,13 @@ struct Run {
     f.head_dim = problem.head_dim;
     f.runs.whole = {problem.sequences, problem.max_len, problem.max_len};
     f.scale = problem.scale;
-    DeviceArray<uint8_t> scratch(static_cast<int64_t>(attention_forward_workspace(f)) + 16);
-    f.workspace = scratch.data(), f.workspace_bytes = attention_forward_workspace(f);
-    SLX_CUDA(attention_forward(f, nullptr));
+    return f;
+  }
+
+  void run_forward() {
+    forward.workspace = forward_workspace.data();
+    forward.workspace_bytes = attention_forward_workspace(forward);
+    SLX_CUDA(attention_forward(forward, nullptr));
     SLX_CUDA(cudaDeviceSynchronize());
   }
 

@@ -6,7 +6,7 @@
 
 #include "kernels/vocabulary/sampling.cuh"
 #include "slimexx/base/philox.h"
-#include "tests/kernels/vocabulary_rows.cuh"
+#include "tests/kernels/vocabulary/vocabulary_rows.cuh"
 
 namespace slimexx::kernels::testing {
 

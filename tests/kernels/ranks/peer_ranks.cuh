@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/ranks/peer_barrier.cuh"
-#include "kernels/rows/rows_arrays.h"
 #include "slimexx/kernels/peers.h"
+#include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
 
@@ -85,12 +85,5 @@ class Ranks {
   cudaStream_t streams_[kMostPeers] = {};
   int* cancelled_ = nullptr;
 };
-
-inline void expect_no_fault(const char* fault) {
-  ++comparisons;
-  if (fault == nullptr) return;
-  ++failures;
-  std::printf("FAIL %s: %s\n", current_case.c_str(), fault);
-}
 
 }  // namespace slimexx::kernels::testing

@@ -9,8 +9,8 @@
 
 #include "slimexx/kernels/vocabulary.h"
 #include "tests/kernels/check_size.h"
-#include "tests/kernels/vocabulary_rows.cuh"
-#include "tests/kernels/vocabulary_sampling.cuh"
+#include "tests/kernels/vocabulary/vocabulary_rows.cuh"
+#include "tests/kernels/vocabulary/vocabulary_sampling.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {

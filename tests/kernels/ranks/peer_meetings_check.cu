@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tests/kernels/need_device.h"
-#include "tests/kernels/peer_ranks.cuh"
+#include "tests/kernels/ranks/peer_ranks.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
