@@ -271,8 +271,8 @@ TEST(Reference, lists_every_field_with_its_flag) {
   const std::string table = write_flag_reference(lister);
   for (const char* row :
        {"| `--lr` | works | `optimizer.lr` | - |",
-        "| `--use-opd` | later | - | planned: on-policy distillation; taken: `false` |",
-        "| `--attention-dropout` | not needed here | - | there is no dropout; taken: `0` |",
+        "| `--use-opd` | later | - | planned: on-policy distillation; accepted: `false` |",
+        "| `--attention-dropout` | not needed here | - | there is no dropout; accepted: `0` |",
         "| `--custom-config-path` | Python only | - | --config FILE, whose",
         "| `worker-type` | later |", "| verl | `clip_ratio` | `rl.eps_clip` |"})
     EXPECT_NE(table.find(row), std::string::npos) << row << "\n" << table;

@@ -131,7 +131,7 @@ TEST_P(Start, ResumeWithAnotherModelOrTokenizerIsRefused) {
   folder_.put("model/config.json", changed.replace(at, 8, "10000.0"));
   Finished f = train("run", {"rollout.num_rollout=4"}, {"--resume"});
   EXPECT_EQ(f.status, 2) << f.text();
-  expect_mentions(f, {"config.json", "rope_theta was 500000.0 and is 10000.0"});
+  expect_mentions(f, {"config.json", "rope_theta was 500000.0 and is now 10000.0"});
   folder_.put("model/config.json", config);
 
   const std::string tokenizer = read_bytes(folder_ / "model/tokenizer.json");
