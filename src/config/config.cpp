@@ -1,7 +1,5 @@
 #include "slimexx/config/config.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <set>
 
@@ -175,14 +173,6 @@ std::string Config::expanded_yaml() const {
                                              ? to_yaml(hide_secrets(field.value))
                                              : field.value);
   return nest_yaml(values);
-}
-
-std::string Config::describe_origins() const {
-  std::string out;
-  for (const BoundField& field : impl_->binder.fields())
-    out += fmt::format("{} = {}  ({})\n", field.info.path,
-                       field.info.meta.is_address ? field.shown : field.value, field.origin);
-  return out;
 }
 
 }  // namespace slimexx::config

@@ -33,12 +33,17 @@ std::vector<Override> overrides_of(const Json& c) {
   return overrides;
 }
 
-std::map<std::string, std::string> lines_of(const std::string& origins) {
+// The values by path in "section:" and "  key: value" lines.
+std::map<std::string, std::string> values_in(const std::string& yaml) {
   std::map<std::string, std::string> values;
-  std::istringstream stream(origins);
+  std::istringstream stream(yaml);
+  std::string section;
   for (std::string line; std::getline(stream, line);) {
-    const size_t equals = line.find(" = "), origin = line.rfind("  (");
-    values[line.substr(0, equals)] = line.substr(equals + 3, origin - equals - 3);
+    const size_t colon = line.find(':');
+    if (line.starts_with("  "))
+      values[section + "." + line.substr(2, colon - 2)] = line.substr(colon + 2);
+    else
+      section = line.substr(0, colon);
   }
   return values;
 }
@@ -65,7 +70,7 @@ TEST(Config, reads_good_cases) {
       TestOptions options;
       bind_test_options(config.binder(), options);
       config.finish();
-      const auto values = lines_of(config.describe_origins());
+      const auto values = values_in(config.expanded_yaml());
       for (const auto& [path, want] : c["expect"].items())
         EXPECT_EQ(values.at(path), want.get<std::string>()) << path;
       if (!c.contains("origin")) continue;

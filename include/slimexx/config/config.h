@@ -146,8 +146,6 @@ class Config {
   // The same with environment variables expanded; for comparison only, do not store it. Neither
   // text contains the secrets of addresses.
   std::string expanded_yaml() const;
-  // "path = value  (origin)" lines.
-  std::string describe_origins() const;
 
  private:
   struct Impl;

@@ -48,7 +48,7 @@ Outcome train(const std::string& model, int64_t bytes, const std::string& recomp
     EXPECT_EQ(tensor::allocation_counters({}).num_allocations, buffers);
     EXPECT_EQ(trainer.memory_bytes(), bytes);
   }
-  return {floats_of(policy.store.flat_weights()), trainer.last_keep()};
+  return {floats_of(flat_weights(policy.store)), trainer.last_keep()};
 }
 
 ActivationBytes plan(const std::string& model, const std::string& recompute) {
