@@ -118,6 +118,10 @@ void Config::take_idle(const std::string& path, const std::string& why) {
   impl_->idle.push_back({path, why});
 }
 
+void Config::derive(const std::string& path, const DerivedValue& value) {
+  impl_->binder.derive(path, std::visit([](const auto& v) { return to_yaml(v); }, value));
+}
+
 std::vector<FieldInfo> Config::changed_fields() const {
   std::vector<FieldInfo> changed;
   for (const BoundField& field : impl_->binder.fields())

@@ -235,15 +235,19 @@ TEST(Config, validation_faults_name_the_place) {
   }
 }
 
-TEST(Config, binding_again_shows_derived_values) {
-  Config config = Config::parse("rl: {eps_clip: 0.3}", "run.yaml", {});
+TEST(Config, shows_derived_values) {
+  Config config = Config::parse("rl: {eps_clip: 0.3}\nreward: {rm_type: f1}", "run.yaml", {});
   TestOptions o;
   bind_test_options(config.binder(), o);
   config.finish();
-  o.clip_high = o.clip;
-  bind_test_options(config.binder(), o);
+  config.derive("rl.eps_clip_high", std::optional(0.3));
+  config.derive("rollout.rollout_stop_token_ids", std::vector<int64_t>{});
+  config.derive("reward.rm_type", "math");
   EXPECT_EQ(config.origin("rl.eps_clip_high"), "derived");
+  EXPECT_EQ(config.origin("rollout.rollout_stop_token_ids"), "default");
+  EXPECT_EQ(config.origin("reward.rm_type"), "run.yaml:2:19");
   EXPECT_NE(config.resolved_yaml().find("eps_clip_high: 0.3\n"), std::string::npos);
+  EXPECT_NE(config.resolved_yaml().find("rm_type: f1\n"), std::string::npos);
 }
 
 }  // namespace
