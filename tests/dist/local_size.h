@@ -6,7 +6,7 @@ namespace slimexx::dist {
 
 // The ranks on this host. All ranks call it.
 inline int local_size(World& world) {
-  return world.ranks().split(world.first_local_rank(), world.rank()).size();
+  return world.ranks().split(world.first_local_rank(), world.rank())->size();
 }
 
 }  // namespace slimexx::dist
