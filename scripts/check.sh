@@ -30,6 +30,7 @@ text_files='(\.(cpp|h|inl|def|cu|cuh|cmake|sh|py|awk|md|yaml|yml)|CMakeLists\.tx
 
 list "$cpp_files" | xargs awk -f scripts/check/ranks.awk -f scripts/check/layers.awk >>"$found"
 list "$cpp_files" | xargs awk -f scripts/check/sizes.awk >>"$found"
+list "$cpp_files" | xargs awk -f scripts/check/members.awk >>"$found"
 list "$cpp_files" | xargs awk -f scripts/check/includes.awk >>"$found"
 list "$text_files" | grep -v '^tests/fuzz/corpus/' | xargs awk -f scripts/check/text.awk >>"$found"
 awk -f scripts/check/names.awk "$scratch/files" >>"$found"

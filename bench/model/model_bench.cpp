@@ -76,7 +76,7 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
   if (activation_gib > 0) {
     activations =
         tensor::Buffer(kDevice, static_cast<int64_t>(activation_gib * 0x1p30), "activations");
-    trainer.borrow_memory(activations.view(tensor::DType::kU8, {activations.size_bytes()}));
+    trainer.memory().borrow(activations.view(tensor::DType::kU8, {activations.size_bytes()}));
   }
   sample::Sample sample{.tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),
                         .response_length = num_tokens - 1,
@@ -102,9 +102,9 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
           "TFLOP/s of model work), with the update {:.1f} ms; peak {:.1f} GiB; {} allocations "
           "after "
           "warm-up; loss {:.4f}, |g| {:.4f}\n",
-          num_tokens, recompute, static_cast<int>(trainer.last_keep().level),
-          trainer.last_keep().num_raised, passes * 1e3, static_cast<double>(num_tokens) / passes,
-          result.flops / passes * 1e-12, whole * 1e3,
+          num_tokens, recompute, static_cast<int>(result.keep.level), result.keep.num_raised,
+          passes * 1e3, static_cast<double>(num_tokens) / passes, result.flops / passes * 1e-12,
+          whole * 1e3,
           static_cast<double>(tensor::allocation_counters(kDevice).peak_bytes) / 0x1p30,
           tensor::allocation_counters(kDevice).num_allocations - allocations,
           result.metric(ops::LossMetric::kLoss), result.gradient_norm);

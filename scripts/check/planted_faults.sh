@@ -68,6 +68,15 @@ lines 201 | plant src/rl/training/loop.cpp list size
 body 79 | plant src/ops/body.inl size
 body 78 | plant src/ops/body.inl
 { printf 'class A {\n public:\n'; body 79 | sed 's/^/  /'; printf '};\n'; } | plant src/ops/member.inl size
+# members CLASS_OR_STRUCT N: one with N data members in pairs, and more functions.
+members() {
+  printf '%s A {\n public:\n  A(int a,\n    int b);\n' "$1"
+  for ((i = 0; i < $2; i += 2)); do printf '  std::map<int, int> x%d, y%d = {1, 2};\n  int f%d() const;\n' "$i" "$i" "$i"; done
+  printf '};\n'
+}
+members class 22 | plant src/ops/wide.inl members
+members class 20 | plant src/ops/wide.inl
+members struct 22 | plant src/ops/wide.inl
 printf 'int x;\n' | plant src/ops/string_util.h name
 printf 'int x;\n' | plant src/ops/Norm.h name
 printf 'int x;\n' | plant tests/ops/s_um.h name

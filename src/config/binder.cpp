@@ -100,18 +100,18 @@ void TreeBinder::fault(const Node& node, const std::string& path, std::string re
 }
 
 void TreeBinder::record(BoundField field) {
-  const auto [entry, fresh] = index_.emplace(field.info.path, fields_.size());
-  if (fresh) {
-    fields_.push_back(std::move(field));
-    return;
-  }
-  // Bound again after the options were completed: keep the first default. A changed value that no
-  // file sets is "derived".
-  BoundField& known = fields_[entry->second];
-  SLX_CHECK_EQ(known.info.type, field.info.type);
-  if (!field.set && field.value != known.info.default_text) field.origin = "derived";
-  field.info.default_text = known.info.default_text;
-  known = std::move(field);
+  const bool is_new = index_.emplace(field.info.path, fields_.size()).second;
+  SLX_CHECK(is_new, "{} is bound twice", field.info.path);
+  fields_.push_back(std::move(field));
+}
+
+void TreeBinder::derive(const std::string& path, std::string value) {
+  const auto found = index_.find(path);
+  SLX_CHECK(found != index_.end(), "{} is not bound", path);
+  BoundField& field = fields_[found->second];
+  if (field.set) return;
+  field.origin = value == field.info.default_text ? "default" : "derived";
+  field.value = std::move(value);
 }
 
 template <class T, class Read, class Write>

@@ -31,6 +31,7 @@ class TreeBinder : public Binder {
   const std::vector<BoundField>& fields() const { return fields_; }
   const BoundField* find(const std::string& path) const;
   const std::vector<std::string>& sections() const { return sections_; }
+  void derive(const std::string& path, std::string value);
 
   void field(const std::string& key, int64_t& value, const FieldMeta& meta) override;
   void field(const std::string& key, double& value, const FieldMeta& meta) override;

@@ -1,7 +1,5 @@
 #include "slimexx/config/config.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <set>
 
@@ -120,6 +118,10 @@ void Config::take_idle(const std::string& path, const std::string& why) {
   impl_->idle.push_back({path, why});
 }
 
+void Config::derive(const std::string& path, const DerivedValue& value) {
+  impl_->binder.derive(path, std::visit([](const auto& v) { return to_yaml(v); }, value));
+}
+
 std::vector<FieldInfo> Config::changed_fields() const {
   std::vector<FieldInfo> changed;
   for (const BoundField& field : impl_->binder.fields())
@@ -175,14 +177,6 @@ std::string Config::expanded_yaml() const {
                                              ? to_yaml(hide_secrets(field.value))
                                              : field.value);
   return nest_yaml(values);
-}
-
-std::string Config::describe_origins() const {
-  std::string out;
-  for (const BoundField& field : impl_->binder.fields())
-    out += fmt::format("{} = {}  ({})\n", field.info.path,
-                       field.info.meta.is_address ? field.shown : field.value, field.origin);
-  return out;
 }
 
 }  // namespace slimexx::config

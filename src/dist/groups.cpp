@@ -8,9 +8,4 @@ const Groups& groups_of_one() {
   return groups;
 }
 
-Groups data_parallel_groups(Collective& ranks) {
-  Collective& one = groups_of_one().tp;
-  return {ranks, one, one, one, ranks, one, one, ranks, ranks, ranks};
-}
-
 }  // namespace slimexx::dist

@@ -195,7 +195,6 @@ std::unique_ptr<Backend> start_mpi(LocalPosition& local) {
   MPI_Comm node = MPI_COMM_NULL;
   SLX_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
   SLX_MPI(MPI_Comm_rank(node, &local.rank));
-  SLX_MPI(MPI_Comm_size(node, &local.size));
   SLX_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &local.first));
   SLX_MPI(MPI_Bcast(&local.first, 1, MPI_INT, 0, node));
   SLX_MPI(MPI_Comm_free(&node));

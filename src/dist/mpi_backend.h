@@ -8,7 +8,7 @@
 namespace slimexx::dist {
 
 struct LocalPosition {
-  int rank = 0, size = 1;
+  int rank = 0;
   int first = 0;  // world rank of local rank 0
 };
 

@@ -14,7 +14,6 @@ World::World() : launch_(find_launch([](const char* name) { return std::getenv(n
   ranks_ = Collective(start_mpi(local), Collective::kAllRanks);
   ranks_.set_name("world");
   local_rank_ = local.rank;
-  local_size_ = local.size;
   first_local_rank_ = local.first;
   uses_mpi_ = true;
 #else
@@ -25,10 +24,7 @@ World::World() : launch_(find_launch([](const char* name) { return std::getenv(n
 }
 
 World::World(Collective thread_rank)
-    : ranks_(std::move(thread_rank)),
-      local_rank_(ranks_.rank()),
-      local_size_(ranks_.size()),
-      are_threads_(true) {
+    : ranks_(std::move(thread_rank)), local_rank_(ranks_.rank()), are_threads_(true) {
   ranks_.set_name("world");
 }
 

@@ -284,14 +284,6 @@ const HfFolder::Located* HfFolder::find(const std::string& name) const {
   return it == shards_->tensors.end() ? nullptr : &it->second;
 }
 
-std::vector<std::string> HfFolder::shard_names() const {
-  std::vector<std::string> names;
-  for (const auto& file : shards_->files) {
-    names.push_back(std::filesystem::path(file->path()).filename().string());
-  }
-  return names;
-}
-
 HfFolder::EosTokens HfFolder::eos_tokens() const {
   EosTokens tokens{.file = join_path(directory_, "generation_config.json")};
   if (path_exists(tokens.file)) {

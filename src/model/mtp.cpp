@@ -30,17 +30,18 @@ void join(const ops::Context& ctx, const ModelParameters& weights, const MtpPara
 
 }  // namespace
 
-Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
-                            const Batch& batch, Tensor hidden, MtpTape& tape) const {
+Tensor mtp_forward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
+                   size_t index, const Batch& batch, Tensor hidden, MtpTape& tape) {
+  const ModelSpec& spec = decoder.local_spec();
   const MtpParameters<Tensor>& w = weights.mtp[index];
-  const LayerSpec& layer = local_spec_.mtp[index].layer;
+  const LayerSpec& layer = spec.mtp[index].layer;
   const RowCounts rows{own_rows(batch, ctx.groups).size(), batch.tokens.dim(0)};
-  const int64_t tokens = rows.own, h = local_spec_.hidden_size;
-  const auto eps = static_cast<float>(local_spec_.rms_norm_eps);
-  const ops::RotaryTable rotary = rotary_table();
+  const int64_t tokens = rows.own, h = spec.hidden_size;
+  const auto eps = static_cast<float>(spec.rms_norm_eps);
+  const ops::RotaryTable rotary = decoder.rotary_table();
   const Tensor y = allocate_rows(ctx, tokens, h), x = allocate_rows(ctx, tokens, h);
   const LayerPlace place{
-      .model = local_spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
+      .model = spec, .spec = layer, .rotary = rotary, .batch = batch, .pages = {}};
   LayerInput in{.x = x};
   if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place);
   tape = {.embedded = allocate_rows(ctx, tokens, h),
@@ -48,7 +49,7 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
           .joined = allocate_rows(ctx, tokens, 2 * h),
           .layer = empty_tape(layer, in)};
   // Keep everything: backward follows immediately, so recomputing would need the same memory.
-  allocate_kept(ctx.arena, local_spec_, layer, rows, LayerKeep::kAll, tape.layer);
+  allocate_kept(ctx.arena, spec, layer, rows, LayerKeep::kAll, tape.layer);
   const ArenaScope scope(ctx.arena);
   const Tensor normed = allocate_rows(ctx, tokens, h);
   join(ctx, weights, w, batch, eps, tape, x, normed);
@@ -56,43 +57,42 @@ Tensor Decoder::mtp_forward(const ops::Context& ctx, const ModelParameters& weig
   return y;
 }
 
-Tensor Decoder::mtp_step(const ops::Context& ctx, const ModelParameters& weights, size_t index,
-                         const Batch& batch, Tensor hidden, const LayerPages& pages) const {
+Tensor mtp_step(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
+                size_t index, const Batch& batch, Tensor hidden, const LayerPages& pages) {
+  const ModelSpec& spec = decoder.local_spec();
   const MtpParameters<Tensor>& w = weights.mtp[index];
-  const LayerSpec& layer = local_spec_.mtp[index].layer;
-  const int64_t tokens = hidden.dim(0), h = local_spec_.hidden_size;
-  const ops::RotaryTable rotary = rotary_table();
+  const LayerSpec& layer = spec.mtp[index].layer;
+  const int64_t tokens = hidden.dim(0), h = spec.hidden_size;
+  const ops::RotaryTable rotary = decoder.rotary_table();
   const Tensor y = allocate_rows(ctx, tokens, h);
   const ArenaScope scope(ctx.arena);
   const Tensor x = allocate_rows(ctx, tokens, h), normed = allocate_rows(ctx, tokens, h);
   const LayerPlace place{
-      .model = local_spec_, .spec = layer, .rotary = rotary, .batch = batch, .pages = pages};
+      .model = spec, .spec = layer, .rotary = rotary, .batch = batch, .pages = pages};
   LayerInput in{.x = x};
   if (key_choice(layer).selects) in.selected = allocate_selection(ctx, place);
   const MtpTape tape{.embedded = allocate_rows(ctx, tokens, h),
                      .hidden = hidden,
                      .joined = allocate_rows(ctx, tokens, 2 * h),
                      .layer = empty_tape(layer, in)};
-  join(ctx, weights, w, batch, static_cast<float>(local_spec_.rms_norm_eps), tape, x, normed);
+  join(ctx, weights, w, batch, static_cast<float>(spec.rms_norm_eps), tape, x, normed);
   layer_forward(ctx, place, w.layer, tape.layer, normed, {.x = y}, {});
   return y;
 }
 
-void Decoder::mtp_backward(const ops::Context& ctx, const ModelParameters& weights,
-                           const ModelParameters& gradients, size_t index, const Batch& batch,
-                           const MtpTape& tape, Tensor dx, bool accumulate) const {
+void mtp_backward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
+                  const ModelParameters& gradients, size_t index, const Batch& batch,
+                  const MtpTape& tape, Tensor dx, bool accumulate) {
+  const ModelSpec& spec = decoder.local_spec();
   const MtpParameters<Tensor>&w = weights.mtp[index], &g = gradients.mtp[index];
-  const int64_t tokens = dx.dim(0), h = local_spec_.hidden_size;
-  const auto eps = static_cast<float>(local_spec_.rms_norm_eps);
-  const ops::RotaryTable rotary = rotary_table();
+  const int64_t tokens = dx.dim(0), h = spec.hidden_size;
+  const auto eps = static_cast<float>(spec.rms_norm_eps);
+  const ops::RotaryTable rotary = decoder.rotary_table();
   const ArenaScope scope(ctx.arena);
-  layer_backward(ctx,
-                 {.model = local_spec_,
-                  .spec = local_spec_.mtp[index].layer,
-                  .rotary = rotary,
-                  .batch = batch,
-                  .pages = {}},
-                 w.layer, g.layer, tape.layer, dx, accumulate, [] {});
+  layer_backward(
+      ctx,
+      {.model = spec, .spec = spec.mtp[index].layer, .rotary = rotary, .batch = batch, .pages = {}},
+      w.layer, g.layer, tape.layer, dx, accumulate, [] {});
   const Tensor djoined = allocate_rows(ctx, tokens, 2 * h), unused = allocate_rows(ctx, tokens, h);
   ops::matmul_backward_weight(ctx, g.input, {}, dx, tape.joined, accumulate);
   ops::matmul_backward_input(ctx, djoined, dx, w.input, false);

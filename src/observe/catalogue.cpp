@@ -45,24 +45,15 @@ const Index& catalogue_index() {
 
 const std::vector<MetricInfo>& metric_catalogue() {
   static const std::vector<MetricInfo> catalogue = {
-#define SLX_ROW(name, unit, meaning, healthy, reserved) {name, unit, meaning, healthy, reserved},
-#define SLX_ROWS(name, unit, meaning, healthy, reserved)          \
-  {name "/mean", unit, "Mean of " meaning, healthy, reserved},    \
-      {name "/median", unit, "Median of " meaning, "", reserved}, \
-      {name "/max", unit, "Maximum of " meaning, "", reserved},   \
-      {name "/min", unit, "Minimum of " meaning, "", reserved},
-#define SLX_METRIC(name, unit, meaning, healthy) SLX_ROW(name, unit, meaning, healthy, false)
-#define SLX_STATISTICS(name, unit, meaning, healthy) SLX_ROWS(name, unit, meaning, healthy, false)
-#define SLX_RESERVED(name, unit, meaning, healthy) SLX_ROW(name, unit, meaning, healthy, true)
-#define SLX_RESERVED_STATISTICS(name, unit, meaning, healthy) \
-  SLX_ROWS(name, unit, meaning, healthy, true)
+#define SLX_METRIC(name, unit, meaning, healthy) {name, unit, meaning, healthy},
+#define SLX_STATISTICS(name, unit, meaning, healthy)    \
+  {name "/mean", unit, "Mean of " meaning, healthy},    \
+      {name "/median", unit, "Median of " meaning, ""}, \
+      {name "/max", unit, "Maximum of " meaning, ""},   \
+      {name "/min", unit, "Minimum of " meaning, ""},
 #include "observe/metrics.def"
 #undef SLX_METRIC
 #undef SLX_STATISTICS
-#undef SLX_RESERVED
-#undef SLX_RESERVED_STATISTICS
-#undef SLX_ROWS
-#undef SLX_ROW
   };
   return catalogue;
 }
@@ -93,23 +84,18 @@ std::string write_metrics_reference() {
       "time\n"
       "of writing in seconds since 1970.\n"
       "A row has only the metrics that apply: no `train/kl_loss` without a KL term, no `eval/`\n"
-      "between evaluations. Names at the end are reserved: no run writes them yet.\n";
+      "between evaluations.\n";
   std::string_view group;
-  std::string reserved;
   for (const MetricInfo& info : metric_catalogue()) {
     const std::string row =
         fmt::format("| `{}` | {} | {} | {} |\n", info.name, info.unit.empty() ? "-" : info.unit,
                     info.meaning, info.healthy.empty() ? "-" : info.healthy);
-    if (info.reserved) {
-      reserved += row;
-      continue;
-    }
     const std::string_view prefix = info.name.substr(0, info.name.find('/'));
     if (prefix != group) out += fmt::format("\n## {}\n\n{}", prefix, kTableHead);
     group = prefix;
     out += row;
   }
-  return out + "\n## Reserved\n\n" + kTableHead + reserved;
+  return out;
 }
 
 }  // namespace slimexx::observe

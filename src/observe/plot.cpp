@@ -117,18 +117,4 @@ std::string plot_series(std::string_view title, const std::vector<double>& value
   return out + fmt::format("{:>10}  0{:>{}}\n", "", values.size() > 1 ? last : "", width - 1);
 }
 
-std::string sparkline(const std::vector<double>& values, int width) {
-  const Range range = finite_range(values);
-  std::string out;
-  for (const double value : shrink(values, static_cast<size_t>(std::clamp(width, 1, 400)))) {
-    if (!std::isfinite(value)) {
-      out += ' ';
-      continue;
-    }
-    const double level = range.high > range.low ? position_in(range, value) : 0.0;
-    append_utf8(out, 0x2581u + static_cast<uint32_t>(std::lround(level * 7)));
-  }
-  return out;
-}
-
 }  // namespace slimexx::observe

@@ -38,7 +38,7 @@ void write_stderr(const std::string& text) {
 struct ProgressBar::Impl {
   std::mutex mutex;
   std::condition_variable stop_signal;
-  std::string label, note;
+  std::string label;
   int64_t total = 0, done = 0;
   int64_t start_ns = monotonic_ns();
   int64_t last_tenth = 0;
@@ -57,7 +57,6 @@ struct ProgressBar::Impl {
     text += "  " + format_duration(elapsed);
     if (share > 0 && share < 1)
       text += ", " + format_duration(elapsed * (1 - share) / share) + " left";
-    if (!note.empty()) text += "  " + note;
     return text;
   }
 
@@ -123,12 +122,6 @@ void ProgressBar::advance_to(int64_t done) {
   std::lock_guard lock(impl_->mutex);
   impl_->done = std::max(impl_->done, done);
   if (!impl_->terminal) impl_->log_tenth();
-}
-
-void ProgressBar::set_note(std::string note) {
-  if (!impl_) return;
-  std::lock_guard lock(impl_->mutex);
-  impl_->note = std::move(note);
 }
 
 }  // namespace slimexx::observe

@@ -86,7 +86,6 @@ void convert_all(const void* source, void* destination, int64_t n, const Convert
 
 int64_t dtype_bytes(DType dtype) { return info(dtype).bytes; }
 std::string_view dtype_name(DType dtype) { return info(dtype).name; }
-std::string_view torch_dtype_name(DType dtype) { return info(dtype).torch_name; }
 
 std::optional<DType> parse_safetensors_dtype(std::string_view name) {
   for (const auto& i : kInfos) {

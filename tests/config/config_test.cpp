@@ -33,12 +33,17 @@ std::vector<Override> overrides_of(const Json& c) {
   return overrides;
 }
 
-std::map<std::string, std::string> lines_of(const std::string& origins) {
+// The values by path in "section:" and "  key: value" lines.
+std::map<std::string, std::string> values_in(const std::string& yaml) {
   std::map<std::string, std::string> values;
-  std::istringstream stream(origins);
+  std::istringstream stream(yaml);
+  std::string section;
   for (std::string line; std::getline(stream, line);) {
-    const size_t equals = line.find(" = "), origin = line.rfind("  (");
-    values[line.substr(0, equals)] = line.substr(equals + 3, origin - equals - 3);
+    const size_t colon = line.find(':');
+    if (line.starts_with("  "))
+      values[section + "." + line.substr(2, colon - 2)] = line.substr(colon + 2);
+    else
+      section = line.substr(0, colon);
   }
   return values;
 }
@@ -65,7 +70,7 @@ TEST(Config, reads_good_cases) {
       TestOptions options;
       bind_test_options(config.binder(), options);
       config.finish();
-      const auto values = lines_of(config.describe_origins());
+      const auto values = values_in(config.expanded_yaml());
       for (const auto& [path, want] : c["expect"].items())
         EXPECT_EQ(values.at(path), want.get<std::string>()) << path;
       if (!c.contains("origin")) continue;
@@ -230,15 +235,19 @@ TEST(Config, validation_faults_name_the_place) {
   }
 }
 
-TEST(Config, binding_again_shows_derived_values) {
-  Config config = Config::parse("rl: {eps_clip: 0.3}", "run.yaml", {});
+TEST(Config, shows_derived_values) {
+  Config config = Config::parse("rl: {eps_clip: 0.3}\nreward: {rm_type: f1}", "run.yaml", {});
   TestOptions o;
   bind_test_options(config.binder(), o);
   config.finish();
-  o.clip_high = o.clip;
-  bind_test_options(config.binder(), o);
+  config.derive("rl.eps_clip_high", std::optional(0.3));
+  config.derive("rollout.rollout_stop_token_ids", std::vector<int64_t>{});
+  config.derive("reward.rm_type", "math");
   EXPECT_EQ(config.origin("rl.eps_clip_high"), "derived");
+  EXPECT_EQ(config.origin("rollout.rollout_stop_token_ids"), "default");
+  EXPECT_EQ(config.origin("reward.rm_type"), "run.yaml:2:19");
   EXPECT_NE(config.resolved_yaml().find("eps_clip_high: 0.3\n"), std::string::npos);
+  EXPECT_NE(config.resolved_yaml().find("rm_type: f1\n"), std::string::npos);
 }
 
 }  // namespace

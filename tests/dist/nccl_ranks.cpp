@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dist/collective_contract.h"
+#include "dist/local_size.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/device_collective.h"
@@ -176,7 +177,7 @@ void fail_under_way(World& world, tensor::Device device, bool waiting) {
 }
 
 int run(World& world, const std::string& what) {
-  if (tensor::count_cuda_devices() < world.local_size()) return kSkipped;
+  if (tensor::count_cuda_devices() < local_size(world)) return kSkipped;
   const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
   tensor::select_device(device);
   if (what.empty() || what == "paths") {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "io/folder_files.h"
+#include "io/shard_names.h"
 #include "io/temp_dir.h"
 
 namespace slimexx::io {
@@ -61,7 +62,7 @@ TEST(HfFolder, SingleFile) {
   write_floats(dir.file("consolidated.safetensors"), {{"other", {1}}});
   const HfFolder folder = HfFolder::open(dir.path());
   EXPECT_EQ(folder.tensor_names(), std::vector<std::string>{"w"});
-  EXPECT_EQ(folder.shard_names(), std::vector<std::string>{"model.safetensors"});
+  EXPECT_EQ(shard_names(folder), std::vector<std::string>{"model.safetensors"});
   EXPECT_EQ(folder.config()["model_type"], "x");
   EXPECT_EQ(read_floats(folder, "w"), (Floats{1, 2}));
   EXPECT_EQ(folder.find("other"), nullptr);
@@ -73,7 +74,7 @@ TEST(HfFolder, ShardsWithIndex) {
   write_floats(f.dir.file("unlisted.safetensors"), {{"d", {9}}});
   const HfFolder folder = HfFolder::open(f.dir.path());
   EXPECT_EQ(folder.tensor_names(), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(folder.shard_names(), (std::vector<std::string>{"m1.safetensors", "m2.safetensors"}));
+  EXPECT_EQ(shard_names(folder), (std::vector<std::string>{"m1.safetensors", "m2.safetensors"}));
   EXPECT_EQ(read_floats(folder, "b"), (Floats{2, 3}));
   EXPECT_EQ(read_floats(folder, "c"), Floats{4});
 }
@@ -92,14 +93,14 @@ TEST(HfFolder, ACopyKeepsTheFilesOpen) {
 TEST(HfFolder, MtpLayersInAFileOfTheirOwn) {
   const ShardedFolder f;
   write_floats(f.dir.file("mtp.safetensors"), {{"d", {9}}});
-  EXPECT_EQ(HfFolder::open(f.dir.path()).shard_names(),
+  EXPECT_EQ(shard_names(HfFolder::open(f.dir.path())),
             (std::vector<std::string>{"m1.safetensors", "m2.safetensors", "mtp.safetensors"}));
   EXPECT_EQ(read_floats(HfFolder::open(f.dir.path()), "d"), Floats{9});
   const auto single = f.dir.file("model.safetensors");
   write_floats(single, {{"a", {1}}, {"b", {2, 3}}, {"c", {4}}});
   EXPECT_EQ(HfFolder::open(f.dir.path()).tensor_names().size(), 4u);
   std::filesystem::remove(f.dir.file(kHfIndexName));
-  EXPECT_EQ(HfFolder::open(f.dir.path()).shard_names(),
+  EXPECT_EQ(shard_names(HfFolder::open(f.dir.path())),
             (std::vector<std::string>{"model.safetensors", "mtp.safetensors"}));
   write_floats(f.dir.file("mtp.safetensors"), {{"a", {9}}});
   f.expect_refused("in two shards");

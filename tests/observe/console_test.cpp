@@ -86,15 +86,6 @@ TEST(Table, aligns_by_width) {
   EXPECT_EQ(format_table({{"a"}}, {}), "a\n\xE2\x94\x80\n");
 }
 
-TEST(Sparkline, spans_the_range) {
-  EXPECT_EQ(sparkline({0, 1, 2, 3, 4, 5, 6, 7}, 8),
-            "\xE2\x96\x81\xE2\x96\x82\xE2\x96\x83\xE2\x96\x84\xE2\x96\x85\xE2\x96\x86\xE2\x96\x87"
-            "\xE2\x96\x88");
-  EXPECT_EQ(sparkline({}, 8), "");
-  EXPECT_EQ(display_width(sparkline(std::vector<double>(1000, 1.0), 20)), 20);
-  EXPECT_EQ(sparkline({1, std::nan(""), 2}, 8), "\xE2\x96\x81 \xE2\x96\x88");
-}
-
 TEST(Plot, puts_low_values_low) {
   const std::string text = plot_series("loss", {0, 1}, 8, 2);
   // A rising diagonal from the lowest dot on the left to the highest on the right.
@@ -120,7 +111,6 @@ TEST(Progress, is_quiet_for_short_phases_and_safe_from_threads) {
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([&] {
         for (int i = 0; i < 1000; ++i) bar.advance();
-        bar.set_note("note");
         off.advance(5);
       });
     for (auto& thread : threads) thread.join();

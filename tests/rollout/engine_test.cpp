@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "model/flat_store.h"
 #include "rollout/samples.h"
 #include "slimexx/base/error.h"
 
@@ -151,7 +152,7 @@ TEST_F(EngineTest, PromptsAreFoundAgainUntilTheWeightsChange) {
   EXPECT_EQ(generate_all(engine, {make_request(0, prompt, 4)}).front().cached_tokens, 0);
   const Completion before = generate_all(engine, {make_request(0, prompt, 4)}).front();
   EXPECT_EQ(before.cached_tokens, 32);
-  const tensor::Tensor flat = tiny_.store.flat_weights();
+  const tensor::Tensor flat = flat_weights(tiny_.store);
   for (int64_t i = 0; i < flat.num_elements(); ++i) flat.f32()[i] *= 1.1f;
   engine.on_weights_updated();
   const Completion after = generate_all(engine, {make_request(0, prompt, 4)}).front();

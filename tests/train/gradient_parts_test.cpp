@@ -16,7 +16,7 @@ TEST(GradientParts, AreTheHeadTheLayersFromTheLastAndTheEmbedding) {
   const TinyPolicy policy("qwen2_untied");
   const auto offset_of = [&](const std::string& name) {
     return policy.store.gradient(policy.store.find(name)).f32() -
-           policy.store.flat_gradients().f32();
+           flat_gradients(policy.store).f32();
   };
   const auto parts = list_gradient_parts(policy.store, policy.spec, 1);
   const std::vector<int64_t> bounds = {policy.store.num_elements(), offset_of("final_norm.weight"),

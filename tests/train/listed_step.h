@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "slimexx/train/packing.h"
 #include "train/passes/executor.h"
 #include "train/tiny_policy.h"
 

@@ -42,7 +42,7 @@ TEST_P(MtpOracle, Logits) {
   batch.tokens =
       tensor::Tensor(labels.tokens.data(), tensor::DType::kI32, {}, {std::ssize(labels.tokens)});
   model::MtpTape tape;
-  const tensor::Tensor y = oracle_.decoder.mtp_forward(ctx, weights, 0, batch, x, tape);
+  const tensor::Tensor y = model::mtp_forward(ctx, oracle_.decoder, weights, 0, batch, x, tape);
   const tensor::Tensor logits = model::head_logits(
       ctx, oracle_.spec.head(), {weights.mtp[0].final_norm, weights.head.lm_head}, y,
       tensor::Tensor(rows.data(), tensor::DType::kI32, {}, {std::ssize(rows)}));

@@ -227,10 +227,10 @@ TEST_P(MtpTraining, FitsThePlannedMemory) {
     Oracle policy(test_data_path("golden/oracle/") + GetParam(), true);
     Trainer trainer(policy.decoder, policy.store, alone, dist::groups_of_one(), packed(kTokens),
                     unclipped(), 1, {});
-    const ActivationBytes plan = trainer.plan_activations(kLongest, 10);
+    const ActivationBytes plan = trainer.plans().plan_activations(kLongest, 10);
     const int64_t bytes = is_least ? plan.least : plan.most;
     const tensor::Buffer memory({}, bytes, "activations");
-    trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+    trainer.memory().borrow(memory.view(tensor::DType::kU8, {bytes}));
     const int64_t buffers = tensor::allocation_counters({}).num_allocations;
     trainer.step(samples(), full_loss(), 0.01);
     EXPECT_EQ(tensor::allocation_counters({}).num_allocations, buffers);

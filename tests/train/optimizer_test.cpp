@@ -77,13 +77,13 @@ State run_steps(int num_ranks, int num_steps, double clip_grad, const char* stat
     ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
                            options, {}, std::move(parts));
     for (int k = 0; k < num_steps; ++k) {
-      ops::fill_zero(cpu_context(), policy.store.flat_gradients());
+      ops::fill_zero(cpu_context(), flat_gradients(policy.store));
       if (communicator.rank() == num_ranks - 1) fill_gradients(policy.store, k);
       const double norm = optimizer.reduce_gradients(cpu_context());
       optimizer.step(cpu_context(), kLearningRates[k], norm);
     }
     const OwnedGroup& group = optimizer.groups()[0];
-    State own{floats_of(policy.store.flat_weights()),
+    State own{floats_of(flat_weights(policy.store)),
               gather_state(communicator, group, group.master),
               gather_state(communicator, group, group.exp_avg),
               gather_state(communicator, group, group.exp_avg_sq)};
@@ -203,15 +203,15 @@ TEST(ShardedAdamW, ResetMomentsBeginAnew) {
     };
     ShardedAdamW optimizer = make(used);
     for (const int64_t k : {0, 1}) step(optimizer, used, k);
-    ops::copy(cpu_context(), fresh.store.flat_weights(), used.store.flat_weights());
+    ops::copy(cpu_context(), flat_weights(fresh.store), flat_weights(used.store));
     ShardedAdamW other = make(fresh);
     optimizer.reset_moments();
     EXPECT_EQ(optimizer.num_steps(), 0);
     step(optimizer, used, 3);
     step(other, fresh, 3);
-    EXPECT_EQ(first_difference(floats_of(used.store.flat_weights()),
-                               floats_of(fresh.store.flat_weights())),
-              "")
+    EXPECT_EQ(
+        first_difference(floats_of(flat_weights(used.store)), floats_of(flat_weights(fresh.store))),
+        "")
         << (in_host_memory ? "in host memory" : "on the device");
     EXPECT_EQ(first_difference(floats_of(optimizer.groups()[0].exp_avg_sq),
                                floats_of(other.groups()[0].exp_avg_sq)),
@@ -269,8 +269,8 @@ TEST(ShardedAdamW, GradientsAddOverRanksAndAreClipped) {
       for (const double clip : {0.0, 0.5, 1e9}) {
         ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
                                golden_options(clip), {}, uneven_parts(policy.store.num_elements()));
-        // Rank r contributes (r + 1) * 2^-4 everywhere, so that sums are exact. Gaps stay zero.
-        ops::fill_zero(cpu_context(), policy.store.flat_gradients());
+        // Rank r brings (r + 1) * 2^-4 everywhere: exact sums. Gaps stay zero.
+        ops::fill_zero(cpu_context(), flat_gradients(policy.store));
         int64_t n = 0;
         for (const auto& info : policy.store.infos()) {
           const tensor::Tensor g = policy.store.gradient(info.id);
@@ -319,7 +319,7 @@ TEST(ShardedAdamW, DecayExemptsVectors) {
   TinyPolicy policy(kGoldenModel), before(kGoldenModel);
   ShardedAdamW optimizer(policy.store, communicator, dist::data_parallel_groups(communicator),
                          golden_options(1.0), {});
-  ops::fill_zero(cpu_context(), policy.store.flat_gradients());
+  ops::fill_zero(cpu_context(), flat_gradients(policy.store));
   optimizer.step(cpu_context(), 0.5, optimizer.reduce_gradients(cpu_context()));
   for (const auto& info : policy.store.infos()) {
     const auto now = floats_of(policy.store.weight(info.id));

@@ -175,9 +175,9 @@ TEST_P(Routers, FitThePlannedMemory) {
   Oracle policy(test_data_path("golden/oracle/") + GetParam());
   Trainer trainer(policy.decoder, policy.store, alone, dist::groups_of_one(),
                   balanced(packed(kTokens)), {}, 1, {});
-  const int64_t bytes = trainer.plan_activations(kLongest, 10).least;
+  const int64_t bytes = trainer.plans().plan_activations(kLongest, 10).least;
   const tensor::Buffer memory({}, bytes, "activations");
-  trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+  trainer.memory().borrow(memory.view(tensor::DType::kU8, {bytes}));
   const int64_t buffers = tensor::allocation_counters({}).num_allocations;
   trainer.step(mixed_samples(9, 41, 320), full_loss(), 0.01);
   EXPECT_EQ(tensor::allocation_counters({}).num_allocations, buffers);

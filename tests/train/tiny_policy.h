@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/float_vectors.h"
+#include "dist/data_parallel_groups.h"
+#include "model/flat_store.h"
 #include "slimexx/base/philox.h"
 #include "slimexx/dist/collective.h"
 #include "slimexx/io/hf_folder.h"

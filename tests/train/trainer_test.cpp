@@ -39,9 +39,9 @@ Outcome run_step(const Variation& v, std::vector<Sample> samples, const StepLoss
     Outcome own;
     own.result = trainer.step(samples, loss, learning_rate, [&] {
       trainer.gather_gradients();
-      own.gradients = floats_of(policy.store.flat_gradients());
+      own.gradients = floats_of(flat_gradients(policy.store));
     });
-    own.weights = floats_of(policy.store.flat_weights());
+    own.weights = floats_of(flat_weights(policy.store));
     if (communicator.rank() == 0) outcome = std::move(own);
   });
   return outcome;
@@ -205,12 +205,12 @@ TEST(Trainer, NanGradientSkipsTheStep) {
         TinyPolicy policy, fresh;
         const TrainOptions options = packed(30);
         Trainer trainer = policy.trainer(communicator, options);
-        const auto weights = floats_of(policy.store.flat_weights());
+        const auto weights = floats_of(flat_weights(policy.store));
         const auto master = floats_of(trainer.optimizer().groups()[0].master);
         const StepResult skipped = trainer.step(bad, full_loss(), 0.01);
         EXPECT_TRUE(skipped.skipped);
         EXPECT_FALSE(std::isfinite(skipped.gradient_norm));
-        EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), weights), "");
+        EXPECT_EQ(first_difference(floats_of(flat_weights(policy.store)), weights), "");
         EXPECT_EQ(first_difference(floats_of(trainer.optimizer().groups()[0].master), master), "");
         EXPECT_EQ(trainer.optimizer().num_steps(), 0);
         for (const float m : floats_of(trainer.optimizer().groups()[0].exp_avg)) ASSERT_EQ(m, 0);
@@ -218,10 +218,10 @@ TEST(Trainer, NanGradientSkipsTheStep) {
         Trainer other = fresh.trainer(communicator, options);
         EXPECT_FALSE(trainer.step(good, full_loss(), 0.01).skipped);
         EXPECT_FALSE(other.step(good, full_loss(), 0.01).skipped);
-        EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
-                                   floats_of(fresh.store.flat_weights())),
+        EXPECT_EQ(first_difference(floats_of(flat_weights(policy.store)),
+                                   floats_of(flat_weights(fresh.store))),
                   "");
-        EXPECT_NE(first_difference(floats_of(policy.store.flat_weights()), weights), "");
+        EXPECT_NE(first_difference(floats_of(flat_weights(policy.store)), weights), "");
       });
     }
   }
@@ -238,7 +238,7 @@ TEST(Trainer, IsDeterministic) {
         Trainer trainer = policy.trainer(communicator, packed(40));
         for (uint64_t step = 0; step < 3; ++step)
           trainer.step(mixed_samples(6, 20 + step), full_loss(), 0.01);
-        weights[static_cast<size_t>(communicator.rank())] = floats_of(policy.store.flat_weights());
+        weights[static_cast<size_t>(communicator.rank())] = floats_of(flat_weights(policy.store));
       });
       for (const auto& own : weights) EXPECT_EQ(first_difference(own, weights[0]), "");
       runs.push_back(weights[0]);
@@ -279,8 +279,8 @@ TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
       const auto rank = static_cast<size_t>(communicator.rank());
       TinyPolicy policy;
       Trainer trainer = policy.trainer(communicator, options, optimizer);
-      // Values left in the gradient memory must not count.
-      std::fill_n(policy.store.flat_gradients().f32(), policy.store.num_elements(), 7.0f);
+      // What an earlier use of the memory left must not count.
+      std::fill_n(flat_gradients(policy.store).f32(), policy.store.num_elements(), 7.0f);
       for (const auto& info : policy.store.infos()) {
         const tensor::Tensor gradient = policy.store.gradient(info.id);
         std::fill(gradient.f32() + gradient.num_elements(),
@@ -290,7 +290,7 @@ TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
       EXPECT_EQ(result.num_microbatches, 3);
       EXPECT_GT(result.gradient_norm, 0);
       counts[rank] = result.microbatches_per_rank;
-      weights[rank] = floats_of(policy.store.flat_weights());
+      weights[rank] = floats_of(flat_weights(policy.store));
       const auto scores = trainer.compute_log_probs(policy.decoder, policy.store, samples);
       EXPECT_EQ(scores.size(), samples.size());
     });

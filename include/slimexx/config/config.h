@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace slimexx::config {
@@ -93,6 +94,10 @@ struct TakenKey {
   std::string path, why;
 };
 
+// The value of a field that the program derives.
+using DerivedValue = std::variant<std::optional<int64_t>, std::optional<double>, std::string,
+                                  std::vector<int64_t>, std::vector<std::string>>;
+
 struct Override {
   std::string key, value;  // --set key=value, the value as a YAML scalar or flow sequence
 };
@@ -130,6 +135,10 @@ class Config {
   // default (unless may_idle).
   void take_idle(const std::string& path, const std::string& why);
 
+  // Shows `value` as that of the bound field `path`, with the origin "derived" unless it is the
+  // default. Does nothing if the configuration sets the key.
+  void derive(const std::string& path, const DerivedValue& value);
+
   // The bound fields that a file or an override sets to a value other than the default.
   std::vector<FieldInfo> changed_fields() const;
   // Whether the source of `other` (a file or an override) has precedence over the file that sets
@@ -137,17 +146,13 @@ class Config {
   bool is_below(const std::string& path, const std::string& other) const;
   bool is_set(const std::string& path) const;         // by a file or an override
   std::string origin(const std::string& path) const;  // "FILE:12:5", "--set", "default"
-  // Every bound field with its value at the last binding, as YAML that load() reads back to the
-  // same values. Keeps ${env:...} unexpanded; comments at the top have a short digest of each
-  // variable, so that list_changes detects changes. To show values derived after binding, bind the
-  // completed structs again: unset keys keep the struct's value, and their origin becomes
-  // "derived".
+  // Every bound field with its value at binding or from derive(), as YAML that load() reads back to
+  // the same values. Keeps ${env:...} unexpanded; comments at the top have a short digest of each
+  // variable, so that list_changes detects changes.
   std::string resolved_yaml() const;
   // The same with environment variables expanded; for comparison only, do not store it. Neither
   // text contains the secrets of addresses.
   std::string expanded_yaml() const;
-  // "path = value  (origin)" lines.
-  std::string describe_origins() const;
 
  private:
   struct Impl;

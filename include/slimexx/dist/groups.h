@@ -1,6 +1,6 @@
 // The groups that one rank belongs to, for code that computes: Megatron's axes. All references are
 // valid; an axis of size 1 is a group of one rank, which sends nothing. Groups with the same ranks
-// are one object. A ProcessGrid owns them, except for the two functions below.
+// are one object. A ProcessGrid owns them, except for those of groups_of_one.
 #pragma once
 #include "slimexx/dist/collective.h"
 
@@ -26,9 +26,5 @@ struct Groups {
 
 // For code without a grid: one rank in every group. Any thread.
 const Groups& groups_of_one();
-
-// Data parallelism only: `ranks` serves as the world, dp, edp and the combined groups; all other
-// groups have one rank.
-Groups data_parallel_groups(Collective& ranks);
 
 }  // namespace slimexx::dist

@@ -23,7 +23,6 @@ class World {
   int rank() const { return ranks_.rank(); }
   int size() const { return ranks_.size(); }
   int local_rank() const { return local_rank_; }  // among the ranks of this host
-  int local_size() const { return local_size_; }
   // World rank of the first rank on this host.
   int first_local_rank() const { return first_local_rank_; }
   bool are_threads() const { return are_threads_; }
@@ -37,7 +36,7 @@ class World {
  private:
   Launch launch_;
   Collective ranks_;
-  int local_rank_ = 0, local_size_ = 1, first_local_rank_ = 0;
+  int local_rank_ = 0, first_local_rank_ = 0;
   [[maybe_unused]] bool uses_mpi_ = false;  // unused without MPI
   bool are_threads_ = false;
 };

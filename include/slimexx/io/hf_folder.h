@@ -32,7 +32,6 @@ class HfFolder {
   bool has_tensors() const { return !shards_->tensors.empty(); }
   std::vector<std::string> tensor_names() const;       // sorted
   const Located* find(const std::string& name) const;  // null if absent
-  std::vector<std::string> shard_names() const;        // file names, in opening order
 
   // Token ids that end generation: eos_token_id (int or list) of generation_config.json, otherwise
   // of config.json; empty if neither has it.

@@ -60,8 +60,5 @@ struct TensorSource {
 };
 // In order of first appearance.
 std::vector<TensorSource> list_tensor_sources(const std::vector<ParameterInfo>& infos);
-// Reads elements [begin, end) of a tensor, in its order on disk, as f32. Waits for the device.
-void read_tensor(const ParameterStore& store, const TensorSource& tensor, int64_t begin,
-                 int64_t end, float* values);
 
 }  // namespace slimexx::model

@@ -100,29 +100,29 @@ class Decoder {
                 bool accumulate, const BackwardHooks& hooks = {},
                 const RouterBalances& routers = {}) const;
 
-  // Runs MTP layer `index`. The stage needs the head, and the embedding or a copy of it. `batch`
-  // has each sequence's tokens rolled left by index + 1. `hidden` [T,H] is the output of the model
-  // or of the previous MTP layer, after its final norm; it must live until backward. Returns
-  // y [T,H] (mtp.h). It and the tape are in the context's arena.
-  Tensor mtp_forward(const ops::Context& ctx, const ModelParameters& weights, size_t index,
-                     const Batch& batch, Tensor hidden, MtpTape& tape) const;
-  // The same y in generation: keeps nothing for backward; `pages` hold the layer's keys and values.
-  Tensor mtp_step(const ops::Context& ctx, const ModelParameters& weights, size_t index,
-                  const Batch& batch, Tensor hidden, const LayerPages& pages) const;
-  // dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding gets no
-  // gradient. Other gradients are added to or overwritten as in backward.
-  void mtp_backward(const ops::Context& ctx, const ModelParameters& weights,
-                    const ModelParameters& gradients, size_t index, const Batch& batch,
-                    const MtpTape& tape, Tensor dx, bool accumulate) const;
-
- private:
   ops::RotaryTable rotary_table() const { return {cos_, sin_, spec_.rope.style}; }
 
+ private:
   ModelSpec spec_, local_spec_;
   StageRange stage_;
   int64_t max_positions_;
   tensor::Buffer rotary_buffer_;
   Tensor cos_, sin_;  // [max_positions, rotary_dim/2]
 };
+
+// Runs MTP layer `index`. The decoder's stage needs the head, and the embedding or a copy of it.
+// `batch` has each sequence's tokens rolled left by index + 1. `hidden` [T,H] is the output of the
+// model or of the previous MTP layer, after its final norm; it must live until backward. Returns y
+// [T,H] (mtp.h). It and the tape are in the context's arena.
+Tensor mtp_forward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
+                   size_t index, const Batch& batch, Tensor hidden, MtpTape& tape);
+// The same y in generation: keeps nothing for backward; `pages` hold the layer's keys and values.
+Tensor mtp_step(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
+                size_t index, const Batch& batch, Tensor hidden, const LayerPages& pages);
+// dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding gets no
+// gradient. Other gradients are added to or overwritten as in Decoder::backward.
+void mtp_backward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
+                  const ModelParameters& gradients, size_t index, const Batch& batch,
+                  const MtpTape& tape, Tensor dx, bool accumulate);
 
 }  // namespace slimexx::model

@@ -2,7 +2,7 @@
 // i and the embedding of token i + 1; the next layer predicts one token further, from its
 // output and the embedding of token i + 2:
 //   x = input([norm(embedding); norm(hidden)]);   y = decoder layer(x);   logits = head(norm(y))
-// Rotary positions are those of the hidden states. Decoder runs it, over packed sequences only.
+// Rotary positions are those of the hidden states. decoder.h runs it, over packed sequences only.
 //
 // Legend: T packed tokens, H hidden size.
 #pragma once

@@ -134,16 +134,12 @@ class ParameterStore {
   void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   void read_gradients(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   int64_t num_elements() const;  // of all groups
-  // Only for a store with one group.
-  tensor::Tensor flat_weights() const { return only_group().weights; }
-  tensor::Tensor flat_gradients() const { return only_group().gradients; }
   // The bytes of all groups' gradients [n] U8; undefined without gradients.
   tensor::Tensor gradient_memory() const;
 
  private:
   void complete_infos();
   void place_weights(char* memory);
-  const ParameterGroup& only_group() const;
   const ParameterInfo& info(ParameterId id) const;
   tensor::Tensor view(const tensor::Tensor& flat, const ParameterInfo& info) const;
   tensor::Device device_;

@@ -27,7 +27,6 @@ std::string format_table(const std::vector<TableColumn>& columns,
 // axis labels and a title.
 std::string plot_series(std::string_view title, const std::vector<double>& values, int width,
                         int height);
-std::string sparkline(const std::vector<double>& values, int width);
 
 // A progress bar on a terminal (at most 10 updates per second); otherwise one line per 10 %. Shows
 // nothing if `enabled` is false (other ranks) or if the phase ends within two seconds. Thread-safe.
@@ -36,8 +35,7 @@ class ProgressBar {
   ProgressBar(std::string label, int64_t total, bool enabled);
   ~ProgressBar();
   void advance(int64_t n = 1);
-  void advance_to(int64_t done);    // never moves backwards
-  void set_note(std::string note);  // shown after the bar, e.g. "5,812 tok/s"
+  void advance_to(int64_t done);  // never moves backwards
 
  private:
   struct Impl;

@@ -14,13 +14,12 @@ namespace slimexx::observe {
 // One row of src/observe/metrics.def. A name ending in "*" is a family ("eval/*/pass@1").
 struct MetricInfo {
   std::string_view name, unit, meaning, healthy;
-  bool reserved = false;  // for a planned feature: no run writes it
 };
 const std::vector<MetricInfo>& metric_catalogue();
 const MetricInfo* find_metric(std::string_view name);  // null if not in the catalogue
 
-// The values of one step in the order they were set. Setting a name that is reserved or not in the
-// catalogue is a bug of the program (SLX_CHECK).
+// The values of one step in the order they were set. Setting a name that is not in the catalogue is
+// a bug of the program (SLX_CHECK).
 class MetricRow {
  public:
   void set(std::string_view name, double value);

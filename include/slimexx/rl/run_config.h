@@ -173,6 +173,9 @@ struct RunConfigRequest {
 // Binds all sections, derives the batch sizes and checks everything. Throws one Error(kUsage) with
 // all faults: unknown keys, wrong values, contradictions.
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request);
+// Replaces the default run folder of a run that `config` loaded, unless the configuration names
+// one. Throws Error(kUsage) if the folder is in conflict with others of the run.
+void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for docs/reference too
 
 bool generates_samples(const RunConfig& config);  // false: a dump or a set of examples has them

@@ -27,7 +27,6 @@ std::string_view dtype_name(DType dtype);  // the safetensors name: "BF16"
 std::optional<DType> parse_safetensors_dtype(std::string_view name);
 std::optional<DType> parse_torch_dtype(
     std::string_view name);  // the name in config.json: "bfloat16"
-std::string_view torch_dtype_name(DType dtype);
 
 inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 inline uint16_t f32_to_bf16(float value) {

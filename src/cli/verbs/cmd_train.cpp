@@ -33,18 +33,13 @@ struct TrainFlags {
   int thread_ranks = 0;
 };
 
-// `run_dir` is the default if the configuration does not set one.
-rl::RunConfig load_config(const TrainFlags& flags, int64_t num_ranks, const std::string& run_dir,
-                          bool& names_run_dir) {
+config::Config load_config(const TrainFlags& flags) {
   if (flags.config.empty() && flags.settings.empty()) {
     throw Error(ErrorCode::kUsage, "no configuration",
                 "--config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
                 "slimexx train");
   }
-  config::Config config = config::Config::load(flags.config, parse_settings(flags.settings));
-  names_run_dir = config.is_set(kRunDirKey);
-  return rl::load_run_config(
-      config, {.needs_training = true, .num_ranks = num_ranks, .default_run_dir = run_dir});
+  return config::Config::load(flags.config, parse_settings(flags.settings));
 }
 
 // The command line that starts this run again: without --resume and without secrets in addresses.
@@ -88,10 +83,13 @@ void check_same_settings(const std::string& own, dist::Collective& communicator)
 void run_train(const TrainFlags& flags, Session& session) {
   dist::Collective& communicator = session.world.ranks();
   const std::string stem = std::filesystem::path(flags.config).stem().string();
-  bool names_run_dir = false;
+  config::Config config = load_config(flags);
+  const bool names_run_dir = config.is_set(kRunDirKey);
   rl::TrainRequest request;
-  request.config = load_config(flags, session.world.size(),
-                               "runs/" + (stem.empty() ? "train" : stem), names_run_dir);
+  request.config =
+      rl::load_run_config(config, {.needs_training = true,
+                                   .num_ranks = session.world.size(),
+                                   .default_run_dir = "runs/" + (stem.empty() ? "train" : stem)});
   request.dry_run = flags.dry_run;
   check_same_settings(request.config.expanded_yaml, communicator);
   std::string decided;
@@ -100,7 +98,7 @@ void run_train(const TrainFlags& flags, Session& session) {
         rl::decide_start(request.config, start_wish(flags, names_run_dir), request.locks));
   }
   request.start = rl::start_from_json(dist::broadcast_bytes(communicator, decided, 0));
-  request.config = load_config(flags, session.world.size(), request.start.run_dir, names_run_dir);
+  rl::set_default_run_dir(config, request.start.run_dir, request.config);
   request.device = select_rank_device(session.world, flags.device);
   request.start_command = command_to_start(session.words);
   request.resume_command = request.start_command + " --resume";

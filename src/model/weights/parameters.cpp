@@ -144,11 +144,6 @@ void ParameterStore::place_weights(char* memory) {
   }
 }
 
-const ParameterGroup& ParameterStore::only_group() const {
-  SLX_CHECK_EQ(groups_.size(), 1u);
-  return groups_[0];
-}
-
 int64_t ParameterStore::num_elements() const {
   int64_t n = 0;
   for (const ParameterGroup& group : groups_) n += group.num_elements;

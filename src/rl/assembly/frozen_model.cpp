@@ -81,7 +81,7 @@ int64_t plan_frozen_scoring(const train::Trainer& trainer, std::span<const Froze
   int64_t most = 0;
   for (const FrozenModel& frozen : models) {
     const auto plan = [&](const model::ParameterStore& store) {
-      return trainer.plan_scoring(borrow(frozen.decoders), store, longest, num_samples);
+      return trainer.plans().plan_scoring(borrow(frozen.decoders), store, longest, num_samples);
     };
     most = std::max(most, frozen.is_transient
                               ? plan({frozen.model.held_parameters(), policy.gradient_memory()})

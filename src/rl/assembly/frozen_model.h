@@ -38,7 +38,7 @@ FrozenModel place_frozen_model(const RankInputs& inputs, const FrozenModelOption
                                LoadedModel described, const Decoders& policy_decoders,
                                const model::ParameterStore& policy);
 
-// Bytes that the largest scoring pass of any of `models` takes, as Trainer::plan_scoring.
+// Bytes that the largest scoring pass of any of `models` takes, as ActivationPlans::plan_scoring.
 int64_t plan_frozen_scoring(const train::Trainer& trainer, std::span<const FrozenModel> models,
                             const model::ParameterStore& policy, int64_t longest,
                             int64_t num_samples);

@@ -358,6 +358,20 @@ void derive_values(const config::Config& config, RunConfig& run) {
     run.eval.eval_stop_token_ids = run.rollout.rollout_stop_token_ids;
 }
 
+constexpr const char* kRunDir = "observe.run_dir";
+
+// The resolved file shows derived values too.
+void write_resolved(config::Config& config, RunConfig& run) {
+  config.derive("rl.eps_clip_high", run.rl.eps_clip_high);
+  config.derive("eval.eval_stop", run.eval.eval_stop);
+  config.derive("eval.eval_stop_token_ids", run.eval.eval_stop_token_ids);
+  config.derive(kRunDir, run.observe.run_dir);
+  config.derive("train.global_batch_size", run.train.global_batch_size);
+  config.derive("train.num_steps_per_rollout", run.train.num_steps_per_rollout);
+  run.resolved_yaml = config.resolved_yaml();
+  run.expanded_yaml = config.expanded_yaml();
+}
+
 }  // namespace
 
 bool generates_samples(const RunConfig& config) {
@@ -378,7 +392,6 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
   RunConfig run;
   bind(config.binder(), run);
   derive_values(config, run);
-  constexpr const char* kRunDir = "observe.run_dir";
   if (!config.is_set(kRunDir) || config.has_fault(kRunDir))
     run.observe.run_dir = request.default_run_dir;
   Validation(config, run, request).check();
@@ -386,9 +399,7 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
   if (run.global_batch_size > 0) run.train.global_batch_size = run.global_batch_size;
   if (!run.is_sft() && run.num_steps_per_rollout > 0)
     run.train.num_steps_per_rollout = run.num_steps_per_rollout;
-  bind(config.binder(), run);  // again: the resolved file must show the derived values
-  run.resolved_yaml = config.resolved_yaml();
-  run.expanded_yaml = config.expanded_yaml();
+  write_resolved(config, run);
   run.taken_keys = config.taken_keys();
   if (needs_reference(run))
     run.frozen_models.push_back({.name = kReference,
@@ -396,6 +407,14 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
                                  .follows_policy = run.rl.ref_update_interval.has_value(),
                                  .scores_rarely = run.rl.logs_reference_only()});
   return run;
+}
+
+void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run) {
+  if (config.is_set(kRunDir)) return;
+  run.observe.run_dir = run_dir;
+  check_folders(config, run);
+  config.finish();
+  write_resolved(config, run);
 }
 
 }  // namespace slimexx::rl

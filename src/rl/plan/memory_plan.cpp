@@ -94,15 +94,15 @@ MemoryBudget add_needs(MemoryBudget budget, const MemoryNeeds& needs) {
   const int64_t num_samples = samples_per_microbatch(config);
   const int64_t left = MemoryPlan{.budget = budget}.left_bytes();
   for (;;) {
-    budget.activations = needs.trainer->plan_activations(longest, num_samples);
-    const int64_t limit = needs.trainer->max_logits_bytes();
+    budget.activations = needs.trainer->plans().plan_activations(longest, num_samples);
+    const int64_t limit = needs.trainer->plans().max_logits_bytes();
     if (budget.activations.least <= left || config.train.max_logits_gib ||
         limit <= kLeastLogitsBytes)
       break;
-    needs.trainer->limit_logits(limit / 2);
+    needs.trainer->plans().limit_logits(limit / 2);
   }
   const int64_t num_scored = samples_per_scored_microbatch(config);
-  int64_t scoring = config.is_sft() ? 0 : needs.trainer->plan_scoring(longest, num_scored);
+  int64_t scoring = config.is_sft() ? 0 : needs.trainer->plans().plan_scoring(longest, num_scored);
   if (needs.plan_scoring) scoring = std::max(scoring, needs.plan_scoring(longest, num_scored));
   budget.activations.least = std::max(budget.activations.least, scoring);
   budget.activations.most = std::max(budget.activations.most, scoring);

@@ -121,7 +121,7 @@ class StagePlanner {
     const MemoryBudget budget = plan_needs();
     out_.activations = budget.activations;
     if (trains_) {
-      out_.logits_bytes = trainer_->max_logits_bytes();
+      out_.logits_bytes = trainer_->plans().max_logits_bytes();
       out_.snapshot_bytes = snapshot_bytes(trainer_->optimizer(),
                                            std::ranges::any_of(frozen_, &FrozenModel::is_saved));
     }
@@ -316,7 +316,7 @@ class StagePlanner {
     out_.forward_flops = share * stage_forward_flops(in_.spec, out_.chunks, in_.lengths.mean());
     const bool keeps_all = out_.kept > 0.5;
     grid_.clear_sent_bytes();  // bytes of the largest microbatches
-    trainer_->plan_microbatch(
+    trainer_->plans().plan_microbatch(
         samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
     const auto microbatches = static_cast<double>(in_.microbatches);
     for (const PlannedExchange& exchange : list_exchanges(in_.grid, count_experts(in_.spec) > 0))

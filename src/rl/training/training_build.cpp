@@ -359,7 +359,7 @@ rollout::EngineOptions engine_options(const Session& session, const RolloutSide&
 }
 
 TrainingRun::~TrainingRun() {
-  if (trainer_side.trainer) trainer_side.trainer->leave_ranks();
+  if (trainer_side.trainer) trainer_side.trainer->memory().leave_ranks();
   if (rollout_side.engine) rollout_side.engine->leave_ranks();
 }
 

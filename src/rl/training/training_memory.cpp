@@ -57,7 +57,7 @@ tensor::Tensor take_pool(const Session& session, TrainerSide& trainer_side,
   MemoryBudget budget = add_needs(measure_device(session), list_needs(inputs, users));
   const tensor::Tensor cache = make_pool(inputs, users, plan_memory(std::move(budget)), memory);
   if (session.trains())
-    trainer_side.trainer->borrow_memory(
+    trainer_side.trainer->memory().borrow(
         memory.pool.view(tensor::DType::kU8, {memory.pool.size_bytes()}));
   return cache;
 }
@@ -69,16 +69,16 @@ std::string memory_table(const TrainingRun& run) {
   if (memory.plan) {
     text = format_memory(*memory.plan);
     if (session.trains())
-      text +=
-          fmt::format("                logits: at most {}\n",
-                      format_bytes(static_cast<double>(trainer_side.trainer->max_logits_bytes())));
+      text += fmt::format(
+          "                logits: at most {}\n",
+          format_bytes(static_cast<double>(trainer_side.trainer->plans().max_logits_bytes())));
   } else {
     for (const auto& [what_for, bytes] : tensor::list_allocations(session.request.device))
       text += line(bytes, what_for);
     if (!session.trains()) return text;
     if (rollout_side.prompts || rollout_side.source->longest_sequence())
-      text += line(trainer_side.trainer
-                       ->plan_activations(
+      text += line(trainer_side.trainer->plans()
+                       .plan_activations(
                            longest_trained(session.config, rollout_side, trainer_side.policy.spec),
                            samples_per_microbatch(session.config))
                        .most,

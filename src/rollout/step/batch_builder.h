@@ -1,7 +1,5 @@
 // Turns the chunks of a step into the model's inputs: tokens, positions, slots, page tables and the
-// rows to sample from. Everything is staged in host memory and uploaded in one copy; all memory is
-// allocated at construction. There are two sets of buffers, on host and device, used in turn: while
-// one step is in flight the next is staged and uploaded. Addresses depend on the set only.
+// rows to sample from. Everything is staged in BatchMemory and uploaded in one copy.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,19 +7,11 @@
 #include <vector>
 
 #include "rollout/scheduling/scheduler.h"
+#include "rollout/step/batch_drafts.h"
+#include "rollout/step/batch_memory.h"
 #include "slimexx/model/decoder.h"
-#include "slimexx/ops/sampling.h"
 
 namespace slimexx::rollout {
-
-struct BatchLimits {
-  int64_t max_tokens = 0, max_sequences = 0;  // per batch
-  int64_t max_pages = 0, page_tokens = 0;     // per sequence; per page
-  int64_t num_mtp_drafts = 0;                 // passes of the MTP layer; they need more arrays
-};
-
-// Device memory of a builder with these limits.
-int64_t plan_batch_bytes(const BatchLimits& limits);
 
 // A batch of the maximum size without memory, for planning the memory of a step.
 struct LargestBatch {
@@ -30,28 +20,6 @@ struct LargestBatch {
 };
 LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits,
                                 std::span<const model::LayerPages> layer_pages);
-
-// An array in the current set, on the host and on the device.
-struct StagedArray {
-  char* host = nullptr;
-  tensor::Tensor device;  // [capacity]
-  int32_t* i32() const { return reinterpret_cast<int32_t*>(host); }
-  float* f32() const { return reinterpret_cast<float*>(host); }
-  tensor::Tensor as_sampling_rows() const {  // [R,48] U8
-    constexpr auto kBytes = static_cast<int64_t>(sizeof(ops::SamplingRow));
-    return device.reshaped({device.dim(0) / kBytes, kBytes});
-  }
-};
-
-// Rows of a batch that one head call samples from. Views of the builder's memory.
-struct SamplingGroup {
-  tensor::Tensor rows;             // [R] i32, rows of the batch
-  tensor::Tensor parameters;       // [R, 48] U8, ops::SamplingRow
-  tensor::Tensor tokens;           // [R] i32, written by sampling
-  tensor::Tensor log_probs;        // [R] f32, written by sampling
-  int32_t* host_tokens = nullptr;  // [R] in host memory, for hand_out_samples
-  float* host_log_probs = nullptr;
-};
 
 // The samples of a step, on their way to the host.
 struct StepSamples {
@@ -71,11 +39,8 @@ struct StepSamples {
 
 class BatchBuilder {
  public:
-  static constexpr int64_t kNumSets = 2;
-
-  BatchBuilder(tensor::Device device, const BatchLimits& limits);
-  BatchBuilder(const BatchBuilder&) = delete;
-  BatchBuilder& operator=(const BatchBuilder&) = delete;
+  BatchBuilder(tensor::Device device, const BatchLimits& limits)
+      : limits_(limits), memory_(device, limits), drafts_(limits_, memory_, batch_) {}
 
   // Stages and uploads a step and its sampling rows; work queued on `stream` afterwards sees them.
   // Valid until the next call. The step before the last must be finished: its set is overwritten.
@@ -98,89 +63,28 @@ class BatchBuilder {
   // The sampling rows of the last build, in the order of due(), in groups of at most `max_rows`
   // rows. After build_decode there is one group, as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
-  // The same rows, with parameters, tokens and log-probs for drafting the token after the sampled
-  // one. Empty if no drafts are made.
-  const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
-  // Whether further passes draft more tokens; only for batches of one token per row. On a GPU each
-  // such pass has as many rows as the batch, the sequences' own first and the others idle; without
-  // further drafts it has one idle row, for ranks that run every pass together. On the CPU no row
-  // is idle.
-  bool guesses_further() const { return guesses_further_; }
-  tensor::Tensor chain_cu_seqlens() const {
-    return chain_cu_seqlens_.device.rows(0, num_chain_rows_ + 1);
-  }
-  ops::DraftPass checked_pass() const;  // the batch's own, as input of the first further pass
-  ops::CheckedDrafts checked_drafts() const;
-  ops::DraftPages draft_pages() const;
-  tensor::Tensor drafts_of_pass(int64_t pass) const;  // [R] i32; passes count from 0
-  // As group_drafts, for a later pass with its own parameters [R,48] U8.
-  const std::vector<SamplingGroup>& group_chain(int64_t max_rows, int64_t pass,
-                                                tensor::Tensor parameters);
-  // [T] i32, by row of the batch: the token after the row, or ~r if row r of the samples will hold
-  // it.
-  tensor::Tensor next_tokens() const { return next_tokens_.device.rows(0, batch_.tokens.dim(0)); }
-  tensor::Tensor sampled_now() const { return sampled_tokens_.device; }
-  std::span<Sequence* const> due() const { return sets_[current_].samples.due; }
-  size_t current_set() const { return current_; }
+  // The same rows for an MTP layer.
+  DraftRows& drafts() { return drafts_; }
+  std::span<Sequence* const> due() const { return samples_[current_set()].due; }
+  size_t current_set() const { return memory_.current_set(); }
   // The samples of the step before, [max_sequences] i32 on the device.
-  tensor::Tensor sampled_before() const { return sampled_[1 - current_]; }
+  tensor::Tensor sampled_before() const { return memory_.sampled_before(); }
   // The samples of due(), ready when all work queued on the stream is done. Valid until the build
   // after the next.
   StepSamples& await_samples(tensor::Stream stream);
-  int64_t memory_bytes() const;
+  int64_t memory_bytes() const { return memory_.memory_bytes(); }
 
  private:
-  void begin_set();
-  void use_set(size_t index);
-  void append_chunk(const Chunk& chunk, int32_t* page_row, int64_t first_row);
-  void append_next_tokens(const Chunk& chunk, int64_t first_row);
-  struct Sampled {
-    tensor::Tensor parameters;  // [R,48] U8
-    const StagedArray &tokens, &log_probs;
-    int64_t num_rows = 0, first_token = 0;  // first_token: offset in tokens
-  };
-  const std::vector<SamplingGroup>& cut_groups(const Sampled& sampled, int64_t max_rows,
-                                               std::vector<SamplingGroup>& groups);
   void stage_chunks(std::span<const Chunk> chunks, int64_t table_width);
   void stage_samples(std::span<const Chunk> chunks);
-  void stage_chain(std::span<const Chunk> chunks, bool decodes, int64_t num_rows);
-  void pad_decode(int64_t from, int64_t to);
-  void upload_staged(tensor::Stream stream, int64_t num_table_entries);
-  void finish_batch(int64_t num_tokens, int64_t table_width,
-                    std::span<const model::LayerPages> layer_pages);
 
-  struct Set {
-    tensor::StagingBuffer host;
-    tensor::Buffer device;
-    tensor::Event is_uploaded;
-    StepSamples samples;
-  };
-  struct Part {
-    StagedArray* array;
-    tensor::DType dtype;
-    int64_t size, offset;  // elements, bytes
-  };
-
-  BatchLimits limits_;
-  tensor::Stream copies_;
-  std::array<Set, kNumSets> sets_;
-  size_t current_ = 0;
-  std::vector<Part> parts_;                     // the arrays below
-  StagedArray cu_seqlens_, context_lens_;       // [max_sequences + 1], [max_sequences] i32
-  StagedArray rows_, parameters_;               // [max_sequences] i32; [max_sequences * 48] U8
-  StagedArray tokens_, positions_, slots_;      // [max_tokens] i32
-  StagedArray next_tokens_, draft_parameters_;  // as tokens_ and parameters_, for drafts
-  // For the further draft passes: [max_sequences] i32; chain_cu_seqlens [max_sequences + 1].
-  StagedArray chain_cu_seqlens_, first_drafts_, num_drafts_, held_tokens_;
-  StagedArray page_table_;                          // [max_sequences * max_pages] i32
-  StagedArray sampled_tokens_, sampled_log_probs_;  // [max_sequences] i32, f32
-  StagedArray draft_tokens_, draft_log_probs_;      // the same for drafts; tokens for every pass
-  std::array<tensor::Tensor, kNumSets> sampled_;    // sampled_tokens_ on the device, for both sets
-  int64_t num_sampled_rows_ = 0;                    // rows of due(), and padding
-  bool makes_drafts_ = false, guesses_further_ = false;
-  int64_t num_chain_rows_ = 0;
+  const BatchLimits limits_;
+  BatchMemory memory_;
+  DraftRows drafts_;
+  std::array<StepSamples, BatchMemory::kNumSets> samples_;  // by set
+  int64_t num_sampled_rows_ = 0;                            // rows of due(), and padding
   std::vector<Chunk> sorted_;
-  std::vector<SamplingGroup> groups_, draft_groups_;
+  std::vector<SamplingGroup> groups_;
   model::Batch batch_;
 };
 

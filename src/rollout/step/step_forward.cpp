@@ -68,7 +68,7 @@ tensor::Tensor draft_step(const ops::Context& ctx, const model::Decoder& decoder
   model::Batch batch = step.batch;
   batch.tokens = next_tokens;
   return model::gather_tp_rows(
-      ctx, batch, decoder.mtp_step(ctx, weights, 0, batch, hidden, batch.pages.back()));
+      ctx, batch, model::mtp_step(ctx, decoder, weights, 0, batch, hidden, batch.pages.back()));
 }
 
 DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decoder,
@@ -124,8 +124,8 @@ tensor::Tensor draft_further(const ops::Context& ctx, const model::Decoder& deco
   const dist::Range own = model::own_rows(chain.batch, ctx.groups);
   return model::gather_tp_rows(
       ctx, chain.batch,
-      decoder.mtp_step(ctx, weights, 0, chain.batch, hidden.rows(own.begin, own.end),
-                       chain.batch.pages.back()));
+      model::mtp_step(ctx, decoder, weights, 0, chain.batch, hidden.rows(own.begin, own.end),
+                      chain.batch.pages.back()));
 }
 
 model::HeadParameters<tensor::Tensor> drafting_head(const model::ModelParameters& weights) {

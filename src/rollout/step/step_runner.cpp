@@ -88,22 +88,22 @@ void StepRunner::queue_samples(const model::HeadParameters<tensor::Tensor>& head
 
 void StepRunner::queue_drafts(const StepOutput& step) {
   const auto head = drafting_head(weights_);
-  ops::resolve_tokens(ctx_, builder_.next_tokens(), builder_.sampled_now());
-  tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, builder_.next_tokens());
-  queue_samples(head, y, builder_.group_drafts(head_rows_));
-  const bool guesses = builder_.guesses_further();
+  DraftRows& drafts = builder_.drafts();
+  ops::resolve_tokens(ctx_, drafts.next_tokens(), drafts.sampled_now());
+  tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, drafts.next_tokens());
+  queue_samples(head, y, drafts.group_drafts(head_rows_));
+  const bool guesses = drafts.guesses_further();
   if (sizes_.num_mtp_drafts < 2 || !(guesses || step_together(groups_))) return;
-  const DraftChain chain =
-      make_draft_chain(ctx_, decoder_, step.batch, builder_.chain_cu_seqlens());
-  const ops::CheckedDrafts checked = builder_.checked_drafts();
+  const DraftChain chain = make_draft_chain(ctx_, decoder_, step.batch, drafts.chain_cu_seqlens());
+  const ops::CheckedDrafts checked = drafts.checked_drafts();
   for (int64_t pass = 1; pass < sizes_.num_mtp_drafts; ++pass) {
     const bool is_first = pass == 1;
     ops::advance_drafts(
-        ctx_, chain.pass, chain.from_rows, is_first ? builder_.checked_pass() : chain.pass,
-        builder_.drafts_of_pass(pass - 1), is_first ? &checked : nullptr, builder_.draft_pages());
+        ctx_, chain.pass, chain.from_rows, is_first ? drafts.checked_pass() : chain.pass,
+        drafts.drafts_of_pass(pass - 1), is_first ? &checked : nullptr, drafts.draft_pages());
     y = draft_further(ctx_, decoder_, weights_, chain, y);
     if (guesses)
-      queue_samples(head, y, builder_.group_chain(head_rows_, pass, chain.pass.parameters));
+      queue_samples(head, y, drafts.group_chain(head_rows_, pass, chain.pass.parameters));
   }
 }
 

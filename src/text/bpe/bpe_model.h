@@ -41,7 +41,6 @@ class BpeModel {
   void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
 
   std::optional<TokenId> find(std::string_view text) const;
-  bool has_byte_fallback() const { return byte_fallback_; }
 
  private:
   // Keys are views of the vocabulary's own strings, which live as long as the model.

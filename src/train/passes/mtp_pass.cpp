@@ -72,7 +72,7 @@ class MtpPass {
       d.num_rows = std::ssize(labels.rows);
       d.rows = make_head_rows(p_.ctx, vocab_size, d.batch.tp_rows, labels.rows, labels.targets,
                               d.tp_ranges);
-      d.y = p_.decoder.mtp_forward(p_.ctx, p_.weights, k, d.batch, hidden, d.tape);
+      d.y = model::mtp_forward(p_.ctx, p_.decoder, p_.weights, k, d.batch, hidden, d.tape);
       if (k + 1 < depths_.size()) hidden = normalize(d.y, p_.weights.mtp[k].final_norm);
     }
   }
@@ -88,7 +88,8 @@ class MtpPass {
       if (k + 1 < depths_.size())
         ops::rms_norm_backward(p_.ctx, dx, gradients_.mtp[k].final_norm, dhidden, d.y,
                                p_.weights.mtp[k].final_norm, eps(), true);
-      p_.decoder.mtp_backward(p_.ctx, p_.weights, gradients_, k, d.batch, d.tape, dx, accumulate_);
+      model::mtp_backward(p_.ctx, p_.decoder, p_.weights, gradients_, k, d.batch, d.tape, dx,
+                          accumulate_);
       if (k > 0) ops::copy(p_.ctx, dhidden, dx);
     }
   }

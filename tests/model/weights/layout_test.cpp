@@ -9,6 +9,7 @@
 
 #include "io/temp_dir.h"
 #include "model/made_up_family.h"
+#include "model/read_tensor.h"
 #include "model/reduce_axis.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/philox.h"

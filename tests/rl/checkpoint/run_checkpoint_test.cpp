@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cpu_context.h"
+#include "model/flat_store.h"
+#include "model/read_tensor.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/thread_ranks.h"
 #include "slimexx/model/boxes.h"
@@ -33,7 +35,7 @@ State state_of(dist::Collective& communicator, const TinyPolicy& policy, Trainer
   const auto gather = [&](const tensor::Tensor& own) {
     return train::gather_state(communicator, group, own);
   };
-  return {floats_of(policy.store.flat_weights()), gather(group.master), gather(group.exp_avg),
+  return {floats_of(flat_weights(policy.store)), gather(group.master), gather(group.exp_avg),
           gather(group.exp_avg_sq)};
 }
 
@@ -101,7 +103,7 @@ class RunCheckpoint : public testing::Test {
     State state;
     dist::run_thread_ranks(num_ranks, [&](dist::Collective& communicator) {
       TinyPolicy policy(kModel);
-      ops::fill_zero(cpu_context(), policy.store.flat_weights());
+      ops::fill_zero(cpu_context(), flat_weights(policy.store));
       Trainer trainer = make_trainer(policy, communicator, state_dtype);
       load_training_state(io::Checkpoint::open(directory), policy.store, trainer.optimizer());
       State own = state_of(communicator, policy, trainer);
@@ -129,7 +131,7 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
   // Only the weights, as conversion and evaluation read them.
   TinyPolicy policy(kModel);
   model::load_checkpoint_weights(policy.store, checkpoint);
-  EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()), saved.weights), "");
+  EXPECT_EQ(first_difference(floats_of(flat_weights(policy.store)), saved.weights), "");
 }
 
 // Saved on two ranks by a version in which pieces could not yet be boxes, with its weights.
@@ -153,7 +155,7 @@ TEST_F(RunCheckpoint, LoadsFormatOne) {
     }
   };
   expect_weights("weights");
-  ops::fill_zero(cpu_context(), store.flat_weights());
+  ops::fill_zero(cpu_context(), flat_weights(store));
   dist::Collective one_rank;
   train::ShardedAdamW optimizer(store, one_rank, dist::groups_of_one(), {}, {});
   load_training_state(checkpoint, store, optimizer);
@@ -231,7 +233,7 @@ TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
       writer.finish_pending();
 
       const auto checkpoint = io::Checkpoint::open(io::find_latest(root_.string()));
-      ops::fill_zero(cpu_context(), resumed_policy.store.flat_weights());
+      ops::fill_zero(cpu_context(), flat_weights(resumed_policy.store));
       Trainer resumed = make(resumed_policy);
       load_training_state(checkpoint, resumed_policy.store, resumed.optimizer());
       resumed.optimizer().set_num_steps(checkpoint.state()["adam_steps"].get<int64_t>());

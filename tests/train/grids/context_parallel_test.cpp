@@ -179,9 +179,9 @@ TEST(ContextParallel, MicrobatchesFitTheirPlan) {
         TrainOptions options = run.options;
         options.recompute_granularity = recompute;
         Trainer trainer(decoder, store, host, grid.groups(), options, {}, 0.9f, {}, 1);
-        const int64_t bytes = trainer.plan_activations(17, std::ssize(samples)).least;
+        const int64_t bytes = trainer.plans().plan_activations(17, std::ssize(samples)).least;
         const tensor::Buffer memory({}, bytes, "test");
-        trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+        trainer.memory().borrow(memory.view(tensor::DType::kU8, {bytes}));
         const StepResult step = trainer.step(samples, full_loss(), 1e-3);
         EXPECT_NEAR(step.gradient_norm, one.steps[0].gradient_norm, 1e-6 * step.gradient_norm);
       });

@@ -50,11 +50,11 @@ std::vector<Outcome> run_training(const Case& c, Way way) {
                      .step(mixed_samples(7, 40 + step), full_loss(), 0.01,
                            [&] {
                              trainer.gather_gradients();
-                             own.gradients = floats_of(policy.store.flat_gradients());
+                             own.gradients = floats_of(flat_gradients(policy.store));
                            })
                      .gradient_norm;
     }
-    own.weights = floats_of(policy.store.flat_weights());
+    own.weights = floats_of(flat_weights(policy.store));
   });
   return outcomes;
 }
@@ -147,7 +147,7 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
       ShardedAdamW by_parts(policy.store, communicator, groups, {}, {}, parts);
       ShardedAdamW at_the_end(other.store, communicator, groups, {}, {}, parts);
       for (int64_t i = 0; i < n; ++i) {
-        policy.store.flat_gradients().f32()[i] = other.store.flat_gradients().f32()[i] =
+        flat_gradients(policy.store).f32()[i] = flat_gradients(other.store).f32()[i] =
             std::sin(static_cast<float>(i + 7 * communicator.rank()));
       }
       for (int64_t part = 0; part < early - communicator.rank(); ++part)
@@ -156,8 +156,8 @@ TEST(Exchange, RanksMayStartAtDifferentTimes) {
       EXPECT_EQ(norm, at_the_end.reduce_gradients(cpu_context()));
       by_parts.step(cpu_context(), 0.01, norm);
       at_the_end.step(cpu_context(), 0.01, norm);
-      EXPECT_EQ(first_difference(floats_of(policy.store.flat_weights()),
-                                 floats_of(other.store.flat_weights())),
+      EXPECT_EQ(first_difference(floats_of(flat_weights(policy.store)),
+                                 floats_of(flat_weights(other.store))),
                 "");
     });
   }

@@ -131,10 +131,10 @@ inline int64_t planned_bytes(const Trainer& trainer, const StageDecoders& decode
   int64_t longest = 0;
   for (const Sample& sample : samples)
     longest = std::max<int64_t>(longest, std::ssize(sample.tokens));
-  const ActivationBytes plan = trainer.plan_activations(longest, std::ssize(samples));
+  const ActivationBytes plan = trainer.plans().plan_activations(longest, std::ssize(samples));
   const auto more = static_cast<int64_t>(share * static_cast<double>(plan.most - plan.least));
   return std::max(plan.least + more,
-                  trainer.plan_scoring(decoders, store, longest, std::ssize(samples)));
+                  trainer.plans().plan_scoring(decoders, store, longest, std::ssize(samples)));
 }
 
 // Runs in the thread of one rank. The result has the values that all ranks share and the tensors
@@ -191,7 +191,7 @@ inline void run_grid_rank(const GridRun& run, std::span<const Sample> samples, c
       run.after_plan(bytes);
     }
     memory = tensor::Buffer(device, bytes, "activations");
-    trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+    trainer.memory().borrow(memory.view(tensor::DType::kU8, {bytes}));
   }
   if (run.rank_with_nan == host.rank()) put_nan_between_gradients(store);
 

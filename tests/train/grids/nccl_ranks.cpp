@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "dist/local_size.h"
 #include "slimexx/base/error.h"
 #include "slimexx/base/json.h"
 #include "slimexx/dist/device_collective.h"
@@ -111,12 +112,12 @@ Steps run_steps(tensor::Device device, bool early) {
   Steps result;
   for (uint64_t step = 0; step < 3; ++step) {
     const auto own = gradient_values(world->rank(), n, step);
-    tensor::upload(ctx.stream, policy.store.flat_gradients(), own.data());
+    tensor::upload(ctx.stream, flat_gradients(policy.store), own.data());
     for (int64_t part = 0; early && part < 3 + world->rank(); ++part)
       optimizer.start_gradient_part(ctx, part);
     result.norms.push_back(optimizer.reduce_gradients(ctx));
     optimizer.gather_gradients(ctx);
-    result.reduced = download(policy.store.flat_gradients());
+    result.reduced = download(flat_gradients(policy.store));
     optimizer.step(ctx, 1e-3, result.norms.back());
   }
   result.master = download(optimizer.groups()[0].master);
@@ -198,7 +199,7 @@ int main(int argc, char** argv) {
   GTEST_FLAG_SET(catch_exceptions, false);  // an exception must end all ranks
   slimexx::dist::World world;
   slimexx::train::world = &world;
-  if (slimexx::tensor::count_cuda_devices() < world.local_size()) {
+  if (slimexx::tensor::count_cuda_devices() < slimexx::dist::local_size(world)) {
     std::printf("no GPU for each rank: nothing was checked\n");
     return 77;
   }

@@ -226,9 +226,9 @@ void sweep(const SweepCase& c, PhiloxStream& random, Figures& figures) {
   const PlannedRank of_plan(c.spec, shape, first, c.device, c.options, c.split);
   const PlannedRank measured(c.spec, shape, rank, c.device, c.options, c.split);
   const ActivationBytes planned =
-      of_plan.trainer().plan_activations(c.limits.longest, c.limits.num_samples);
+      of_plan.trainer().plans().plan_activations(c.limits.longest, c.limits.num_samples);
   const ActivationBytes own =
-      measured.trainer().plan_activations(c.limits.longest, c.limits.num_samples);
+      measured.trainer().plans().plan_activations(c.limits.longest, c.limits.num_samples);
   if (c.options.recompute_granularity == "auto") {
     EXPECT_LE(planned.least, planned.most);
   } else {
@@ -236,7 +236,7 @@ void sweep(const SweepCase& c, PhiloxStream& random, Figures& figures) {
   }
   const bool full = c.options.recompute_granularity == "full";
   const auto plan_most = [&](const std::vector<Sample>& microbatch) {
-    return of_plan.trainer().plan_microbatch(
+    return of_plan.trainer().plans().plan_microbatch(
         microbatch, {.level = full ? model::LayerKeep::kInputs : model::LayerKeep::kAll});
   };
   int64_t largest = 0;
@@ -248,11 +248,12 @@ void sweep(const SweepCase& c, PhiloxStream& random, Figures& figures) {
     for (const auto level : {model::LayerKeep::kInputs, model::LayerKeep::kAll}) {
       const bool least = level == model::LayerKeep::kInputs;
       if ((full && !least) || (none && least)) continue;
-      const int64_t taken = measured.trainer().plan_microbatch(microbatch, {.level = level});
-      figures.compare(
-          c, "(this rank's rows)",
-          measured.trainer().plan_microbatch(microbatch, {.level = level}, MeasuredRank::kOwn),
-          least ? planned.least : planned.most);
+      const int64_t taken =
+          measured.trainer().plans().plan_microbatch(microbatch, {.level = level});
+      figures.compare(c, "(this rank's rows)",
+                      measured.trainer().plans().plan_microbatch(microbatch, {.level = level},
+                                                                 MeasuredRank::kOwn),
+                      least ? planned.least : planned.most);
       figures.compare(c, least ? "layers that keep the least" : "layers that keep all", taken,
                       least ? planned.least : planned.most);
       figures.compare(c, least ? "(own) keep the least" : "(own) keep all", taken,
@@ -318,20 +319,20 @@ void run_for_real(SweepCase c, PhiloxStream& random, RealFigures& figures) {
   std::mutex mutex;
   run.look_at = [&](const Trainer& trainer) {
     const std::lock_guard lock(mutex);
-    EXPECT_LE(trainer.used_bytes(), trainer.memory_bytes()) << c.text();
+    EXPECT_LE(trainer.memory().used_bytes(), trainer.memory().capacity_bytes()) << c.text();
     if (c.options.recompute_granularity == "auto") return;
-    int64_t measured = trainer.plan_activations(2, 1).least;  // or the size of an update
+    int64_t measured = trainer.plans().plan_activations(2, 1).least;  // or what an update takes
     for (const auto& bin : bins) {
       std::vector<Sample> microbatch;
       for (const int64_t i : bin) microbatch.push_back(samples[static_cast<size_t>(i)]);
-      measured = std::max(
-          measured, trainer.plan_microbatch(microbatch, {.level = level}, MeasuredRank::kOwn));
+      measured = std::max(measured, trainer.plans().plan_microbatch(microbatch, {.level = level},
+                                                                    MeasuredRank::kOwn));
     }
-    EXPECT_LE(trainer.used_bytes(), measured) << c.text();
+    EXPECT_LE(trainer.memory().used_bytes(), measured) << c.text();
     ++figures.compared;
-    figures.equal += trainer.used_bytes() == measured ? 1 : 0;
+    figures.equal += trainer.memory().used_bytes() == measured ? 1 : 0;
     if (c.world_size == 1) {
-      EXPECT_EQ(trainer.used_bytes(), measured) << c.text();
+      EXPECT_EQ(trainer.memory().used_bytes(), measured) << c.text();
     }
   };
   run_on_grid(run, samples);

@@ -41,14 +41,15 @@ Outcome train(const std::string& model, int64_t bytes, const std::string& recomp
   options.recompute_granularity = recompute;
   Trainer trainer = policy.trainer(communicator, options);
   const tensor::Buffer memory({}, bytes, "activations");
-  if (bytes > 0) trainer.borrow_memory(memory.view(tensor::DType::kU8, {bytes}));
+  if (bytes > 0) trainer.memory().borrow(memory.view(tensor::DType::kU8, {bytes}));
   const int64_t buffers = tensor::allocation_counters({}).num_allocations;
-  for (int step = 0; step < 3; ++step) trainer.step(samples(), full_loss(), 0.01);
+  model::KeepPlan keep;
+  for (int step = 0; step < 3; ++step) keep = trainer.step(samples(), full_loss(), 0.01).keep;
   if (bytes > 0) {
     EXPECT_EQ(tensor::allocation_counters({}).num_allocations, buffers);
-    EXPECT_EQ(trainer.memory_bytes(), bytes);
+    EXPECT_EQ(trainer.memory().capacity_bytes(), bytes);
   }
-  return {floats_of(policy.store.flat_weights()), trainer.last_keep()};
+  return {floats_of(flat_weights(policy.store)), keep};
 }
 
 ActivationBytes plan(const std::string& model, const std::string& recompute) {
@@ -56,7 +57,7 @@ ActivationBytes plan(const std::string& model, const std::string& recompute) {
   TinyPolicy policy(model);
   TrainOptions options = packed(num_tokens());
   options.recompute_granularity = recompute;
-  return policy.trainer(communicator, options).plan_activations(kLongest, kNumSamples);
+  return policy.trainer(communicator, options).plans().plan_activations(kLongest, kNumSamples);
 }
 
 class PlannedMemory : public testing::TestWithParam<std::string> {};
@@ -127,7 +128,7 @@ BytesByName plan_ranks(const model::ModelSpec& spec, const dist::GridShape& shap
     const PlannedRank planned(spec, shape, rank, {}, options);
     for (const tensor::NamedBytes& named : tensor::list_allocations({}))
       bytes[named.what_for] += named.bytes;
-    bytes[kActivations] += planned.trainer().plan_activations(kLongest, kNumSamples).most;
+    bytes[kActivations] += planned.trainer().plans().plan_activations(kLongest, kNumSamples).most;
   }
   return bytes;
 }
@@ -195,6 +196,7 @@ TEST(PlannedStages, AnotherMicrobatchInFlightTakesWhatItKeeps) {
       for (const int rank : {2, 4})
         planned.push_back(PlannedRank(planned_spec(family, 4), shape, rank, {}, options)
                               .trainer()
+                              .plans()
                               .plan_activations(kLongest, kNumSamples));
       EXPECT_EQ(planned[0].in_flight, 3);
       EXPECT_EQ(planned[1].in_flight, 2);
@@ -224,14 +226,14 @@ TEST(PlannedStages, NoMicrobatchTakesMoreThanThePlan) {
         const Trainer& trainer = planned_rank.trainer();
         PhiloxStream random(7, 3);
         for (const int64_t longest : {40, 74, 104}) {
-          const ActivationBytes planned = trainer.plan_activations(longest, kNumSamples);
+          const ActivationBytes planned = trainer.plans().plan_activations(longest, kNumSamples);
           EXPECT_LE(planned.least, planned.most);
           for (int i = 0; i < 40; ++i) {
             const auto microbatch = draw_microbatch(
                 random, {.num_tokens = kTokens, .longest = longest, .num_samples = kNumSamples});
             for (const auto& [keep, bytes] : {std::pair{model::LayerKeep::kInputs, planned.least},
                                               {model::LayerKeep::kAll, planned.most}})
-              EXPECT_LE(trainer.plan_microbatch(microbatch, {.level = keep}), bytes)
+              EXPECT_LE(trainer.plans().plan_microbatch(microbatch, {.level = keep}), bytes)
                   << "longest " << longest << ", microbatch " << i;
           }
         }

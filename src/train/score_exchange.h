@@ -1,0 +1,26 @@
+// Gives every rank the scores of all microbatches of a scoring pass.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "slimexx/train/scorer.h"
+#include "train/memory/assignment.h"
+#include "train/trained_stages.h"
+
+namespace slimexx::train {
+
+class ScoreExchange {
+ public:
+  explicit ScoreExchange(const TrainedStages& stages) : stages_(stages) {}
+  // `mine`: the scores of this replica's microbatches, as run_scoring appends them. All ranks of a
+  // replica have them; only its reporter's count. Collective.
+  std::vector<TokenScores> gather(std::string mine, const Assignment& assignment,
+                                  std::span<const Sample> samples);
+
+ private:
+  const TrainedStages& stages_;
+  std::vector<int> reporters_;  // ranks of `host`, by dp rank; filled on first use
+};
+
+}  // namespace slimexx::train

@@ -1,0 +1,12 @@
+// How many ranks a host has.
+#pragma once
+#include "slimexx/dist/world.h"
+
+namespace slimexx::dist {
+
+// The ranks on this host. All ranks call it.
+inline int local_size(World& world) {
+  return world.ranks().split(world.first_local_rank(), world.rank())->size();
+}
+
+}  // namespace slimexx::dist
