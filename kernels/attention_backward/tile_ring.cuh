@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/attention_backward/problem.cuh"
-#include "kernels/attention_backward/warp_release.cuh"
+#include "kernels/common/warp_release.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
 

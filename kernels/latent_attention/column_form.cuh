@@ -151,7 +151,7 @@ struct ColumnForm {
       }
     }
     fence_shared_for_async();
-    arrive_named(kWeightsBarrier + kGroup, 256);
+    announce_weights(kGroup);
   }
 
   __device__ __forceinline__ float read_decay(int group, int row) const {
