@@ -119,12 +119,12 @@ std::string memory_table(const RunPlan& plan) {
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& name, auto value_of) {
     std::vector<std::string> row{name};
-    bool is_there = false;
+    bool has_value = false;
     for (const PlannedStage* stage : columns) {
       row.push_back(value_of(*stage));
-      is_there = is_there || row.back() != "-";
+      has_value = has_value || row.back() != "-";
     }
-    if (is_there) rows.push_back(std::move(row));
+    if (has_value) rows.push_back(std::move(row));
   };
   std::vector<std::string> names;  // in the order of the first stage that has them
   for (const PlannedStage* stage : columns)
