@@ -1,4 +1,4 @@
-// The cost model behind choose_gemm_config, open to the benchmark that it was fitted to.
+// The cost model that choose_gemm_config uses; public for the benchmark to which it was fitted.
 #pragma once
 #include <cstdint>
 

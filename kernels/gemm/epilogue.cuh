@@ -121,7 +121,7 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
   }
 }
 
-// The same where tiles take as many tokens as they have room for, of at most two warpgroups.
+// The same for full tiles of at most two warpgroups.
 template <int kCount>
 __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
                                             uint8_t* staging, int barrier, int token, int feature) {
@@ -182,7 +182,7 @@ __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float 
   }
 }
 
-// Up to so many tokens of a tile leave faster from the registers than through shared memory.
+// Up to this many tokens of a tile are stored faster from registers than through shared memory.
 constexpr int kFewTokens = 32;
 
 __device__ __forceinline__ void store_pair(__nv_bfloat16* y, float a, float b) {

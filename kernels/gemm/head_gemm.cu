@@ -124,7 +124,7 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   p.tiles = static_cast<int>(args.heads) * p.token_tiles * p.feature_tiles;
   p.weight_rows = static_cast<int>(Tile::kTurned ? depth : features);
   p.y_head_stride = args.y_head_stride;
-  // Elements past the depth read as zero: behind them lies the next head.
+  // Elements past the depth must read as zero: in memory the next head follows.
   const bool encoded =
       encode_bf16_tensor<3>(&p.a, args.x, {depth, args.heads, args.tokens},
                             {args.x_head_stride, args.x_stride}, {kBoxK, 1, p.tile_tokens}) &&

@@ -93,7 +93,7 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   int tile = blockIdx.x / Tile::kCluster;
   // The second warpgroup starts `lead` K blocks late and stays so: then one multiplies while the
   // other stores, and the tensor cores do not idle between tiles. A grouped product may have fewer
-  // tiles than blocks: one without any has nobody to signal.
+  // tiles than blocks; a block without a tile must not signal.
   const bool staggered = Tile::kTileGroups == 2 && p.lead > 0 && (!Tile::kGrouped || tile < tiles);
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
   constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next

@@ -44,7 +44,7 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.tokens = static_cast<int>(args.m);
   p.features = static_cast<int>(args.n);
   p.tile_tokens = tokens;
-  // One copy for all boxes of a stage lays them behind each other without gaps.
+  // One copy for all boxes of a stage stores them one after another without gaps.
   p.whole_boxes = Tile::kBoxes > 1 && args.k % kBoxK == 0;
   const int room = (tokens + 7) / 8 * 8;
   p.rows = Tile::kSwap ? config.rows : Tile::kFewerRows ? room : Tile::kRows;

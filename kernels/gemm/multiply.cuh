@@ -50,8 +50,8 @@ __device__ __forceinline__ void release_stage(const StageOperands<Tile>& operand
   }
 }
 
-// Steps kFirst to kEnd of those of 16 elements of k that a stage has, which lies `stage_offset`
-// behind stage 0.
+// Steps kFirst to kEnd (16 elements of k each) of the stage that begins `stage_offset` after stage
+// 0.
 template <class Tile, int kFirst, int kEnd>
 __device__ __forceinline__ void multiply_steps(const StageOperands<Tile>& operands,
                                                uint32_t stage_offset, Sums<Tile>& sums) {

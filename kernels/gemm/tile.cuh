@@ -57,15 +57,15 @@ struct GemmTile {
   static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 && !kPingPong ? 2 : 1;
   static constexpr int kStagingBytes =
       !kStaged ? 0 : kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
-  // Stages may hold fewer rows than the products read: up to 56 rows more are read from the memory
-  // behind them, into accumulators that are not stored.
+  // Stages may hold fewer rows than the products read: up to 56 more rows are read from the memory
+  // after them, into accumulators that are not stored.
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
                                      kBarrierBytes +
                                      (kGrouped ? kFirstTileBytes * (kSwap ? 2 : 1) + 8 : 0);
 
-  // Of rows of A and of B (`columns`) that a stage has room for.
+  // Bytes of a stage with room for these rows of A and rows of B (`columns`).
   __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
     return kBoxes * (rows + columns) * 128;
   }
@@ -135,12 +135,12 @@ struct GemmProblem {
   // Grouped alone.
   const int32_t* offsets;    // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
   int listed_experts;        // that have offsets
-  int experts;               // and the shared one, if there is one: the rows behind theirs
+  int experts;               // the listed ones and the shared one, if any, whose rows follow
   int end_row;               // of those
   bool one_x_row;            // x is the one row of all
-  bool offsets_are_written;  // when this kernel starts; of swapped tiles alone
-  // The shared expert, with one tile of tokens, stands first and not last: where its tiles are is
-  // known before the offsets are. Of swapped tiles alone.
+  bool offsets_are_written;  // when this kernel starts; swapped tiles only
+  // The tiles of the shared expert, which has one tile of tokens, come first instead of last,
+  // because their position is known before the offsets. Swapped tiles only.
   bool shared_first;
   // Grouped and heads: of one expert or head.
   int feature_tiles;
@@ -170,9 +170,9 @@ __device__ __forceinline__ int row_block(int block) {
   return Tile::kPingPong ? block % Tile::kRowBlocks : block;
 }
 
-// Of a block's tile: its first row and column in D, the first row of its weights in memory, the end
-// of the tokens that it may store, and its head where there are heads. With experts a head of 1 is
-// the shared one.
+// Position of a block's tile: its first row and column in D, the first row of its weights in
+// memory, the end of the tokens that it may store, and its head if the product has heads. With
+// experts, head 1 is the shared expert.
 struct TilePosition {
   int row;
   int column;

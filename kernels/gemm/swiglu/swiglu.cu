@@ -76,7 +76,8 @@ GemmConfig pair_features(GemmConfig c) {
   return c;
 }
 
-// Beyond so many tokens swapped tiles and three warpgroups are slower than the cost model has them.
+// Above this many tokens, swapped tiles and three warpgroups are slower than the cost model
+// predicts.
 constexpr int64_t kFewTileTokens = 1024;
 
 }  // namespace

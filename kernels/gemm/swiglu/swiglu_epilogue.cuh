@@ -19,8 +19,8 @@ __device__ __forceinline__ uint32_t combine_pair(const float* gate, const float*
   return pack_bf16(swiglu(g.x, u.x), swiglu(g.y, u.y));
 }
 
-// Bias of the 16 kChunks columns of gate and up that are 8 kChunks features: that of up stands
-// p.features behind that of gate.
+// Adds the bias of 16 kChunks columns of gate and up, which are 8 kChunks features. The bias of up
+// begins p.features after the bias of gate.
 template <int kChunks>
 __device__ __forceinline__ void add_gate_up_column_bias(const GemmProblem& p, float* acc,
                                                         int first_feature) {
@@ -98,8 +98,8 @@ __device__ __forceinline__ uint32_t half_row_offset(int token, int chunk) {
   return swizzled_offset(token / 2, token % 2 * 4 + chunk);
 }
 
-// Swapped order: 8 kGroups tokens into rows of 32 features each. Of a group lane l of warp w has
-// feature 8 w + l / 4, tokens 2 (l % 4) and + 1.
+// Swapped order: 8 kGroups tokens into rows of 32 features each. In a group of 8 tokens, lane l of
+// warp w has feature 8 w + l / 4 of tokens 2 (l % 4) and 2 (l % 4) + 1.
 template <int kGroups>
 __device__ __forceinline__ void stage_half_rows(const float* acc, uint8_t* buffer) {
   static_assert(kGroups % 2 == 0);
@@ -130,9 +130,9 @@ __device__ __forceinline__ void store_half_rows(const GemmProblem& p, const uint
   __syncwarp();
 }
 
-// In place of StoreProduct. p.features and p.y_* are those of h, the rows and columns of a tile
-// those of the product: twice as many. The tile is finished in pieces of 128 columns, or the rest:
-// all of h beside the sums would not fit the registers.
+// Used instead of StoreProduct. p.features and p.y_* describe h; the rows and columns of a tile are
+// those of the product, twice as many. The tile is finished in pieces of at most 128 columns,
+// because the registers do not hold all of h beside the sums.
 struct StoreSwiglu {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],

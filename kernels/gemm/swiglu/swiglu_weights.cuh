@@ -8,7 +8,7 @@
 
 namespace slimexx::kernels {
 
-constexpr int kPairRows = 16;  // the alternation repeats after so many rows of the operand
+constexpr int kPairRows = 16;  // rows of the operand after which the alternation repeats
 
 // A tile whose weights are such an operand.
 template <class Tile>
@@ -21,10 +21,11 @@ inline constexpr bool kIsGateUp = false;
 template <class Tile>
 inline constexpr bool kIsGateUp<GateUpTile<Tile>> = true;
 
-// Boxes of `box_rows` rows of that operand, a multiple of 16, by 64 columns, `boxes` of them behind
-// each other, under the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned.
-// Of several experts w[experts, 2f, k]: the operand's rows of an expert begin 4f behind those of
-// the one before, since its gate begins 2f rows behind that one's.
+// A tensor map of boxes with `box_rows` rows (a multiple of 16) of that operand and 64 columns,
+// `boxes` of them side by side, with the 128-byte swizzle. f must be a multiple of 8, k of 64, and
+// base 16-byte aligned. For several experts w[experts, 2f, k], the operand's rows of an expert
+// begin 4f after those of the previous expert, because its gate begins 2f rows after the previous
+// gate.
 inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k, int box_rows,
                            int boxes, int64_t experts = 1) {
   const int64_t groups = (2 * experts - 1) * f / 8;
