@@ -1,9 +1,9 @@
 // Attention forward on Hopper (sm_90a): bf16 in and out, fp32 softmax, causal, variable length,
-// grouped queries, keys packed or paged. Pointers are device pointers unless said otherwise;
-// strides count elements. Nothing is allocated, nothing synchronises.
+// grouped queries, keys packed or paged. Pointers are device pointers; strides count elements.
+// Nothing is allocated, nothing synchronises.
 //
-// A query row's bits depend on its own sequence's keys up to its own position only (N1, N3): not on
-// where the keys live, the batch around it, the chunking of its sequence, nor the schedule.
+// The bits of a query row depend only on its sequence's keys up to its position (N1, N3): not on
+// where the keys are stored, the rest of the batch, the chunking of the sequence, or the schedule.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -14,7 +14,7 @@
 
 namespace slimexx::kernels {
 
-// Part of the numeric contract: keys are walked in blocks from the sequence's first token, and the
+// Part of the numeric contract: key blocks and segments start at the sequence's first token. The
 // blocks of one segment share a running maximum; segments merge left to right in fp32.
 inline constexpr int32_t kAttentionBlockKeys = 128;
 inline constexpr int32_t kAttentionSegmentKeys = 1024;
@@ -27,24 +27,25 @@ struct AttentionForward {
   void* out = nullptr;   // [tokens, query_heads, head_dim] bf16
   float* lse = nullptr;  // [tokens, query_heads], natural logarithm; may be null
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0;  // from token to token
-  const int32_t* cu_seqlens = nullptr;                               // [runs' sequences + 1]
+  const int32_t* cu_seqlens = nullptr;                               // [runs.num_sequences() + 1]
   const int32_t* context_lens = nullptr;                             // [sequences]; null: all 0
   const int32_t* page_table = nullptr;  // [sequences, page_table_stride]; null: packed
   int64_t page_table_stride = 0;
   int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
-  // Paged: lengths, the page table and the keys before context_lens were there before the kernel
-  // behind which this one may start early (early_launch.cuh), so they are read at once.
+  // Paged: the lengths, the page table and the keys before context_lens were complete before the
+  // previous kernel of the stream started. So this kernel, which may overlap that one
+  // (early_launch.cuh), reads them without waiting for its end.
   bool context_is_written = false;
   int64_t tokens = 0, query_heads = 0, kv_heads = 0;
   int64_t head_dim = 0;  // 64 or 128
-  AttentionRuns runs;    // of all sequences
+  AttentionRuns runs;    // cover all sequences
   float scale = 0.0f;
   void* workspace = nullptr;  // attention_forward_workspace() bytes, 16-byte aligned
   size_t workspace_bytes = 0;
 };
 
 size_t attention_forward_workspace(const AttentionForward& problem);
-// cudaErrorInvalidValue: a shape or alignment that the kernels do not serve.
+// cudaErrorInvalidValue: a shape or alignment that the kernels do not support.
 cudaError_t attention_forward(const AttentionForward& problem, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

@@ -1,5 +1,5 @@
-// How attention's forward divides a batch among its kernels. A row's bits do not depend on it, only
-// times and the memory of partial results do.
+// Divides the sequences of a batch among the kernels of attention's forward. The division changes
+// the time and the memory for partial results, but no bit of the output.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -8,36 +8,37 @@
 
 namespace slimexx::kernels {
 
-// Query rows of a sequence for one kv head: queries x query heads of the kv head.
+// Upper bounds on the rows of a sequence in the runs `few` and `split`. Rows are counted per kv
+// head: queries x query heads per kv head.
 inline constexpr int64_t kFewAttentionRows = 16;
 inline constexpr int64_t kSplitAttentionRows = 64;
 
-// Neighbouring sequences, with bounds over them that the host knows.
+// Neighbouring sequences of a batch, and upper bounds on their lengths, known on the host.
 struct AttentionRun {
   int64_t sequences = 0;
-  int64_t max_query_len = 0, max_key_len = 0;  // key_len: context and queries
+  int64_t max_query_len = 0, max_key_len = 0;  // key_len: context + queries
 };
 
-// A batch in the order of its sequences; a kernel for each run that is not empty.
+// The runs of a batch, in the order of its sequences. Each run that is not empty has its kernel.
 struct AttentionRuns {
-  AttentionRun few;    // at most kFewAttentionRows rows: decode
-  AttentionRun split;  // a thread block walks one segment of keys for kSplitAttentionRows rows
-  AttentionRun whole;  // a thread block walks all keys for 128 queries of a head
-  // Tokens of `few` and `split` together, or more. Each has a row of partial results a segment.
+  AttentionRun few;  // at most kFewAttentionRows rows per sequence: decode
+  AttentionRun
+      split;  // split-KV: a thread block computes up to kSplitAttentionRows rows, one segment
+  AttentionRun whole;  // a thread block computes 128 queries of a head, all their keys
+  // Upper bound on the tokens of `few` and `split`. Each has partial results for every segment.
   int64_t split_tokens = 0;
   int64_t num_sequences() const { return few.sequences + split.sequences + whole.sequences; }
 };
 
-// The run of a sequence by its length: 0 few, 1 split, 2 whole. `group`: query heads of a kv head.
+// The run of a sequence: 0 few, 1 split, 2 whole. `group`: query heads per kv head.
 inline int choose_run(int64_t query_len, int64_t group) {
   const int64_t rows = query_len * group;
   return rows <= kFewAttentionRows ? 0 : rows <= kSplitAttentionRows ? 1 : 2;
 }
 
-// By the lengths of all sequences: cu_seqlens [sequences + 1], context_lens [sequences] (empty: all
-// 0). Short sequences at the front are split as long as their tokens do not exceed
-// max_split_tokens; from the first sequence that cannot be split on, all are walked whole. So sort
-// a batch by query lengths, ascending.
+// From the lengths of all sequences: cu_seqlens [sequences + 1], context_lens [sequences] (empty:
+// all 0). A sequence never gets an earlier run than the sequence before it, and all are `whole`
+// after the first max_split_tokens tokens. So sort a batch by query length, ascending.
 inline AttentionRuns choose_attention_runs(std::span<const int32_t> cu_seqlens,
                                            std::span<const int32_t> context_lens, int64_t group,
                                            int64_t max_split_tokens) {
@@ -58,8 +59,8 @@ inline AttentionRuns choose_attention_runs(std::span<const int32_t> cu_seqlens,
   return {by_choice[0], by_choice[1], by_choice[2], split_tokens};
 }
 
-// By bounds alone: one run. Its workspace suffices for any batch of so many tokens and sequences
-// within these bounds, divided with this max_split_tokens.
+// From bounds alone: all sequences are in one run. Its workspace is enough for every batch within
+// the bounds `all` and num_tokens that is divided with the same max_split_tokens.
 inline AttentionRuns choose_attention_runs(const AttentionRun& all, int64_t num_tokens,
                                            int64_t group, int64_t max_split_tokens) {
   AttentionRun by_choice[3];

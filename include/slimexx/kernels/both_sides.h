@@ -1,4 +1,4 @@
-// Marks functions that the CPU and kernels share, in headers free of CUDA.
+// Marks functions that CPU code and kernels share, in headers that compile without CUDA.
 #pragma once
 
 #ifdef __CUDACC__

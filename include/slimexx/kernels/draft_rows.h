@@ -1,5 +1,5 @@
-// The rows of a pass that guesses tokens of sequences (speculative decoding), and the rule that
-// makes them from the pass before; free of CUDA, the same on the CPU and on the device.
+// The inputs of a draft pass (speculative decoding), and the rule that makes them from the previous
+// pass. Shared by the CPU and the device; compiles without CUDA.
 #pragma once
 #include <cstdint>
 
@@ -8,25 +8,28 @@
 
 namespace slimexx::kernels {
 
-// Pointers of one memory. Row r is that of sequence r, one token each.
+// All pointers are to the host, or all to the device. The next pass has one row, which is one
+// token, per sequence: row r is sequence r.
 struct DraftRows {
-  // The pass before: the position of each row, the token guessed behind the next one, and how it
-  // was sampled.
+  // Per row of the previous pass: its position, the draft token that it produced, and the
+  // parameters of that sampling.
   const int32_t* positions = nullptr;
   const int32_t* guessed = nullptr;
   const SamplingParameters* parameters = nullptr;
-  // Where the pass before is a batch that checks drafts: its tokens, what it sampled, and where the
-  // drafts of each sequence stand, one behind another. Null: it has one row a sequence.
+  // Set if the previous pass is a batch that verified drafts. Per row of it: its token and the
+  // token sampled from it. Per sequence: the first row and the number of its drafts, which are
+  // consecutive. Null: the previous pass has one row per sequence.
   const int32_t* tokens = nullptr;
   const int32_t* sampled = nullptr;
   const int32_t* first_drafts = nullptr;
   const int32_t* num_drafts = nullptr;
-  // Pages of each sequence, and how many positions have one; at least 1.
+  // Per sequence: its pages, and the number of positions that they hold, at least 1.
   const int32_t* page_table = nullptr;
   int64_t page_table_stride = 0, page_tokens = 0;
   const int32_t* held_tokens = nullptr;
-  // The next pass: [count] each. Positions and parameters may be those of the pass before, where
-  // that has one row a sequence. `from_rows` are rows of the pass before.
+  // Outputs for the next pass, [count] each. If the previous pass has one row per sequence,
+  // positions and parameters may be updated in place. from_rows: the row of the previous pass that
+  // each row continues.
   int32_t* next_tokens = nullptr;
   int32_t* next_positions = nullptr;
   int32_t* next_slots = nullptr;
@@ -36,7 +39,8 @@ struct DraftRows {
   int64_t count = 0;
 };
 
-// The row behind the last draft that was right: a draft is, if the row before it sampled it.
+// The row of the last accepted draft, or `row` if there is none. A draft is accepted if all drafts
+// before it are and the row before it sampled its token.
 SLX_BOTH_SIDES int32_t last_accepted_row(const DraftRows& rows, int32_t row) {
   if (rows.num_drafts == nullptr) return row;
   const int32_t first = rows.first_drafts[row], count = rows.num_drafts[row];
@@ -48,7 +52,8 @@ SLX_BOTH_SIDES int32_t last_accepted_row(const DraftRows& rows, int32_t row) {
   return last;
 }
 
-// A row beyond its sequence's pages writes no key and sees one key, of which nothing is made.
+// A row whose position has no page writes no key (slot -1) and sees one key; its result is not
+// used.
 SLX_BOTH_SIDES void advance_draft_row(const DraftRows& rows, int32_t row) {
   const int32_t from = last_accepted_row(rows, row);
   const int32_t position = rows.positions[from] + 1, held = rows.held_tokens[row];

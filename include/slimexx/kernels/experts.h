@@ -1,12 +1,13 @@
-// Mixture of experts on Hopper: the router, the order of routed rows, and products of each expert's
-// rows with its weights.
+// Mixture of experts on Hopper: the router, sorting routed rows by expert, and grouped products of
+// each expert's rows with its weights.
 //
-// R routed rows stand by expert: rows [offsets[e], offsets[e + 1]) are expert e's, and offsets lie
-// on the device. A launch knows R, or its bound, and the number of experts alone, so it can be
-// recorded. Pointers are device pointers, matrices row-major without gaps. Nothing is allocated,
-// nothing synchronises; every sum has one order, so the same call has the same bits every time.
+// The R routed rows are sorted by expert: expert e has rows [offsets[e], offsets[e + 1]). Offsets
+// stay on the device. The host knows only R, or an upper bound on it, and the number of experts, so
+// launches can be captured in a CUDA graph. Pointers are device pointers, matrices row-major
+// without gaps. Nothing is allocated, nothing synchronises. Every sum has a fixed order, so the
+// same call gives the same bits every time.
 //
-// Every function queues its work on `stream` and returns null, or the fault as a static text.
+// Every function queues its work on `stream` and returns null, or the error as a static text.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -19,37 +20,38 @@ namespace slimexx::kernels {
 
 struct RouterShape {
   int64_t experts = 0, top_k = 0;
-  int64_t groups = 1, kept_groups = 1;  // equal groups, ranked by the sum of their two best
-  bool sigmoid = false;                 // else softmax
+  int64_t groups = 1,
+          kept_groups = 1;  // groups of equal size, ranked by the sum of their two best scores
+  bool sigmoid = false;     // false: softmax
   bool normalized = true;
   float epsilon = 0, scaling_factor = 1;
 };
-// ids [tokens, top_k] i32 ascending in a row, weights the same f32, of logits [tokens, experts]
-// f32. bias [experts] f32 or null is added to the scores for the choice alone. Of equal scores the
-// lower expert wins, of equal groups the lower group.
+// From logits [tokens, experts] f32: ids [tokens, top_k] i32, ascending in a row, and their weights
+// [tokens, top_k] f32. bias [experts] f32, or null, is added to the scores only to choose experts,
+// not in the weights. Ties go to the lower expert and to the lower group.
 [[nodiscard]] const char* route_forward(int32_t* ids, float* weights, const float* logits,
                                         const float* bias, const RouterShape& shape, int64_t tokens,
                                         cudaStream_t stream);
-// dlogits [tokens, experts] f32 is written; the choice counts as constant.
+// Overwrites dlogits [tokens, experts] f32. The choice of experts counts as constant.
 [[nodiscard]] const char* route_backward(float* dlogits, const float* dweights, const int32_t* ids,
                                          const float* logits, const RouterShape& shape,
                                          int64_t tokens, cudaStream_t stream);
 
-// The order of the choices ids [count] i32, each in [0, experts): by expert, and for each expert as
-// they stand. choices [count]: of a routed row; tokens [count]: that choice / top_k; rows [count]:
-// the routed row of a choice; offsets [experts + 1]. `workspace`: 16-byte aligned.
+// Stable sort of the choices ids [count] i32, each in [0, experts), by expert. choices [count]: the
+// choice of each routed row; tokens [count]: the token of each routed row, choice / top_k; rows
+// [count]: the routed row of each choice; offsets [experts + 1]. `workspace`: 16-byte aligned.
 size_t sort_by_expert_workspace(int64_t count, int64_t experts);
 [[nodiscard]] const char* sort_by_expert(int32_t* offsets, int32_t* choices, int32_t* tokens,
                                          int32_t* rows, const int32_t* ids, int64_t count,
                                          int64_t top_k, int64_t experts, void* workspace,
                                          cudaStream_t stream);
 
-// copies [count] i32 = table[ids [count]], of `experts` elements in host memory, at most
-// kMostExperts, in [0, 65535]; it is read in the call.
+// copies[i] = table[ids[i]], [count] i32. The table has `experts` elements, at most kMostExperts,
+// each in [0, 65535]. It is in host memory and is read during the call.
 [[nodiscard]] const char* choose_copies(int32_t* copies, const int32_t* ids, int64_t count,
                                         const int32_t* table, int64_t experts, cudaStream_t stream);
 
-// Both in one kernel, with the same results, where tokens are few.
+// route_forward and sort_by_expert in one kernel, with the same results, for few tokens.
 struct RoutedOrder {
   int32_t *offsets = nullptr, *choices = nullptr, *tokens = nullptr, *rows = nullptr;
 };
@@ -59,26 +61,27 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
                                          const RouterShape& shape, int64_t tokens,
                                          cudaStream_t stream);
 
-// y [tokens, width] bf16 = sum over a token's choices, ascending, of weights [tokens, top_k] f32
-// (null: ones) times the row of in [tokens * top_k, width] bf16 that rows [tokens, top_k] names,
-// then + shared [tokens, width] bf16 (may be null), in f32, rounded once. Width: a multiple of 8.
+// y[t] = sum over i, ascending, of weights[t, i] * in[rows[t, i]], then + shared[t], in f32,
+// rounded once. y, shared (may be null) [tokens, width] bf16; weights [tokens, top_k] f32 (null:
+// ones); rows [tokens, top_k]; in [tokens * top_k, width] bf16. Width: a multiple of 8.
 [[nodiscard]] const char* combine_rows(void* y, const void* in, const float* weights,
                                        const void* shared, const int32_t* rows, int64_t tokens,
                                        int64_t top_k, int64_t width, cudaStream_t stream);
-// x_sum = x [tokens, width] bf16 + that sum, and where y and w [width] are given y =
-// rms_norm(x_sum) with weights w: the bits of combine_rows, then add_rms_norm_forward. x_sum may be
-// x. Rows are 16-byte aligned.
+// x_sum = x [tokens, width] bf16 + the result of combine_rows. If y and w [width] are not null, y =
+// rms_norm(x_sum) with weights w. The bits are those of combine_rows followed by
+// add_rms_norm_forward. x_sum may be x. Rows are 16-byte aligned.
 [[nodiscard]] const char* combine_add_rms_norm(void* y, void* x_sum, const void* x, const void* in,
                                                const float* weights, const void* shared,
                                                const int32_t* rows, const void* w, int64_t tokens,
                                                int64_t top_k, int64_t width, float eps,
                                                cudaStream_t stream);
-// Of each of *count rows, on the device and at most `rows`: g = swiglu(gate_up) of gate_up [rows, 2
-// width] bf16, the bits of swiglu_forward; dweights f32 = <dh, g> of dh [rows, width] bf16, by
-// choice; h [rows, width] bf16 = the choice's weight times g; then gate_up becomes its gradient, of
-// the weight times dh, rounded. choices: null where choice i is row i. h may be dh; its next
-// kReadBehindExperts rows, if there are, become zero. Width: a multiple of 8; rows are 16-byte
-// aligned.
+// For every row r < *count (a device value, at most `rows`), with c = choices[r] (r if choices is
+// null) and g = swiglu(gate_up[r]), in the bits of swiglu_forward:
+//   dweights[c] f32 = <dh[r], g>,  h[r] = weights[c] * g,
+//   gate_up[r] = gradient by gate_up[r] from weights[c] * dh[r], rounded
+// gate_up [rows, 2 width], dh and h [rows, width] bf16. h may be dh. Up to kReadBehindExperts rows
+// of h after row *count become zero, as far as `rows` allows. Width: a multiple of 8; rows are
+// 16-byte aligned.
 [[nodiscard]] const char* expert_swiglu_backward(float* dweights, void* h, void* gate_up,
                                                  const void* dh, const float* weights,
                                                  const int32_t* choices, const int32_t* count,
@@ -87,8 +90,8 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
 struct GroupedRows {
   const int32_t* offsets = nullptr;  // [experts + 1]
   int64_t experts = 0;
-  int64_t rows = 0;  // R: offsets[experts], or the most that this can be
-  // How many are likely, which the choice of tiles goes by and no bit does. 0: all of R.
+  int64_t rows = 0;  // R: offsets[experts], or an upper bound on it
+  // The expected number of rows, used to choose tiles. It changes no bits. 0: R.
   int64_t likely = 0;
 };
 struct GroupedGemmArgs {
@@ -97,20 +100,20 @@ struct GroupedGemmArgs {
   void* y = nullptr;        // [R, n] bf16
   GroupedRows rows = {};
   int64_t n = 0, k = 0;  // multiples of 8
-  // Of the forward products: x is the one row of all of R, and an expert has one of them at most.
+  // Forward products only: x has a single row, which is the input of all R rows, and an expert has
+  // at most one row.
   bool one_x_row = false;
-  // The same: another product with these offsets was queued on the stream since they were written,
-  // so that weights may be loaded while the kernels before this one still run.
+  // Forward products only: an earlier product on the stream already used these offsets, so they are
+  // complete. Weights may be loaded while earlier kernels still run.
   bool follows_product = false;
-  // The same, or null: [n, k], the weights of one more expert, whose rows are those from
-  // offsets[experts] on. With one_x_row they are read before the kernels before this one have
-  // ended.
+  // Forward products only, may be null: [n, k], the weights of one more expert, which has the rows
+  // from offsets[experts] on. With one_x_row they may be read before earlier kernels have ended.
   const void* shared_w = nullptr;
 };
-// y[r] = x[r] w[e]^T for the rows r of every expert e: the bits of launch_gemm.
+// y[r] = x[r] w[e]^T for the rows r of every expert e, with the bits of launch_gemm.
 [[nodiscard]] const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream);
-// y is h [R, n / 2] = silu(gate) * up of that product: the bits of swiglu_forward of it. n must be
-// a multiple of 16, k of 64.
+// y is h [R, n / 2] = silu(gate) * up, where the product of launch_grouped_gemm is [gate, up]. The
+// bits are those of swiglu_forward of that product. n must be a multiple of 16, k of 64.
 bool fuses_grouped_swiglu(int64_t n, int64_t k);
 [[nodiscard]] const char* launch_grouped_gemm_swiglu(const GroupedGemmArgs& args,
                                                      cudaStream_t stream);
