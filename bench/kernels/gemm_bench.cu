@@ -88,8 +88,7 @@ double median(std::vector<double> v) {
   return (v[v.size() / 2] + v[(v.size() - 1) / 2]) / 2;
 }
 
-// Of all variants and settings the 30 that the cost model likes best: whole tiles, and balanced
-// ones.
+// The 30 configurations that the cost model predicts to be fastest, with whole and balanced tiles.
 std::vector<GemmConfig> list_candidates(const Operands& o) {
   std::vector<GemmConfig> list;
   for (int i = 0; i < count_gemm_configs(); ++i) {

@@ -85,7 +85,8 @@ struct BlockLines {
   }
 };
 
-// kMost: of ranks, whose lines are awaited together. Of `words` each rank is sent its range.
+// kMost: upper bound on ranks, whose lines are awaited together. Each rank is sent its range of
+// `words`.
 template <int kMost>
 __global__ void __launch_bounds__(kThreads)
     sum_by_mail_kernel(const __grid_constant__ PeerRegions p,

@@ -18,7 +18,7 @@ namespace slimexx::kernels::testing {
 namespace {
 
 using Bf16Array = DeviceArray<__nv_bfloat16>;
-constexpr int64_t kGuard = 4096;  // elements behind y that must keep their poison
+constexpr int64_t kGuard = 4096;  // elements after y that must keep their poison
 constexpr uint64_t kSeed = 20;
 
 int comparisons = 0;

@@ -10,7 +10,7 @@
 
 namespace slimexx::kernels::testing {
 
-constexpr int64_t kGuard = 1024;  // elements behind an output that must keep their poison
+constexpr int64_t kGuard = 1024;  // elements after an output that must keep their poison
 
 inline int comparisons = 0;
 inline int failures = 0;
@@ -24,12 +24,12 @@ inline std::string name_case(const Case& c, int64_t rows) {
   return text;
 }
 
-// NaNs are alike.
+// All NaNs are equal.
 inline bool same_bits(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-// The first `count` floats as expected, the guard behind them untouched.
+// The first `count` floats as expected, the guard after them untouched.
 inline void compare_rows(const std::string& name, const char* what, const FloatArray& got,
                          const FloatArray& expected, int64_t count) {
   ++comparisons;
@@ -77,7 +77,7 @@ struct Outputs {
   FloatArray log_probs, lse, entropies;
 };
 
-// Of the first rows of a case; `logits` null: none are kept.
+// Runs the first rows of a case; `logits` null: none are kept.
 inline void launch_forward(const Expected& e, int64_t rows, bool entropies, const Outputs& out,
                            void* workspace, float* logits) {
   const Case& c = e.c;

@@ -14,7 +14,8 @@ inline void launch_kept_backward(const Expected& e, int64_t rows, bool entropies
   require_queued(lm_head_kept_backward(args, nullptr));
 }
 
-// Counts elements of the first `count` that differ, with NaNs alike, and what was written behind.
+// Counts the first `count` elements that differ (all NaNs are equal), and elements written after
+// them.
 __global__ void count_different_floats(const float* got, const float* expected, int64_t count,
                                        int64_t total, Difference* out) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;

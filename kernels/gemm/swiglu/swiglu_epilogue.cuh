@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_gate_up_column_bias(const GemmProblem& p, fl
   }
 }
 
-// Of 8 kGroups tokens.
+// For 8 kGroups tokens.
 template <int kGroups>
 __device__ __forceinline__ void add_gate_up_row_bias(const GemmProblem& p, float* acc,
                                                      int first_feature) {
