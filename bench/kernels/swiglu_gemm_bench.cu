@@ -55,7 +55,7 @@ GemmArgs describe(const Operands& o, const __nv_bfloat16* w, const Bf16Array& y)
   return args;
 }
 
-// The chosen configuration first, then similar ones, or with `all` every one of similar cost.
+// The chosen configuration, then with `all` those of similar estimated cost, then other leads.
 std::vector<GemmConfig> list_configs(const Operands& o, bool all) {
   std::vector<GemmConfig> list = {choose_gemm_swiglu_config(o.m, 2 * o.f, o.k)};
   const auto cost = [&o](const GemmConfig& c) { return estimate_gemm_ns(c, o.m, 2 * o.f, o.k); };
