@@ -113,8 +113,7 @@ TEST(RunConfig, TheDefaultRunFolderMayChangeAfterLoading) {
   EXPECT_THROW(set_default_run_dir(config, "model", run), Error);
 
   config::Config named = config::Config::parse(
-      kMinimal, "run.yaml",
-      {{"observe.run_dir", "mine"}, {"rollout.n_samples_per_prompt", "2"}});
+      kMinimal, "run.yaml", {{"observe.run_dir", "mine"}, {"rollout.n_samples_per_prompt", "2"}});
   run = load_run_config(named, {.default_run_dir = "runs/a"});
   set_default_run_dir(named, "runs/a-2", run);
   EXPECT_NE(run.expanded_yaml.find("run_dir: mine\n"), std::string::npos);
