@@ -25,8 +25,8 @@ TEST(Catalogue, has_no_name_twice) {
 TEST(Catalogue, finds_names_and_families) {
   for (const char* name :
        {"rollout/raw_reward", "rollout/response_len/mean", "rollout/zero_std/count_0.0",
-        "train/pg_clipfrac/low", "perf/actor_train_time", "perf/my_span_time",
-        "eval/aime", "eval/aime/pass@1", "eval/aime/response_len/max", "reward/acc",
+        "train/pg_clipfrac/low", "perf/actor_train_time", "perf/my_span_time", "eval/aime",
+        "eval/aime/pass@1", "eval/aime/response_len/max", "reward/acc",
         "train_step/pg_clipfrac/low", "passrate/pass@8", "eval/aime/zero_std/count_1",
         "train/mtp_1_loss", "sys/mem_peak_gib"})
     EXPECT_NE(find_metric(name), nullptr) << name;
