@@ -25,17 +25,6 @@ __device__ __forceinline__ void release(uint32_t barrier) {
   if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
-// Tells the other warpgroup that this one has stored its weights and its mail. racecheck does not
-// follow threads through bar.arrive, so in builds for it this warpgroup waits too. Both warpgroups
-// meet at these barriers in the same order.
-__device__ __forceinline__ void announce_weights(int group) {
-#ifdef SLX_KERNEL_EVERY_LANE_ARRIVES
-  sync_named(kWeightsBarrier + group, 256);
-#else
-  arrive_named(kWeightsBarrier + group, 256);
-#endif
-}
-
 // Zeroes the keys past the sequence's end, which hold arbitrary bits. Their weights are 0, but 0
 // times an infinity or a NaN would be NaN. Called by the warpgroup that weighs the block; the other
 // warpgroup reads the block only after its weights.

@@ -151,7 +151,7 @@ struct ColumnForm {
       }
     }
     fence_shared_for_async();
-    announce_weights(kGroup);
+    arrive_named(kWeightsBarrier + kGroup, 256);
   }
 
   __device__ __forceinline__ float read_decay(int group, int row) const {

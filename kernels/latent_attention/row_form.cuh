@@ -123,7 +123,7 @@ struct RowForm {
       }
     }
     fence_shared_for_async();
-    announce_weights(kGroup);
+    arrive_named(kWeightsBarrier + kGroup, 256);
   }
 
   // Waits for the other warpgroup's weights of a block, takes over its maxima, and scales the
