@@ -98,7 +98,7 @@ std::string stages_table(const RunPlan& plan) {
 }
 
 // One column per stage; neighbours with the same memory share a column.
-std::string memory_table(const RunPlan& plan) {
+std::string stage_memory_table(const RunPlan& plan) {
   std::vector<const PlannedStage*> columns;
   std::vector<observe::TableColumn> headers{{.header = "memory per rank"}};
   for (size_t i = 0; i < plan.stages.size();) {
@@ -272,7 +272,7 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
       "           longest sequence: {} tokens in training, {} positions in the model\n"
       "\n",
       l.longest_trained, l.max_positions);
-  text += stages_table(plan) + "\n" + memory_table(plan) + "\n";
+  text += stages_table(plan) + "\n" + stage_memory_table(plan) + "\n";
   for (const std::string& table : {links_table(plan), phases_table(plan)})
     if (!table.empty()) text += table + "\n";
   for (const std::string& note : plan.notes) text += fmt::format("note       {}\n", note);
