@@ -1,7 +1,6 @@
-// Times the gradient of attention beside a cuBLASLt product in one process.
-//   attention_backward_bench [repeats [shape]]
-// Of all shapes or of one.
-// FLOPs are counted as 2.5 times the causal forward's, whatever the kernels recompute.
+// Times the backward pass of attention and, in the same process, a cuBLASLt product.
+//   attention_backward_bench [repeats [shape]]     one shape, or all
+// FLOPs count as 2.5 times those of the causal forward, without what the kernels recompute.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +19,7 @@ namespace {
 
 constexpr double kNominal = 989.0;  // TFLOP/s
 
-// TFLOP/s of cuBLASLt's first choice at 8192^3.
+// TFLOP/s of the first algorithm that cuBLASLt suggests, at 8192^3.
 double time_product(int repeats) {
   constexpr int64_t kN = 8192;
   DeviceArray<Bf16> a(kN * kN), b(kN * kN), c(kN * kN);

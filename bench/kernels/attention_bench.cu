@@ -1,6 +1,6 @@
-// Times of attention over whole sequences, as in training and prefill: packed, causal, grouped
-// queries. Each shape runs long enough to meet the chip's power limit, which a cold first launch
-// does not: it shows a tenth more and over. Peer: bench/peers/attention.py, which waits as long.
+// Times attention over whole sequences, as in training and prefill: packed, causal, grouped
+// queries. Each shape runs long enough to reach the chip's power limit; a cold first launch is at
+// least a tenth faster. Peer: bench/peers/attention.py, which warms up for as long.
 #include <cstdio>
 #include <vector>
 

@@ -1,10 +1,10 @@
-// Times of decode attention: one query a sequence over paged keys and values, as the engine lays
-// them out, some with a prompt's chunk beside them, and that chunk alone. Graphs of several layers
-// whose keys and values together exceed the L2 many times over, replayed long enough to meet the
-// chip's power limit.
+// Times decode attention: one query per sequence over paged keys and values, as in the engine. Some
+// batches also have a prefill chunk, which is timed alone too. A graph has several layers, whose
+// keys and values are many times the size of L2, and is replayed long enough to reach the chip's
+// power limit.
 //   attention_decode_bench [chained]
-// `chained`: before each launch stands a small kernel that rewrites the queries and lets the next
-// one start early, as the norms of a model's heads do; the time is that of both.
+// `chained`: before each launch a small kernel rewrites the queries and lets attention start early,
+// like the head norms of a model. The time includes both kernels.
 #include <cuda_bf16.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ __global__ void rewrite_queries(uint4* q, int count) {
 
 struct Shape {
   int sequences, shortest, longest, kv_heads;
-  int chunk = 0;  // tokens of a prompt without context that follows, at most `longest`
+  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; up to `longest`
 };
 
 struct Pool {
@@ -95,7 +95,7 @@ void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy)
     a.runs = choose_attention_runs(cu, contexts, group, shape.sequences);
   } else {
     int64_t longest = 1024;
-    while (longest < shape.longest) longest *= 2;  // as recorded steps round it
+    while (longest < shape.longest) longest *= 2;  // rounded up as in recorded steps
     a.runs = choose_attention_runs({sequences, 1, longest}, a.tokens, group, a.tokens);
   }
   a.scale = 1.0f / std::sqrt(float(kHeadDim));

@@ -1,4 +1,4 @@
-// Products by cuBLASLt, to compare with: the choices of its heuristic for one shape.
+// Products by cuBLASLt for comparison, with the algorithms that its heuristic suggests for a shape.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -21,18 +21,18 @@ inline void check_lt(cublasStatus_t status, int line) {
 }
 #define SLX_LT(call) ::slimexx::kernels::testing::check_lt((call), __LINE__)
 
-// d = op(a) op(b) + beta d of column-major matrices without gaps: a and b bf16, sums fp32.
+// d = op(a) op(b) + beta d with contiguous column-major matrices; a and b are bf16, sums fp32.
 struct CublasProduct {
   struct Matrix {
     int64_t rows, columns;
   };
-  Matrix a, b, d;  // as they lie in memory
+  Matrix a, b, d;  // sizes in memory, before transposition
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   cudaDataType d_type = CUDA_R_16BF;
-  int choices = 8;  // asked for, at most Cublas::kMostChoices
+  int choices = 8;  // algorithms to ask for, at most Cublas::kMostChoices
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 
-  // y[m, n] = x[m, k] w[n, k]^T of row-major matrices; a is w, b is x.
+  // y[m, n] = x[m, k] w[n, k]^T with row-major matrices; a is w, b is x.
   static CublasProduct forward(int64_t m, int64_t n, int64_t k, cudaDataType y_type) {
     return {.a = {k, n}, .b = {k, m}, .d = {n, m}, .transpose_a = CUBLAS_OP_T, .d_type = y_type};
   }
@@ -87,7 +87,7 @@ class Cublas {
                           &choices_[static_cast<size_t>(choice)].algo, workspace_.data(),
                           kWorkspaceBytes, stream));
   }
-  // Numbers of cuBLASLt's enumerations of tiles and of cluster shapes, parts of K.
+  // The algorithm's tile and cluster shape, as cuBLASLt's enumeration values, and its split-K.
   std::string name(int choice) const {
     const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
       return std::to_string(read(choice, attribute));
@@ -96,7 +96,7 @@ class Cublas {
            get(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID) + ",split" +
            get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
   }
-  // All that a choice consists of.
+  // All attributes of an algorithm.
   std::string describe(int choice) const {
     std::string text;
     for (const auto& [name, attribute] : {std::pair{"id", CUBLASLT_ALGO_CONFIG_ID},
@@ -120,7 +120,7 @@ class Cublas {
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
   int32_t read(int choice, cublasLtMatmulAlgoConfigAttributes_t attribute) const {
-    int32_t value = 0;  // some attributes have 16 bits only
+    int32_t value = 0;  // zero first: some attributes have only 16 bits
     size_t written = 0;
     const bool narrow = attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
                         attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;

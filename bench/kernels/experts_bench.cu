@@ -1,10 +1,10 @@
-// Times the mixture of experts: products of routed rows by shape, with equal counts and with those
-// of a random router, in turns, each long enough that the chip runs at its power limit; and the
-// router, the order, the gather and the sum of a layer.
+// Times the mixture of experts: grouped products, with equal counts per expert and with counts of a
+// random router, in alternation, each long enough to reach the chip's power limit; then a layer's
+// router, sort, gather and sum.
 //
-//   experts_bench [seconds of one turn, 0.3]
+//   experts_bench [seconds per measurement, 0.3]
 //
-// Rates count 2 R n k operations; bytes are those that must move.
+// Rates count 2 R n k operations; bytes are the minimum that must move.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +30,7 @@ void check_launch(const char* fault) {
   std::exit(2);
 }
 
-// Each with equal counts, and with rows that choose their expert at random.
+// Each shape with equal counts, and with a random expert per row.
 std::vector<GroupedCase> cases() {
   return {{"GLM-4.7-Flash gate_up, 8192 tokens", 32768, 64, 3072, 2048},
           {"GLM-4.5 on 16 ranks gate_up, 16384 tokens", 8192, 10, 3072, 5120},
@@ -103,7 +103,7 @@ void time_products(const GroupedCase& s, double turn_us) {
   print_times(all, turn_us);
 }
 
-// A layer's work around its products: T tokens to k of E experts, rows of `width`.
+// A layer's work around its products: each of `tokens` tokens goes to k of `experts` experts.
 void time_rows(int64_t tokens, int64_t experts, int64_t k, int64_t width, double turn_us) {
   std::printf("%ld tokens to %ld of %ld experts, rows of %ld\n", long(tokens), long(k),
               long(experts), long(width));

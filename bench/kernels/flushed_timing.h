@@ -1,4 +1,4 @@
-// Times of launches that find nothing in L2.
+// Times launches with a cold L2.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -10,8 +10,8 @@
 
 namespace slimexx::kernels::testing {
 
-// Median of launches that the host runs ahead of, each after a pass over more memory than L2 holds:
-// what the peer's timing does.
+// Median time of launches that the host queues ahead, each after a pass over more memory than L2
+// holds. The peer's timing does the same.
 template <class Work>
 double median_us(int repeats, const Work& work) {
   static const DeviceArray<uint8_t> flushed(int64_t{256} << 20);
@@ -25,7 +25,7 @@ double median_us(int repeats, const Work& work) {
   }
   SLX_CUDA(cudaDeviceSynchronize());
   std::vector<float> times;
-  for (size_t i = 6; i < events.size(); i += 2) {  // three to warm up
+  for (size_t i = 6; i < events.size(); i += 2) {  // skip three warm-up launches
     float ms = 0;
     SLX_CUDA(cudaEventElapsedTime(&ms, events[i], events[i + 1]));
     times.push_back(ms * 1e3f);

@@ -1,8 +1,8 @@
-// Times the gradients of the matrix product beside the first sixteen choices of cuBLASLt's
-// heuristic, in turns: those without reductions in place, from which ours comes, and all.
+// Times the gradients of the matrix product and, in alternation, the first sixteen algorithms that
+// cuBLASLt's heuristic suggests: without in-place reductions (ours is one of these), and all.
 //
 //   gemm_backward_bench [choices] M N K [M N K ...]
-//   choices: what each choice without reductions in place is and how long it takes
+//   choices: describes and times each algorithm without in-place reductions
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -20,7 +20,7 @@ namespace {
 constexpr double kNominalTflops = 989;
 constexpr double kTargetUs = 5e3;
 constexpr int kRounds = 5;
-constexpr double kSlow = 1.08;  // times the best of the first round: left out of the others
+constexpr double kSlow = 1.08;  // slower than this times the best of round one: not timed again
 
 using Launch = std::function<void()>;
 
@@ -53,7 +53,7 @@ const char* name_short(const BackwardKind& kind) {
   return !kind.weight ? "dx " : kind.accumulate ? "dw+" : "dw ";
 }
 
-// dx = dy w, or dw (+)= dy^T x, as column-major products.
+// dx = dy w, or dw (+)= dy^T x, as a column-major product.
 CublasProduct describe(const BackwardOperands& o, const BackwardKind& kind, uint32_t reductions) {
   CublasProduct p{.a = {o.shape.k, kind.weight ? o.shape.m : o.shape.n},
                   .b = {o.shape.n, o.shape.m},
@@ -73,7 +73,8 @@ void launch_theirs(const Cublas& cublas, int choice, const BackwardOperands& o,
   }
 }
 
-// Median microseconds of each, in turns; of those that the first round shows to be slow, its time.
+// Median microseconds of each launch, measured in alternation. Launches that are slow in the first
+// round keep the time of that round.
 std::vector<double> measure_in_turns(const std::vector<Launch>& launches) {
   std::vector<std::vector<double>> rounds(launches.size());
   double best = 0;

@@ -1,12 +1,12 @@
-// Times the GEMM variants beside cuBLASLt in one process, on weights that do not stay in L2.
+// Times the GEMM variants and cuBLASLt in one process, on weights that do not stay in L2.
 //
-//   gemm_bench sweep  M N K   the variants that the cost model likes best, in turns
-//   gemm_bench pair   M N K   the chosen variant and cuBLASLt's best, in turns
-//   gemm_bench once   M N K   a launch of each variant of `only`, for a profiler
-//   gemm_bench bf16 | f32     what the following products store
-//   gemm_bench ms T           time of one measurement: 60 and more where the power limit counts
-//   gemm_bench only V ... M   instead of what the cost model likes: variants by the names printed,
-//                             t0 for balanced tiles; `only` and no name takes that back
+//   gemm_bench sweep  M N K   the cost model's best variants, in alternation
+//   gemm_bench pair   M N K   the chosen variant and cuBLASLt's best, in alternation
+//   gemm_bench once   M N K   one launch of each variant of `only`, for a profiler
+//   gemm_bench bf16 | f32     output type of the products that follow
+//   gemm_bench ms T           milliseconds per measurement; 60 or more to reach the power limit
+//   gemm_bench only V ... M   these variants instead of the cost model's, by their printed names;
+//                             t0 means balanced tiles; `only` without names resets the list
 //   several triples may follow one word; a word may appear again
 #include <algorithm>
 #include <cstring>
@@ -64,7 +64,7 @@ std::string name_config(const GemmConfig& c) {
   return text;
 }
 
-// False for what is no such name.
+// Parses a printed name; false if it is not one.
 bool read_config(const char* name, GemmConfig* c) {
   char kind = 0;
   *c = {};
@@ -88,8 +88,7 @@ double median(std::vector<double> v) {
   return (v[v.size() / 2] + v[(v.size() - 1) / 2]) / 2;
 }
 
-// Of all variants and settings the 30 that the cost model likes best: whole tiles, and balanced
-// ones.
+// The 30 fastest variants and settings under the cost model, with full and with balanced tiles.
 std::vector<GemmConfig> list_candidates(const Operands& o) {
   std::vector<GemmConfig> list;
   for (int i = 0; i < count_gemm_configs(); ++i) {
@@ -129,7 +128,7 @@ WeightLaunch launch_theirs(const Cublas& cublas, const Operands& o, int choice) 
   };
 }
 
-// Two of cuBLASLt's choices, the faster first.
+// The two fastest of cuBLASLt's suggestions, fastest first.
 std::vector<int> find_best(const Cublas& cublas, const Operands& o, double target_us) {
   std::vector<std::pair<double, int>> times;
   for (int i = 0; i < cublas.count(); ++i) {
@@ -143,11 +142,11 @@ std::vector<int> find_best(const Cublas& cublas, const Operands& o, double targe
 }
 
 struct Settings {
-  double ms = 0;  // 0: by the number of rows
+  double ms = 0;  // per measurement; 0: depends on the number of rows
   std::vector<GemmConfig> only;
 };
 
-// One launch each, in the order of the list, for a profiler.
+// Launches each variant once, in the order of the list, for a profiler.
 void launch_once(const Operands& o, const Settings& settings) {
   for (const GemmConfig& c : balance_tiles(settings.only, o)) {
     launch_ours(o, c, false, o.w.data(), nullptr);
@@ -156,8 +155,8 @@ void launch_once(const Operands& o, const Settings& settings) {
   SLX_CUDA(cudaDeviceSynchronize());
 }
 
-// All candidates in turns, there and back, so that the device's temperature and clock fall on all
-// alike.
+// Times all candidates in alternation, forwards and backwards, so that the device's temperature and
+// clock affect all of them equally.
 void sweep(const Operands& o, const Settings& settings) {
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : o.m > 1024 ? 6e3 : 0.8e3;
   const std::vector<GemmConfig> list =

@@ -1,11 +1,11 @@
-// Times latent attention in the sizes of GLM-4.7-Flash (20 heads) and DeepSeek (128): the latent
-// forward of training, the backward by head, the products of heads, and decodes over pages; and
-// those of GLM-5 (64 heads), whose queries see 2048 keys each.
+// Times latent attention with the sizes of GLM-4.7-Flash (20 heads) and DeepSeek (128 heads): the
+// latent forward of training, the backward per head, the head products, and decode over pages. Also
+// with the sizes of GLM-5 (64 heads), where each query sees 2048 selected keys.
 //   latent_attention_bench [repeats]
-// FLOPs of the forward are those of the latent form, of the backward 2.5 times the expanded
-// forward's, both halved by causality, whatever the kernels recompute. A decode's bytes are the
-// latent rows that it reads, beside a copy's read and write. Where queries see chosen keys, pairs
-// are those of a query and a key that it sees.
+// FLOPs: the forward counts the latent form, the backward 2.5 times the expanded forward; both are
+// halved for the causal mask and leave out what the kernels recompute. With selected keys only
+// pairs of a query and a key that it sees count. Bytes of a decode are the latent rows that it
+// reads; they are compared with the bytes that a copy reads and writes.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kValues = 512, kRotary = 64, kWidth = kValues + kRotary;
 
-// Pairs of a query and a key that it sees, of all sequences. `list`: keys that a query sees; 0:
+// Number of pairs of a query and a key that it sees, over all sequences. `list`: keys per query; 0:
 // all.
 double count_pairs(const std::vector<int32_t>& lengths, int64_t list) {
   double pairs = 0;
@@ -61,7 +61,7 @@ void time_backward(int heads, int dim, int values, const std::vector<int32_t>& l
               dim, values, lengths.size(), lengths[0], name_lists(list).c_str(), us, rate);
 }
 
-// TB/s of read and write together.
+// TB/s of a copy, read plus written.
 double time_copy(int repeats) {
   const DeviceArray<uint8_t> from(int64_t{1} << 30), to(int64_t{1} << 30);
   const double us = median_us(repeats, [&] {

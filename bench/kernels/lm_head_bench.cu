@@ -1,6 +1,6 @@
-// Times the LM head beside the bare bf16 product of the same shape, ours and cuBLASLt's, and beside
-// the way through f32 logits, in turns of changing order: the device's clock depends on what ran
-// before.
+// Times the LM head, the plain bf16 product of the same shape (ours and cuBLASLt's), and the LM
+// head with f32 logits in memory. They alternate in changing order, because the device's clock
+// depends on what ran before.
 //
 //   lm_head_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 using Bf16Array = DeviceArray<__nv_bfloat16>;
 using FloatArray = DeviceArray<float>;
 constexpr double kNominalTflops = 989;
-constexpr int64_t kChunk = 2048;  // rows of logits, or of their gradient, at a time
+constexpr int64_t kChunk = 2048;  // rows per chunk of logits, or of their gradient
 constexpr int kRounds = 9;
 
 void require_queued(const char* fault) {
@@ -155,7 +155,7 @@ double measure_ms(const std::function<void()>& launch) {
 struct Candidate {
   std::string name;
   int64_t rows;
-  int bare;  // index of the bare product of the same shape
+  int bare;  // index of the plain product of the same shape
   std::function<void()> launch;
   std::vector<double> times = {};
   double median() const {

@@ -1,6 +1,6 @@
-// Times the LM head of a train step: log-probs and entropies, the gradient of the logits, and from
-// it those of the hidden states and the weights, in turns. Logits are made again for some rows at a
-// time, or kept from the forward product.
+// Times the LM head of a train step: log-probs and entropies, the gradient of the logits, and the
+// gradients of the hidden states and the weights. Two variants alternate: logits recomputed for a
+// chunk of rows at a time, or kept from the forward product.
 //
 //   lm_head_training_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
 #include <algorithm>
@@ -161,7 +161,7 @@ __global__ void widen(const __nv_bfloat16* from, float* to, int64_t count) {
   if (i < count) to[i] = __bfloat162float(from[i]);
 }
 
-// Both ways have the same gradient of the logits; its products may differ by roundings.
+// Both variants have the same gradient of the logits; the gradients from it may differ by rounding.
 void compare_ways(const Head& h) {
   const FloatArray dw(h.dw.count()), dhidden(h.dhidden.count()), other(h.dhidden.count());
   DeviceArray<double> sums(4);

@@ -1,6 +1,6 @@
-// Times AdamW (30 bytes an element) and the sum of squares against the copy bandwidth of the same
-// run, of one range and of what one of eight ranks owns of 38 parts. bench/peers/rows.py puts torch
-// beside it.
+// Times AdamW (30 bytes per element) and the sum of squares against the copy bandwidth of the same
+// run: for one range, and for the shards that one of eight ranks owns in 38 arrays.
+// bench/peers/rows.py compares with torch.
 #include "slimexx/kernels/optimizer.h"
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// As a model's parameters: few large segments with decay, many small ones without.
+// Segments like a model's parameters: few large ones with weight decay, many small ones without.
 std::vector<AdamWSegment> make_segments(int64_t n) {
   std::vector<AdamWSegment> segments;
   for (int64_t at = 0; at < n;) {
@@ -23,7 +23,7 @@ std::vector<AdamWSegment> make_segments(int64_t n) {
   return segments;
 }
 
-// The state of `parts` pieces of longer arrays: what one of `ranks` owns of each part.
+// Times one rank's shards: it owns 1 / ranks of each of `parts` arrays.
 void run_pieces(int64_t n, int64_t parts, int64_t ranks, double copy) {
   const int64_t length = n / parts / 16 * 16, flat = length * ranks * parts;
   const DeviceArray<float> state(3 * length * parts), gradient(flat);

@@ -1,4 +1,4 @@
-// Launches recorded once and replayed.
+// Launches that are captured in a graph once and replayed.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -35,7 +35,7 @@ class Replay {
     SLX_CUDA(cudaEventCreate(&begin_));
     SLX_CUDA(cudaEventCreate(&end_));
   }
-  // One launch with each copy.
+  // One launch per copy of the weights.
   Replay(const WeightCopies& weights, const WeightLaunch& launch)
       : Replay(weights.count, [&](int i, cudaStream_t stream) {
           launch(weights.first + i * weights.elements, stream);
@@ -47,7 +47,7 @@ class Replay {
     cudaEventDestroy(end_);
     cudaStreamDestroy(stream_);
   }
-  // Microseconds of one launch, mean over so many replays.
+  // Mean microseconds per launch over `repeats` replays.
   double time(int repeats) {
     SLX_CUDA(cudaEventRecord(begin_, stream_));
     for (int i = 0; i < repeats; ++i) SLX_CUDA(cudaGraphLaunch(graph_, stream_));
@@ -57,12 +57,12 @@ class Replay {
     SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
     return static_cast<double>(ms) * 1e3 / (repeats * launches_);
   }
-  // Replays that take about `target_us`, at most `most`.
+  // Number of replays that takes about `target_us`, from `least` to `most`.
   int count_repeats(double target_us, int least, int most) {
     return std::clamp(static_cast<int>(target_us / (time(2) * launches_)), least, most);
   }
-  // The mean over about `target_us`. Half as many replays go before: clocks follow the power of the
-  // last tenth of a second, which may be another kernel's.
+  // Mean microseconds per launch over about `target_us`. Half as many replays warm up first: the
+  // clock depends on the power of the last tenth of a second, perhaps that of another kernel.
   double measure(double target_us) {
     const int repeats = count_repeats(target_us, 2, 10000);
     time(std::max(1, repeats / 2));

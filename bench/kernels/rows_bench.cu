@@ -1,6 +1,6 @@
 // Times every kernel of kernels/rows.h on training shapes (8192 rows) against the copy bandwidth of
-// the same run, and those of a decode step on few rows, which lie in the L2 as they do there.
-// bench/peers/rows.py reads the output and puts torch beside it.
+// the same run. Kernels of a decode step also run on few rows, which are in L2 as in a real step.
+// bench/peers/rows.py reads the output and compares with torch.
 #include "slimexx/kernels/rows.h"
 
 #include <cmath>
@@ -18,9 +18,9 @@ constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
 constexpr int64_t kDecodeBytes = int64_t{40} << 20;
 constexpr float kEps = 1e-6f;
 double copy_bandwidth = 0;
-std::string wanted;  // kernels whose name holds it
+std::string wanted;  // run only kernels whose name contains this
 
-// `count` bf16 of normal noise, several times over.
+// Several copies of `count` bf16 elements of normal noise.
 class Noise {
  public:
   Noise(int64_t count, int copies) : stride_((count + 7) / 8 * 8), all_(stride_ * copies) {
@@ -104,7 +104,8 @@ struct HeadsOnDevice {
   RotaryTables tables;
 };
 
-// Qwen3's heads (norms, halves), or GLM-4's (no norms, pairs, half of the head turns).
+// Qwen3's heads (norms, rotation of halves), or GLM-4's (no norms, rotation of pairs in half of the
+// head).
 void bench_heads(const QkvShape& shape, bool is_qwen, bool is_decode) {
   const int64_t heads = shape.query_heads + 2 * shape.kv_heads, n = shape.tokens * heads * 128;
   const int64_t kv = shape.tokens * shape.kv_heads * 128, turned = n - kv;
@@ -156,7 +157,8 @@ void bench_swiglu(int64_t rows, int64_t width, bool with_backward) {
           });
 }
 
-// Tokens as text has them: the k-th most frequent about 1 / k as often as the first; or all alike.
+// Token ids with the frequencies of text, where the k-th most frequent id is about 1 / k as
+// frequent as the first; or all the same.
 std::vector<int32_t> draw_tokens(int64_t count, int64_t vocabulary, bool all_alike) {
   std::mt19937_64 engine(1);
   std::uniform_real_distribution<double> uniform(0, std::log(double(vocabulary)));

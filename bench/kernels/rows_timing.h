@@ -1,5 +1,5 @@
-// Timing of kernels bound by memory: graph replays over operands that together exceed the L2, and
-// the device's copy bandwidth as the ceiling.
+// Timing of memory-bound kernels: graph replays over operands that together exceed L2, and the
+// device's copy bandwidth as the upper bound.
 #pragma once
 #include <cuda_runtime.h>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace slimexx::kernels::testing {
 
-// Microseconds of one launch: `launches` of them captured once (copy = 0, 1, .., copies - 1, 0,
-// ..), replayed for about target_us; the median of five.
+// Microseconds per launch, the median of five measurements. A graph of `launches` launches (with
+// copy = 0, 1, .., copies - 1, 0, ..) is replayed for about target_us.
 inline double time_launches(int launches, int copies, double target_us, const Launch& launch) {
   Replay replay(launches, [&](int i, cudaStream_t stream) { launch(i % copies, stream); });
   const int repeats = replay.count_repeats(target_us, 1, 400);
@@ -37,7 +37,7 @@ __global__ void copy_kernel(uint4* to, const uint4* from, int64_t count) {
   }
 }
 
-// GB/s read plus written by a large copy: the better of the driver's and the plain kernel above.
+// GB/s read plus written by a large copy: the faster of the driver's copy and the kernel above.
 inline double measure_copy() {
   const int64_t bytes = int64_t{1} << 30;
   const DeviceArray<char> from(bytes), to(bytes);
@@ -68,7 +68,7 @@ inline double measure_copy() {
   return 2.0 * double(bytes) / best * 1e-3;
 }
 
-// One line: name, shape, time, bandwidth over the bytes that must move, share of a copy's.
+// Prints name, shape, time, bandwidth for the bytes that must move, and its share of a copy's.
 inline void print_line(const char* name, const char* shape, double us, double bytes, double copy) {
   std::printf("%-24s %-20s %9.2f us %6.0f GB/s %3.0f %% of copy\n", name, shape, us,
               bytes / us * 1e-3, 100 * bytes / us * 1e-3 / copy);

@@ -1,8 +1,8 @@
-// Times the choice of keys for sparse attention in the sizes of GLM-5: 32 index heads of 128, the
-// best 2,048 keys of a query; as decodes over pages and as training does it, 256 rows at a time.
+// Times key selection for sparse attention with the sizes of GLM-5: 32 index heads of 128, the best
+// 2,048 keys per query. Decode over pages, and training with 256 rows at a time.
 //   sparse_index_bench [repeats]
-// A decode's bound is the time to read its index keys at the rate of a copy's reads and writes
-// together; training's FLOPs are those of scores up to each query's own position.
+// The lower bound for decode is the time to read the index keys at a copy's rate (read plus
+// written). FLOPs of training are those of the scores up to each query's own position.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kTopK = 2048;
 
-// TB/s of read and write together.
+// TB/s of a copy, read plus written.
 double time_copy(int repeats) {
   const DeviceArray<uint8_t> from(int64_t{1} << 30), to(int64_t{1} << 30);
   const double us = median_us(repeats, [&] {
@@ -31,7 +31,7 @@ double time_copy(int repeats) {
   return rate;
 }
 
-// `columns`: what a graph's shape allows, at least keys_each.
+// `columns`: the graph's upper bound on keys, at least keys_each.
 void time_decode(int sequences, int keys_each, int columns, int page, double copy, int repeats) {
   const IndexCase c{.lengths = std::vector<int32_t>(sequences, keys_each), .last = 1};
   const IndexOperands operands(c);

@@ -1,9 +1,9 @@
-// Times the product that ends in SwiGLU beside the product followed by the kernel over rows, in
-// turns, each long enough that the chip runs at its power limit. Weights do not stay in L2.
+// Times the product with SwiGLU as epilogue and, in alternation, the product followed by the SwiGLU
+// kernel, each long enough to reach the chip's power limit. Weights do not stay in L2.
 //
-//   swiglu_gemm_bench [all] [seconds of one turn, 0.3] M F K [M F K ...]
+//   swiglu_gemm_bench [all] [seconds per measurement, 0.3] M F K [M F K ...]
 //
-// all: under every tile that the cost model has within a quarter of the best one.
+// all: with every tile that the cost model estimates within a quarter of the best one.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -55,7 +55,7 @@ GemmArgs describe(const Operands& o, const __nv_bfloat16* w, const Bf16Array& y)
   return args;
 }
 
-// The chosen one first; then its neighbours, or all that come near.
+// The chosen configuration, then with `all` those of similar estimated cost, then other leads.
 std::vector<GemmConfig> list_configs(const Operands& o, bool all) {
   std::vector<GemmConfig> list = {choose_gemm_swiglu_config(o.m, 2 * o.f, o.k)};
   const auto cost = [&o](const GemmConfig& c) { return estimate_gemm_ns(c, o.m, 2 * o.f, o.k); };

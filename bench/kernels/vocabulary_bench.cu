@@ -1,8 +1,8 @@
-// Times of the vocabulary kernels and the token losses beside a device copy in the same run.
-//   vocabulary_bench          one line a kernel and shape: microseconds, GB/s of what has to move,
-//                             share of the copy's GB/s. Peers: bench/peers/vocabulary.py.
-// Calls are captured in a graph that walks through the rows of a large array, so that small shapes
-// find nothing in L2.
+// Times the vocabulary kernels, the token losses and a device copy in the same run.
+//   vocabulary_bench          per kernel and shape: microseconds, GB/s for the bytes that must
+//                             move, share of the copy's GB/s. Peers: bench/peers/vocabulary.py.
+// Calls are captured in a graph and use successive rows of a large array, so that L2 is cold for
+// small shapes too.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ __global__ void copy_rows(float4* out, const float4* in, int64_t n) {
   out[j] = b;
 }
 
-// Microseconds of one call: the median of seven replays of `calls` of them.
+// Microseconds per call: the median of seven replays of a graph of `calls` calls.
 double time_calls(int calls, const Launch& launch) {
   Replay replay(calls, launch);
   replay.time(1);

@@ -4,8 +4,8 @@
 //
 //   CUDA_INJECTION64_PATH=build/cuda/bench/libkernel_trace.so build/cuda/bench/model_bench ...
 //
-// A step ends with a kernel whose name contains SLX_TRACE_LAST (default hand_out_samples). Of the
-// last 400 steps it averages those with the most frequent number of kernels. It prints, in
+// A step ends with a kernel whose name contains SLX_TRACE_LAST (default copy_samples_to_host). Of
+// the last 400 steps it averages those with the most frequent number of kernels. It prints, in
 // microseconds, each kernel in order, at most SLX_TRACE_ROWS (default 90) of them, then sums by
 // kernel and grid. `gap`: from the latest end of all earlier kernels to this start, negative if
 // they overlap. `alone`: how much this kernel lengthens the step.
@@ -139,7 +139,7 @@ void report() {
   std::sort(all.begin(), all.end(),
             [](const Kernel& a, const Kernel& b) { return a.start < b.start; });
   const char* last_text = std::getenv("SLX_TRACE_LAST");
-  const std::string last_name = last_text != nullptr ? last_text : "hand_out_samples";
+  const std::string last_name = last_text != nullptr ? last_text : "copy_samples_to_host";
   if (std::getenv("SLX_TRACE_BETWEEN_RANKS") != nullptr)
     return report_between_ranks(all, last_name);
   const char* rows_text = std::getenv("SLX_TRACE_ROWS");

@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "kernels/attention_backward/problem.cuh"
-#include "kernels/attention_backward/warp_release.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/common/slot_queue.cuh"
+#include "kernels/common/warp_release.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 

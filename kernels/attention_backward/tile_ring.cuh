@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "kernels/attention_backward/problem.cuh"
-#include "kernels/attention_backward/warp_release.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
+#include "kernels/common/warp_release.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 

@@ -16,7 +16,7 @@ struct RoutedSum {
   int width, top_k;
 };
 
-// Elements [at, at + kChunk) of a token's sum, with so many rows in flight.
+// Elements [at, at + kChunk) of a token's sum. Loads of kFlight rows are in flight at a time.
 template <bool kWeighted, int kFlight>
 __device__ __forceinline__ Chunk sum_chunk(const RoutedSum& a, int64_t token, int at) {
   const int64_t first = token * a.top_k;

@@ -19,7 +19,7 @@ bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmCon
   const GemmArgs whole{.x = args.x, .w = args.w, .y = args.y, .m = x_rows, .n = features, .k = k};
   if (!describe_problem<Tile>(p, whole, config, false)) return false;
   p.overlap = true;  // it waits for the kernels before it, which write the offsets
-  // The earlier product waited for the offsets before it let any kernel behind it start.
+  // The earlier product waited for the offsets before it allowed later kernels to start.
   p.offsets_are_written = args.follows_product && Tile::kSwap;
   p.offsets = args.rows.offsets;
   p.listed_experts = static_cast<int>(args.rows.experts);

@@ -49,7 +49,7 @@ int choose_tile_features(int64_t experts, int64_t n, int unit) {
   return best;
 }
 
-// So few routed rows go to as many experts.
+// Up to this many routed rows are assumed to go to different experts.
 constexpr int64_t kDistinctRows = 16;
 
 // Rows of an expert that a random router seldom exceeds are one tile. `unit`: of a tile's features.

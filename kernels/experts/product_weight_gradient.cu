@@ -1,21 +1,20 @@
 // dw[e, n, k] (+)= dy[r, n]^T x[r, k]: a chain over the rows of an expert, whatever their number.
 //
-// Two blocks of a cluster take neighbouring features of n: of x, which they share, each loads half
-// of the rows into both. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread each; two
-// warpgroups multiply 64 features of n each and leave their sums in pieces in shared memory; of
-// warps 2 and 3 one thread each has the copy engine write the pieces of a warpgroup and, where they
-// are added to another gradient, bring its pieces beforehand.
-// An expert has few rows, and its f32 gradients take about as long to leave as its products to be
-// formed. So a warpgroup has the sums of two tiles in its registers: one tile is multiplied while
-// the pieces of the one before leave, and the tensor cores have work all the time.
-// Barriers of a stage: full, 2 arrivals; empty, one of each computing warp of the cluster. Of a
-// piece's buffer: ready, one arrival (with the bytes of what is added to); written, one of each
-// computing warp. Named barriers: 1 + group, a warpgroup's own.
-// Budget: kStages of 20 KB, kPieces of 8 KB for each warpgroup; 192 registers of sums.
-// Bits: a sum is one chain over the expert's rows in steps of 16, zeros behind the last: rows of
-// the next expert, which a box of dy may hold, are set to zero first. (In x they may stay: as long
-// as they are numbers, and a step whose gradients are not is skipped.) An earlier gradient is added
-// to the finished sum with one rounding.
+// Two thread blocks form a cluster and take neighbouring features of n. They share x: each loads
+// half of its rows by multicast. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread
+// each. Two warpgroups multiply 64 features of n each and write their sums in pieces to shared
+// memory. One thread each of warps 2 and 3 stores the pieces of a warpgroup by TMA; if the result
+// is added to an earlier gradient, it first loads that gradient's pieces. An expert has few rows,
+// and storing its f32 gradients takes about as long as its products. So a warpgroup keeps the sums
+// of two tiles in registers: it multiplies one tile while the pieces of the previous tile are
+// stored, and the tensor cores never idle. Barriers of a stage: full, 2 arrivals; empty, one
+// arrival per computing warp of the cluster. Barriers of a piece's buffer: ready, one arrival (with
+// the bytes of the earlier gradient); written, one arrival per computing warp. Named barriers: 1 +
+// group for each warpgroup. Budget: kStages of 20 KB, kPieces of 8 KB for each warpgroup; 192
+// registers of sums. Bits: a sum is one chain over the expert's rows in steps of 16, with zeros
+// after the last row. A box of dy may also hold rows of the next expert; they are set to zero
+// first. In x those rows stay: they are finite, unless the step's gradients are not, and then the
+// step is skipped. An earlier gradient is added to the finished sum with one rounding.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/common/wgmma.cuh"

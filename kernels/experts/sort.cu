@@ -1,5 +1,6 @@
-// A stable counting sort of the choices by expert. Few are one block's (order.cuh). Of many each
-// block takes a run, and a first kernel counts the experts of every run.
+// A stable counting sort of the choices by expert. One thread block sorts few choices (order.cuh).
+// For many, a first kernel counts the experts in each run of choices, and then each thread block
+// sorts one run.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "kernels/experts/order.cuh"

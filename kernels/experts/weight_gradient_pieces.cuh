@@ -1,6 +1,6 @@
-// The tiles of gradients by experts' weights in shared memory, and the way of their sums into
-// device memory: computing warps leave pieces in buffers, and threads of their own have the copy
-// engine move them (product_weight_gradient.cu says how the parts work together).
+// Tiles of the experts' weight gradients in shared memory, and how their sums reach device memory:
+// computing warps write pieces to buffers, and other threads store the buffers by TMA
+// (product_weight_gradient.cu describes how the parts work together).
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/shared_pair.cuh"
@@ -12,17 +12,18 @@
 namespace slimexx::kernels::weight_gradient {
 
 constexpr int kTileN = 128, kTileK = 192, kRowsPerStage = 32;
-constexpr int kSums = kTileK / 2;               // of a thread
+constexpr int kSums = kTileK / 2;               // per thread
 constexpr int kBoxBytes = kRowsPerStage * 128;  // 64 columns
 constexpr int kDyBoxes = kTileN / kBoxColumns, kXBoxes = kTileK / kBoxColumns;
 constexpr int kStageBytes = (kDyBoxes + kXBoxes) * kBoxBytes;
-constexpr int kCluster = 2, kOwnRows = kRowsPerStage / kCluster;  // of x, which a block loads
+constexpr int kCluster = 2, kOwnRows = kRowsPerStage / kCluster;  // rows of x that a block loads
 constexpr int kStages = 8;
-// A warpgroup's sums leave in pieces of 64 rows x 32 columns, from so many buffers in turn.
+// A warpgroup stores its sums in pieces of 64 rows x 32 columns, from kPieces buffers in turn.
 constexpr int kPieces = 3, kTilePieces = kTileK / kF32BoxColumns;
 constexpr int kPieceBytes = 64 * 128, kGroups = 2;
-// So many stores may still read their buffers when the next is queued; then the oldest is waited
-// for, and its buffer made ready. With all buffers in flight nobody could write the next piece.
+// At most this many stores may still read their buffers when the next one is queued; then the
+// thread waits for the oldest and frees its buffer. It must be below kPieces, or no buffer would be
+// free for the next piece.
 constexpr int kStoresInFlight = 1;
 static_assert(kStoresInFlight < kPieces);
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kGroups * kPieces * kPieceBytes +
@@ -139,7 +140,7 @@ struct PieceWalk {
 
   __device__ PieceWalk(const WeightGradientProblem& p, int rank) : tiles(p, rank) {}
   __device__ bool has_ended(const WeightGradientProblem& p) const { return tiles.has_ended(p); }
-  // Of the piece's box in dw.
+  // Position of the piece's box in dw.
   __device__ int expert() const { return tiles.at.expert; }
   __device__ int column() const { return tiles.at.k + piece * kF32BoxColumns; }
   __device__ int row(int group) const { return tiles.at.n + group * 64; }

@@ -1,5 +1,5 @@
-// Chooses a product's compiled variant: the measured one where there is a measurement, else the one
-// with the least time under a small cost model.
+// Chooses the compiled variant for a product: the measured one if there is a measurement, otherwise
+// the fastest one under a small cost model.
 #include "kernels/gemm/choose.h"
 
 #include <algorithm>
@@ -14,34 +14,34 @@
 namespace slimexx::kernels {
 namespace {
 
-// Fitted to the times of bench/kernels/gemm_bench on an H200. Nanoseconds per K block of 64: times
-// rows of operands, or times products of 64 rows with one column; bytes and operations per
-// nanosecond.
+// Fitted to times of bench/kernels/gemm_bench on an H200. k*Time: nanoseconds per K block of 64,
+// and per operand row (kSharedTime, kIngestTime) or per 64 x 1 outputs (kMultiplyTime). k*Rate:
+// bytes or operations per nanosecond.
 constexpr double kMultiplyTime = 1.372;  // tensor cores
 constexpr double kSharedTime = 0.5;      // shared memory, written and read
-constexpr double kIngestTime = 0.581;    // into one multiprocessor
-constexpr double kChainTime = 77.9;      // what a K block takes at least
-constexpr double kClusterTime = 15;      // what waiting for a peer adds to a K block
+constexpr double kIngestTime = 0.581;    // loads into one multiprocessor
+constexpr double kChainTime = 77.9;      // lower bound for a K block
+constexpr double kClusterTime = 15;      // added to a K block by waiting for the cluster
 constexpr double kLaunchTime = 2540;
 constexpr double kMemoryRate = 4026;
 constexpr double kPowerRate = 750000;
-constexpr double kSmallTilePower = 8;     // more power by this over rows and over columns of a tile
-constexpr double kSharpness = 6.54;       // of the maximum over chain, memory and power
-constexpr double kTwoBlocksShare = 0.99;  // of the time with half the stages for each of two blocks
-constexpr double kUnevenExponent = 0.14;  // of the excess of the fullest multiprocessor's weights
-constexpr double kPlainExcess = 1.011;    // of 64-row tiles in plain order, stored through staging
-constexpr double kManyReadersExcess = 1.035;  // the same with four or more readers of a weight
-constexpr int64_t kTwoBlocksTokens = 16;      // beyond, two blocks leave each other too few stages
-constexpr int64_t kManyTokens = 1024;         // beyond, the power limit decides
+constexpr double kSmallTilePower = 8;     // extra power: this / rows + this / columns of a tile
+constexpr double kSharpness = 6.54;       // exponent of the smooth maximum of the three times
+constexpr double kTwoBlocksShare = 0.99;  // factor on the time with two blocks per multiprocessor
+constexpr double kUnevenExponent = 0.14;  // exponent of (most tiles / mean tiles) on memory time
+constexpr double kPlainExcess = 1.011;    // factor for staged 64-row tiles in plain order
+constexpr double kManyReadersExcess = 1.035;  // the same if four or more tiles read each weight
+constexpr int64_t kTwoBlocksTokens = 16;      // above this, two blocks have too few stages each
+constexpr int64_t kManyTokens = 1024;         // above this, the power limit decides
 
-// Many tokens: fitted to runs of a quarter of a second, at the clock that the power limit leaves.
+// For many tokens: fitted to runs of a quarter of a second, at the clock under the power limit.
 constexpr double kSteadyPowerRate = 785500;
-constexpr double kSteadyStore = 1.445;    // what storing a shared tile costs, in K blocks
-constexpr double kSteadyPingPong = 1.01;  // of ping-pong tiles, which hide it
-constexpr double kSteadyAlone = 1.01;     // without a peer that shares the weights
-constexpr int64_t kLeastPingPong = 4;     // tiles a multiprocessor, for ping-pong
+constexpr double kSteadyStore = 1.445;    // cost of storing a cooperative tile, in K blocks
+constexpr double kSteadyPingPong = 1.01;  // factor for ping-pong tiles, which hide that cost
+constexpr double kSteadyAlone = 1.01;     // factor for tiles without a cluster
+constexpr int64_t kLeastPingPong = 4;     // ping-pong needs this many tiles per multiprocessor
 
-// A swapped tile may take up to 56 rows fewer than it says here.
+// A swapped tile may use up to 56 rows fewer than listed here.
 constexpr GemmConfig kConfigs[] = {
     staggered(in_cluster(plain_tile(128, 256), 2), 3),
     staggered(plain_tile(128, 256), 3),
@@ -99,12 +99,13 @@ int64_t count_token_tiles(const GemmConfig& c, int64_t m) {
   return divide_up(divide_up(m, tokens), c.cluster) * c.cluster;
 }
 
-// Tiles that run at a time, with `blocks` of them on a multiprocessor.
+// Tiles that run at the same time, with `blocks` thread blocks per multiprocessor.
 int64_t count_places(const GemmConfig& c, int64_t blocks) {
   return kMultiprocessors / c.cluster * c.cluster * blocks;
 }
 
-// Nanoseconds of the multiprocessor with most tiles: tensor cores, shared memory and chains.
+// Nanoseconds of the multiprocessor with the most tiles, bounded by tensor cores, shared memory,
+// loads and the chain of K blocks.
 double estimate_compute(const GemmConfig& c, int64_t tiles, int64_t blocks, double loaded,
                         int64_t k) {
   const double groups = (c.rows + 63) / 64;
@@ -117,7 +118,7 @@ double estimate_compute(const GemmConfig& c, int64_t tiles, int64_t blocks, doub
   return static_cast<double>(waves * divide_up(k, 64)) * step;
 }
 
-// Nanoseconds under the power limit, which the work of all tiles draws on.
+// Nanoseconds under the power limit, from the work of all tiles.
 double estimate_power(const GemmConfig& c, int64_t tiles, int64_t m, int64_t n, int64_t k) {
   const double work = 2.0 * static_cast<double>(k);
   const double tile_power = kSmallTilePower * (1.0 / ((c.rows + 63) / 64 * 64) + 1.0 / c.columns);
@@ -130,10 +131,10 @@ double estimate_power(const GemmConfig& c, int64_t tiles, int64_t m, int64_t n, 
          (c.cluster == 1 ? kSteadyAlone : 1);
 }
 
-// Configurations that the model takes for faster than they are, or that were not measured.
+// True for configurations whose speed the model overestimates, or that were not measured.
 bool is_out_of_range(const GemmConfig& c, int64_t m, int64_t n) {
   if (c.blocks_per_sm > 1) return m > kTwoBlocksTokens;
-  // Three warpgroups store too much at a time, and swapped tiles are not walked in bands.
+  // Three warpgroups store too much at a time, and swapped tiles have no bands.
   if (c.rows > 128 || c.swap_operands) return m > kManyTokens;
   if (!c.ping_pong) return false;
   const int64_t tiles = divide_up(m, c.rows) * divide_up(n, c.columns);
@@ -168,7 +169,7 @@ double estimate_gemm_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
 GemmConfig balance_gemm_tiles(GemmConfig c, int64_t m, int64_t n) {
   c.tokens = 0;
   const int64_t token_tiles = count_token_tiles(c, m);
-  // Among many tiles the last one hardly counts, and whole tiles are stored faster.
+  // With many tiles the last one hardly matters, and full tiles are stored faster.
   if (token_tiles <= 8) c.tokens = static_cast<int>(divide_up(m, token_tiles));
   if (!c.swap_operands) return c;
   const int64_t places = count_places(c, c.blocks_per_sm);

@@ -1,4 +1,4 @@
-// The cost model behind choose_gemm_config, open to the benchmark that it was fitted to.
+// The cost model of choose_gemm_config, shared with the benchmark that it was fitted with.
 #pragma once
 #include <cstdint>
 
@@ -6,11 +6,11 @@
 
 namespace slimexx::kernels {
 
-// Nanoseconds that the product should take under a configuration, weights not in L2.
+// Estimated nanoseconds of the product under a configuration, if the weights are not in L2.
 double estimate_gemm_ns(const GemmConfig& config, int64_t m, int64_t n, int64_t k);
 
-// Equal shares of the tokens for all tiles, and the rows of a swapped tile lowered to the fewest
-// that need no more waves.
+// Splits tokens evenly over the tiles if there are few, and reduces the rows of a swapped tile as
+// far as the number of waves stays the same.
 GemmConfig balance_gemm_tiles(GemmConfig config, int64_t m, int64_t n);
 
 }  // namespace slimexx::kernels

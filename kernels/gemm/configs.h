@@ -4,7 +4,7 @@
 
 namespace slimexx::kernels {
 
-// `rows` of x by `columns` of w; 64 rows for each warpgroup.
+// Tile of `rows` tokens x `columns` features; 64 rows per warpgroup.
 constexpr GemmConfig plain_tile(int rows, int columns) {
   GemmConfig c;
   c.rows = rows;
@@ -13,7 +13,7 @@ constexpr GemmConfig plain_tile(int rows, int columns) {
   return c;
 }
 
-// Up to `rows` of w by `columns` of x (swap AB).
+// Tile of up to `rows` features x `columns` tokens (swap AB).
 constexpr GemmConfig swapped_tile(int rows, int columns) {
   GemmConfig c;
   c.swap_operands = true;
@@ -38,8 +38,7 @@ constexpr GemmConfig staggered(GemmConfig c, int lead) {
   return c;
 }
 
-// 128 x `columns`, a cluster of two; a warpgroup computes a whole tile, the next tile is the
-// other's.
+// Tile of 128 x `columns` in a cluster of two. The two warpgroups compute alternate tiles.
 constexpr GemmConfig ping_pong_tile(int columns) {
   GemmConfig c = in_cluster(plain_tile(128, columns), 2);
   c.ping_pong = true;

@@ -1,6 +1,6 @@
-// From accumulators to y: bias in fp32, then either one rounding to bf16, staged in shared memory
-// so that stores are wide, or f32 as it is, in whole sectors of 32 bytes straight from the
-// registers. The same arithmetic on both operand orders.
+// From accumulators to y. The bias is added in fp32. bf16: one rounding, then staging in shared
+// memory for wide stores. f32: stored from registers in whole 32-byte sectors. Both operand orders
+// have the same arithmetic.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/stmatrix.cuh"
@@ -9,7 +9,7 @@
 
 namespace slimexx::kernels {
 
-// Bias of an even feature and the next one; zero outside the tensor, where nothing is stored.
+// Bias of an even feature and the next one; zero past the last feature, where nothing is stored.
 __device__ __forceinline__ float2 load_bias_pair(const GemmProblem& p, int feature) {
   if (feature >= p.features) return {0.0f, 0.0f};
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(p.bias + feature));
@@ -19,7 +19,7 @@ __device__ __forceinline__ float load_bias(const GemmProblem& p, int feature) {
   return feature < p.features ? __bfloat162float(p.bias[feature]) : 0.0f;
 }
 
-// Adds bias[feature] where features run along the accumulator's columns.
+// Adds bias[feature]; features are the accumulator's columns.
 template <int kCount>
 __device__ __forceinline__ void add_column_bias(const GemmProblem& p, float (&acc)[kCount],
                                                 int first_feature) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ void add_column_bias(const GemmProblem& p, float (&ac
   }
 }
 
-// Adds bias[feature] where features run along the accumulator's rows.
+// Adds bias[feature]; features are the accumulator's rows.
 template <int kCount>
 __device__ __forceinline__ void add_row_bias(const GemmProblem& p, float (&acc)[kCount],
                                              int first_feature) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void add_row_bias(const GemmProblem& p, float (&acc)[
   }
 }
 
-// 8 kChunks columns of 64 accumulator rows into rows of 128 bytes.
+// Writes 64 accumulator rows x 8 kChunks columns to `buffer`, in swizzled rows of 128 bytes.
 template <int kChunks>
 __device__ __forceinline__ void stage_rows(const float* acc, uint8_t* buffer) {
   const int lane = threadIdx.x % 32;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void stage_rows(const float* acc, uint8_t* buffer) {
   }
 }
 
-// From such rows to y, in 16-byte stores: `tokens` rows, and the chunks inside the matrix.
+// Copies `tokens` of these rows to y in 16-byte stores, without the chunks past the last feature.
 template <int kChunks>
 __device__ __forceinline__ void store_rows(const GemmProblem& p, const uint8_t* buffer, int token,
                                            int tokens, int feature) {
@@ -84,19 +84,20 @@ __device__ __forceinline__ void store_rows(const GemmProblem& p, const uint8_t* 
   }
 }
 
-// Plain order: `tokens` of 64 rows x kCount * 2 features. Pieces of 64 x 64 leave by bulk stores,
-// smaller ones by ordinary ones.
+// Plain order: stores the first `tokens` of 64 rows, with kCount * 2 features. Full pieces of 64 x
+// 64 use TMA stores, others ordinary stores.
 template <int kBuffers, int kCount>
 __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
                                             uint8_t* staging, int barrier, int token, int tokens,
                                             int feature) {
   constexpr int kPieces = kCount / 32, kRestChunks = kCount / 4 % 8;
   const bool issuer = threadIdx.x % 128 == 0;
-  const bool bulk = tokens == 64 || token + tokens == p.tokens;  // beyond y nothing is stored
+  const bool bulk = tokens == 64 || token + tokens == p.tokens;  // TMA clips at the end of y
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     uint8_t* buffer = staging + piece % kBuffers * 8192;
-    // An odd number of pieces ends in the buffer in which the next tile begins.
+    // If the number of pieces is odd, the next tile starts with the buffer of this one's last
+    // piece.
     const bool other_buffer = kBuffers == 2 && (piece > 0 || kPieces % 2 == 0);
     if (issuer && other_buffer) wait_stores_read<1>();
     if (issuer && !other_buffer) wait_stores_read<0>();
@@ -121,7 +122,7 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
   }
 }
 
-// The same where tiles take as many tokens as they have room for, of at most two warpgroups.
+// The same for tiles without a limit on tokens, with at most two warpgroups.
 template <int kCount>
 __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
                                             uint8_t* staging, int barrier, int token, int feature) {
@@ -129,7 +130,7 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
   store_plain<kBuffers>(p, acc, staging, barrier, token, min(64, p.tokens - token), feature);
 }
 
-// Accumulators of 64 features x 8 kGroups tokens into rows of one token each.
+// Writes accumulators of 64 features x 8 kGroups tokens to `staging`, one row per token.
 template <int kGroups>
 __device__ __forceinline__ void stage_transposed(const float* acc, uint8_t* staging) {
   const int lane = threadIdx.x % 32;
@@ -150,19 +151,20 @@ __device__ __forceinline__ void stage_transposed(const float* acc, uint8_t* stag
   }
 }
 
-// Swapped order: `count` of 64 features (a multiple of 8) x `tokens` of kCount * 2, in 16-byte
-// stores, 64 tokens at a time.
+// Swapped order: stores the first `count` of 64 features (a multiple of 8) of the first `tokens` of
+// kCount * 2 tokens, in 16-byte stores, 64 tokens at a time.
 template <int kBuffers, int kCount>
 __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float (&acc)[kCount],
                                               uint8_t* staging, int barrier, int token, int tokens,
                                               int feature, int count) {
   constexpr int kPieces = (kCount + 31) / 32;
   const int chunk = threadIdx.x % 8;
-  sync_named(barrier, 128);  // the previous tile has left the buffers
+  sync_named(barrier, 128);  // the buffers no longer hold the previous tile
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     constexpr int kLastGroups = kCount / 4 - 8 * (kPieces - 1);
-    // With two buffers, a warp that passes the barrier below has read the other buffer.
+    // With two buffers no barrier is needed here: a warp that passes the barrier below has finished
+    // reading the other buffer.
     uint8_t* buffer = staging + piece % kBuffers * 8192;
     if (kBuffers == 1 && piece > 0) sync_named(barrier, 128);
     if (piece + 1 < kPieces) {
@@ -182,7 +184,7 @@ __device__ __forceinline__ void store_swapped(const GemmProblem& p, const float 
   }
 }
 
-// Up to so many tokens of a tile leave faster from the registers than through shared memory.
+// Up to this many tokens per tile, storing from registers is faster than through shared memory.
 constexpr int kFewTokens = 32;
 
 __device__ __forceinline__ void store_pair(__nv_bfloat16* y, float a, float b) {
@@ -192,8 +194,8 @@ __device__ __forceinline__ void store_pair(float* y, float a, float b) {
   *reinterpret_cast<float2*>(y) = make_float2(a, b);
 }
 
-// Plain order, straight from the registers: `tokens` of 64 rows x kCount * 2 features. `before`:
-// elements of y in front of those of the head.
+// Plain order, stored from registers: the first `tokens` of 64 rows, with kCount * 2 features.
+// `before`: offset of the head within a row of y, in elements.
 template <class Element, int kCount>
 __device__ __forceinline__ void store_plain_pairs(const GemmProblem& p, const float (&acc)[kCount],
                                                   int token, int tokens, int feature,
@@ -211,7 +213,8 @@ __device__ __forceinline__ void store_plain_pairs(const GemmProblem& p, const fl
   }
 }
 
-// Swapped order, f32: `count` of 64 features (a multiple of 8) x `tokens` of kCount * 2.
+// Swapped order, f32: stores the first `count` of 64 features (a multiple of 8) of the first
+// `tokens` of kCount * 2 tokens.
 template <int kCount>
 __device__ __forceinline__ void store_swapped_f32(const GemmProblem& p, const float (&acc)[kCount],
                                                   int token, int tokens, int feature, int count) {

@@ -1,4 +1,4 @@
-// Products of sizes and addresses that the copy engine cannot serve.
+// Products whose sizes or addresses TMA does not support.
 #include "kernels/common/strided_product.cuh"
 #include "kernels/gemm/variants.h"
 

@@ -55,7 +55,7 @@ const char* find_fallback_fault(const GemmArgs& a) {
 
 using Launcher = decltype(&launch_plain_128);
 
-// By order of operands and number of warpgroups.
+// Finds the function by operand order and number of warpgroups.
 Launcher find_launcher(const GemmConfig& config) {
   constexpr Launcher kPlain[3] = {launch_plain_64, launch_plain_128, launch_plain_192};
   constexpr Launcher kSwapped[3] = {launch_swapped_64, launch_swapped_128, launch_swapped_192};

@@ -1,8 +1,8 @@
-// Products by head: the kernel of kernel.cuh, whose tiles are tokens x features of one head.
+// One product per head, with the kernel of kernel.cuh; a tile is tokens x features of one head.
 //
 // Cost, GLM-4.7-Flash (20 heads, 192 to 512 and 512 to 256), 8192 tokens: 32 and 43 GFLOP; 63 MB in
-// and 168 MB out, or the reverse. So memory bounds both: 55 us at 4.2 TB/s, 49 and 65 us of tensor
-// cores.
+// and 168 MB out, or the reverse. That is 55 us of memory traffic at 4.2 TB/s, and 49 and 65 us of
+// tensor cores.
 #include "slimexx/kernels/head_gemm.h"
 
 #include "kernels/common/device.h"
@@ -13,14 +13,14 @@
 namespace slimexx::kernels {
 namespace {
 
-// Rounded, and stored into the head's part of the rows: narrow tiles straight from registers,
-// others through shared memory, 16 bytes at a time.
+// Epilogue: rounds, and stores into the head's part of each row of y. Narrow tiles are stored from
+// registers, others through shared memory, 16 bytes at a time.
 struct StoreHead {
-  HeadRotation rotation;  // a y of null: none
+  HeadRotation rotation;  // y.data null: no rotation
 
-  // By warps 2 and 3 of the blocks of narrow tiles: every tile of a head rotates some of its
-  // tokens. A chip with fewer multiprocessors than tiles gives a block several tiles, as
-  // multiply_tiles does.
+  // Warps 2 and 3 of a block with narrow tiles run this: each tile rotates a share of the tokens of
+  // its head. If there are more tiles than thread blocks, a block loops over tiles, like
+  // multiply_tiles.
   template <class Tile>
   __device__ __forceinline__ void work_beside(const GemmProblem& p, int warp) const {
     if (rotation.y.data == nullptr) return;
@@ -65,7 +65,7 @@ struct StoreHead {
     auto* y = static_cast<__nv_bfloat16*>(p.y_base) + before;
 #pragma unroll
     for (int piece = 0; piece < Tile::kColumns / 64; ++piece) {
-      // A warp that passes the barrier has read the other buffer.
+      // A warp that passes the barrier has finished reading the other buffer.
       uint8_t* buffer = staging + piece % 2 * 8192;
       stage_rows<8>(acc + 32 * piece, buffer);
       sync_named(1 + group, 128);
@@ -99,8 +99,8 @@ const char* find_fault(const HeadGemmArgs& a) {
   return nullptr;
 }
 
-// `depth`: of the sums; `features`: of a head's result. The weights are [heads, features, depth],
-// or turned, [heads, depth, features].
+// `depth`: length of the sums; `features`: outputs per head. The weights are [heads, features,
+// depth], or [heads, depth, features] for turned tiles.
 template <class Tile>
 const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cudaStream_t stream,
                    const HeadRotation& rotation = {}) {
@@ -118,13 +118,14 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
                      .y_stride = args.y_stride};
   GemmProblem p{};
   if (!describe_problem<Tile>(p, one, config, false)) return map_refused();
-  p.overlap = true;  // but for the weights, it waits for the kernels before it
+  p.overlap = true;  // until earlier kernels end, the kernel reads only weights
   p.feature_tiles = static_cast<int>(divide_up(features, Tile::kColumns));
   p.token_tiles = static_cast<int>(divide_up(args.tokens, p.tile_tokens));
   p.tiles = static_cast<int>(args.heads) * p.token_tiles * p.feature_tiles;
   p.weight_rows = static_cast<int>(Tile::kTurned ? depth : features);
   p.y_head_stride = args.y_head_stride;
-  // Elements past the depth read as zero: behind them lies the next head.
+  // Three dimensions, so that TMA fills elements of x past the depth with zeros instead of reading
+  // the next head.
   const bool encoded =
       encode_bf16_tensor<3>(&p.a, args.x, {depth, args.heads, args.tokens},
                             {args.x_head_stride, args.x_stride}, {kBoxK, 1, p.tile_tokens}) &&
@@ -135,8 +136,9 @@ const char* launch(const HeadGemmArgs& args, int64_t features, int64_t depth, cu
   return start_variant<Tile>(p, config, sm_count, stream, StoreHead{rotation});
 }
 
-// Few tokens: the weights of a head take longer to load than to multiply, so more blocks load them,
-// as long as each has one tile at most on the chips of kMultiprocessors: two of them share one.
+// With few tokens, loading a head's weights takes longer than multiplying them, so narrow tiles
+// spread the loads over more thread blocks. The limit of two blocks per multiprocessor gives each
+// block at most one tile.
 bool wants_narrow_tiles(const HeadGemmArgs& args, int64_t features) {
   return args.tokens <= 64 && args.heads * divide_up(features, 64) <= 2 * kMultiprocessors;
 }

@@ -1,14 +1,14 @@
 // The persistent GEMM kernel: one warpgroup loads tiles through a ring of shared-memory stages, one
-// to three warpgroups multiply and store. Each block, or cluster of blocks, walks its own list of
+// to three warpgroups multiply and store. Each block, or cluster of blocks, has its own sequence of
 // tiles.
 //
-// Roles: of warpgroup 0 one thread of warp 0 loads weights, one of warp 1 tokens (load.cuh); the
-// other warpgroups multiply (multiply.cuh) and store (epilogue.cuh, or another family's epilogue).
-// Barriers, for each stage: full, 2 arrivals (both loaders, with their bytes); empty, one arrival
-// of each computing warp that works on a tile, of all blocks of the cluster. Where a grouped
-// product counts its tiles late (counts_late): counted, 1 arrival of warp 3. Named barriers: 1 +
-// group, a warpgroup's own while it stores; 14 and 15, the order of two warpgroups (staggered or
-// ping-pong). Bits: every output is one chain over k, formed by one warpgroup, so no schedule
+// Roles: in warpgroup 0 one thread of warp 0 loads weights, and one of warp 1 loads tokens
+// (load.cuh). The other warpgroups multiply (multiply.cuh) and store (epilogue.cuh, or another
+// family's epilogue). Barriers per stage: full, 2 arrivals (both loaders, with their bytes); empty,
+// one arrival per computing warp that works on a tile, over all blocks of the cluster. If a grouped
+// product counts its tiles late (counts_late): counted, 1 arrival, from warp 3. Named barriers: 1 +
+// group belongs to a warpgroup while it stores; 14 and 15 order two warpgroups (staggered or
+// ping-pong). Bits: every output is one chain of additions over k in one warpgroup, so no schedule
 // changes it.
 #pragma once
 #include "kernels/gemm/epilogue.cuh"
@@ -16,11 +16,11 @@
 
 namespace slimexx::kernels {
 
-// The epilogue: stores a warpgroup's sums as y. Other families pass an epilogue of their own with
-// this member. Row and column are those of the accumulator's corner in D; tokens from end_token on,
-// or from p.tile_tokens on within the tile, are not this tile's to store. `staging` is the
-// warpgroup's shared memory of Tile::kStagingBytes, and named barrier 1 + group is its own. `group`
-// counts blocks of 64 rows of all warpgroups; row_block says which one of the tile it is.
+// The default epilogue: stores a warpgroup's sums as y. Other families pass their own epilogue with
+// the same member function. `row` and `column` are the accumulator's corner in D. The tile must not
+// store tokens from end_token on, nor more than p.tile_tokens. `staging` is the warpgroup's shared
+// memory of Tile::kStagingBytes; named barrier 1 + group belongs to the warpgroup. `group` counts
+// 64-row blocks over all warpgroups; row_block gives the block's index within the tile.
 struct StoreProduct {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
@@ -72,7 +72,7 @@ __device__ __forceinline__ void finish_tile(const GemmProblem& p, const Epilogue
   }
 }
 
-// Past the stages of a tile that another warpgroup multiplies.
+// Moves the cursor past the stages of a tile that the other warpgroup multiplies.
 template <class Tile>
 __device__ __forceinline__ void skip_tile(const GemmProblem& p, StageCursor& cursor) {
   const int stages = stage_count<Tile>(p);
@@ -91,15 +91,15 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   if (counts_late<Tile>(p)) wait(shared.counted, 0);
   const int tiles = count_tiles(p, shared);
   int tile = blockIdx.x / Tile::kCluster;
-  // The second warpgroup starts `lead` K blocks late and stays so: then one multiplies while the
-  // other stores, and the tensor cores do not idle between tiles. A grouped product may have fewer
-  // tiles than blocks: one without any has nobody to signal.
+  // The second warpgroup starts `lead` K blocks late and keeps this distance: one multiplies while
+  // the other stores, and the tensor cores do not idle between tiles. A grouped product may have
+  // fewer tiles than thread blocks; a block without tiles sends no signal.
   const bool staggered = Tile::kTileGroups == 2 && p.lead > 0 && (!Tile::kGrouped || tile < tiles);
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
   constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next
   if (staggered && group == 1) sync_named(kOrderBarrier + 1, 256);
-  await_previous_grids();                                // they may still read what y overwrites
-  const int step = Tile::kPingPong ? Tile::kGroups : 1;  // tiles of a cluster until its next
+  await_previous_grids();                                // they may still read the memory of y
+  const int step = Tile::kPingPong ? Tile::kGroups : 1;  // a warpgroup takes every step-th tile
   if (Tile::kPingPong && group == 1) {
     tile += clusters;
     skip_tile<Tile>(p, cursor);
@@ -107,8 +107,8 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   for (; tile < tiles; tile += step * clusters) {
     const TilePosition position = find_tile(p, shared, tile, rank);
     if constexpr (Tile::kPingPong) {
-      // A stage's barrier tells one round of the ring from the next and no more, so a warpgroup
-      // must not wait for a tile while the tile before it is still being read.
+      // The parity of a stage's barrier distinguishes only consecutive rounds of the ring, so a
+      // warpgroup must not wait for a tile while the previous tile is still being read.
       if (tile >= clusters) sync_named(kOrderBarrier + group, 256);
       signal_block = tile + clusters < tiles ? p.k_blocks - 1 : -1;
     }
@@ -139,10 +139,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   extern __shared__ uint8_t raw[];
   const GemmShared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
-  // Only wide accumulators need registers moved from the loading warpgroup.
+  // Only wide accumulators need registers of the loading warpgroup.
   constexpr bool kMoveRegisters = (Tile::kGroups == 2 && Tile::kRowBlocks * Tile::kColumns > 192) ||
                                   (Tile::kGroups == 3 && Tile::kColumns > 128);
-  // Known to be the same in a warp, so that addresses and loops stay in uniform registers.
+  // The shuffle shows the compiler that the value is uniform in a warp, so that addresses and loop
+  // counters stay in uniform registers.
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const bool weights_loader = warp == 0 && elect_lane();
   const bool tokens_loader = warp == 1 && elect_lane();
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if constexpr (Tile::kGrouped) {
     if (warp == 2 && elect_lane()) init_mbarrier(shared.counted, 1);
     if (!late) {
-      if (!p.offsets_are_written) await_previous_grids();  // they write them
+      if (!p.offsets_are_written) await_previous_grids();  // these write the offsets
       if (warp == 3) count_expert_tiles(p, shared);
     }
   }
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     count_expert_tiles(p, shared);
     __syncwarp();
     if (elect_lane()) arrive(shared.counted);
-    allow_next_grid();  // whose weights may depend on the offsets
+    allow_next_grid();  // not earlier: its choice of weights may depend on the offsets
   }
   if (warp < 4) {
     if constexpr (kMoveRegisters) shrink_registers<Tile::kGroups == 2 ? 40 : 32>();
@@ -191,7 +192,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     multiply_tiles<Tile>(p, epilogue, shared, rank, warp / 4 - 1);
     __syncwarp();
   }
-  // Peers still write to this block's shared memory and barriers until they are done as well.
+  // Other blocks of the cluster may write to this block's shared memory and barriers until they
+  // finish.
   if constexpr (Tile::kCluster > 1) sync_cluster();
 }
 

@@ -10,8 +10,8 @@
 
 namespace slimexx::kernels {
 
-// Boxes take no more rows of x than there are: the copy engine is slow where it fills in zeros. So
-// the last tiles of y also begin early enough to be whole, and repeat some of its elements.
+// A box has at most as many rows as x, because TMA is slow when it fills rows with zeros. For the
+// same reason the last tiles of y start early enough to be full, and recompute some elements.
 template <class Tile>
 int choose_tile_tokens(const GemmArgs& args, const GemmConfig& config) {
   const int room = Tile::kSwap ? Tile::kColumns : Tile::kRows;
@@ -44,7 +44,7 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.tokens = static_cast<int>(args.m);
   p.features = static_cast<int>(args.n);
   p.tile_tokens = tokens;
-  // One copy for all boxes of a stage lays them behind each other without gaps.
+  // With one copy for all boxes of a stage, the boxes are contiguous in shared memory.
   p.whole_boxes = Tile::kBoxes > 1 && args.k % kBoxK == 0;
   const int room = (tokens + 7) / 8 * 8;
   p.rows = Tile::kSwap ? config.rows : Tile::kFewerRows ? room : Tile::kRows;
@@ -58,8 +58,8 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.column_clusters =
       static_cast<int>(divide_up(Tile::kSwap ? token_tiles : feature_tiles, Tile::kColumnCluster));
   p.tiles = p.row_clusters * p.column_clusters;
-  // Not with two readers: among lines of normal priority (keys and values, after attention) the
-  // ones to be evicted first have little of the L2, and may be gone before the second comes.
+  // With two readers the weights must not be evict-first: the L2 may be full of lines of normal
+  // priority (keys and values, after attention) and drop the weights before the second read.
   p.weights_read_once = token_tiles == 1;
   p.k_blocks = static_cast<int>(divide_up(args.k, Tile::kBlockK));
   p.band = config.band > Tile::kRowCluster ? config.band / Tile::kRowCluster : 1;
@@ -84,8 +84,8 @@ const char* start_variant(GemmProblem problem, const GemmConfig& config, int sm_
                           cudaStream_t stream, const Epilogue& epilogue) {
   if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
   const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
-  // No more stages than a block has K blocks: what they leave is room for the next kernel, which
-  // loads its weights beside this one.
+  // At most as many stages as a thread block has K blocks. The next kernel can use the remaining
+  // shared memory and load its weights while this one runs.
   if (Tile::kFewerRows && !Tile::kGrouped) {
     const int64_t most = int64_t{divide_up(problem.tiles, clusters)} * problem.k_blocks;
     problem.stages = static_cast<int>(std::clamp<int64_t>(most, 2, problem.stages));

@@ -16,8 +16,8 @@ struct GemmShared {
   uint8_t* staging;   // kGroups buffers
   uint64_t* full;     // per stage: bytes of both operands have landed
   uint64_t* empty;    // per stage: every consumer warp of the cluster has read it
-  int* first_tiles;   // [experts + 1], grouped alone: of each expert, then the number of tiles
-  int* first_rows;    // [experts + 1], grouped and swapped: in plain tiles the room is a stage's
+  int* first_tiles;   // [experts + 1], grouped: first token tile per expert, then their number
+  int* first_rows;    // [experts + 1], grouped and swapped; plain tiles leave the room to stages
   uint64_t* counted;  // grouped: the two lists are written
   int row_box_bytes;
   int column_box_bytes;
@@ -27,7 +27,8 @@ struct GemmShared {
     row_box_bytes = tile_rows<Tile>(p) * 128;
     column_box_bytes = tile_columns<Tile>(p) * 128;
     stage_bytes = Tile::stage_bytes(tile_rows<Tile>(p), tile_columns<Tile>(p));
-    // The offset of the dynamic part is the same in all blocks, so peers agree on every address.
+    // Dynamic shared memory starts at the same offset in all blocks, so all blocks of a cluster
+    // have the same addresses.
     stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
     staging = stages + stage_count<Tile>(p) * stage_bytes + Tile::kOverreadBytes;
     full = reinterpret_cast<uint64_t*>(staging + Tile::kGroups * Tile::kStagingBytes);
@@ -45,8 +46,8 @@ struct GemmShared {
   }
 };
 
-// One warp counts the tiles of all experts: a lane those of a run of neighbours, whose offsets it
-// loads at once.
+// One warp counts the tiles of all experts. Each lane loads the offsets of consecutive experts at
+// once and counts their tiles.
 template <class Tile>
 __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
                                                    const GemmShared<Tile>& shared) {
@@ -55,12 +56,12 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
 #pragma unroll
   for (int i = 0; i <= kExpertsOfLane; ++i) {
     const int expert = min(first + i, p.experts);
-    // From L2: where they are read before the kernels before this one have ended, the L1 may still
-    // hold those of another layer.
+    // Read from L2: this kernel may start before earlier ones end, and the L1 may still hold
+    // another layer's offsets.
     if (i <= of_lane)
       offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);
   }
-  int tiles[kExpertsOfLane + 1], own = 0;  // of the lane's experts before each
+  int tiles[kExpertsOfLane + 1], own = 0;  // tiles[i]: of the lane's experts before its i-th
 #pragma unroll
   for (int i = 0; i < kExpertsOfLane; ++i) {
     tiles[i] = own;
@@ -103,14 +104,14 @@ __device__ __forceinline__ int count_tiles(const GemmProblem& p, const GemmShare
   }
 }
 
-// Whether the tiles of experts are counted while the first weights are loaded.
+// Whether the experts' tiles are counted while the first weights load.
 template <class Tile>
 __device__ __forceinline__ bool counts_late(const GemmProblem& p) {
   return Tile::kGrouped && Tile::kSwap && p.shared_first && !p.offsets_are_written;
 }
 
-// The tiles of an expert's tokens follow each other, and features advance fastest: blocks at work
-// at a time share tokens, and most of them an expert's weights.
+// Features advance fastest, then the tiles of an expert's tokens, then experts: blocks that run at
+// the same time share tokens, and most of them share an expert's weights.
 template <class Tile>
 __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
                                                   const GemmShared<Tile>& shared, int tile,
@@ -128,7 +129,7 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
     const int token_tile = place - (p.shared_first ? 1 : 0);
     int expert = token_tile < 0 ? p.listed_experts : 0;
     int above = p.shared_first ? p.listed_experts : p.experts;
-    while (above - expert > 1) {  // the last whose first tile is not behind this one
+    while (above - expert > 1) {  // the last expert whose first tile is not after this one
       const int middle = (expert + above) / 2;
       if (shared.first_tiles[middle] <= token_tile) {
         expert = middle;
@@ -146,8 +147,8 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
   }
 }
 
-// The boxes of a K block of the weights or of the tokens. With clusters, of the weights only this
-// block's share, into all blocks of the cluster.
+// Loads the boxes of one K block of the weights or of the tokens. In a cluster a block loads only
+// its share of the weights and multicasts it to all blocks.
 template <class Tile, bool kWeights>
 __device__ __forceinline__ void load_operand(const GemmProblem& p, const GemmShared<Tile>& shared,
                                              int stage, TilePosition tile, int rank, int block) {
@@ -203,9 +204,9 @@ __device__ __forceinline__ void load_tile(const GemmProblem& p, const GemmShared
   }
 }
 
-// One thread runs this for the weights and one for the tokens: the K blocks of all tiles. The copy
-// engine works in the order of issue, so neither may run far ahead of the other: the first stage
-// would be full last.
+// Loads the K blocks of all tiles; one thread runs this for the weights and one for the tokens. The
+// copy engine works in the order of issue. If one thread ran far ahead of the other, the first
+// stage would become full last.
 template <class Tile, bool kWeights>
 __device__ void load_tiles(const GemmProblem& p, const GemmShared<Tile>& shared, int rank) {
   const int clusters = gridDim.x / Tile::kCluster;

@@ -1,27 +1,27 @@
-// A computing warpgroup of a GEMM block: one tile's chain of products over K.
+// The main loop of a computing warpgroup: the chain of products over K for one tile.
 #pragma once
 #include "kernels/common/wgmma.cuh"
 #include "kernels/gemm/load.cuh"
 
 namespace slimexx::kernels {
 
-// A warpgroup's accumulators, block of 64 rows by block.
+// A warpgroup's accumulators, one array per block of 64 rows.
 template <class Tile>
 using Sums = float[Tile::kRowBlocks][Tile::kColumns / 2];
 
 constexpr uint64_t kDescriptorRowBlock = 64 * 128 >> 4;
 constexpr uint64_t kDescriptorTurnedStepK16 = 16 * 128 >> 4;  // 16 rows of k
 
-// Where a warpgroup's operands lie, found once: the lower halves of their descriptors in stage 0,
-// the steps from there on in 16 bytes, and the barriers of stage 0. With few tokens a product is
-// short, and the chain waits for all that is issued between the last product of a stage and the
-// first of the next. The compiler, from which these addresses are hidden, would form them there.
+// Addresses of a warpgroup's operands, computed once: the lower halves of the descriptors in stage
+// 0, the steps to other stages and boxes in units of 16 bytes, and the barriers of stage 0. With
+// few tokens every instruction between two stages delays the chain of products. The compiler would
+// compute the addresses there, so the empty asm statement hides their origin.
 template <class Tile>
 struct StageOperands {
   uint32_t rows, columns;
   uint32_t stage_step, row_box_step, column_box_step;
   uint32_t full, empty;
-  bool releases;  // this lane, for its warp, in its block or in that of its number
+  bool releases;  // this lane arrives for its warp; in a cluster, at the block of rank `lane`
 
   __device__ __forceinline__ StageOperands(const GemmShared<Tile>& shared, int group) {
     const int first_block = Tile::kPingPong ? 0 : group;
@@ -39,7 +39,7 @@ struct StageOperands {
   }
 };
 
-// Every warp releases a stage for itself, in all blocks whose loaders write to it.
+// Each warp releases a stage by one arrival per block of the cluster: all of them write to it.
 template <class Tile>
 __device__ __forceinline__ void release_stage(const StageOperands<Tile>& operands, int stage) {
   if (!operands.releases) return;
@@ -50,8 +50,8 @@ __device__ __forceinline__ void release_stage(const StageOperands<Tile>& operand
   }
 }
 
-// Steps kFirst to kEnd of those of 16 elements of k that a stage has, which lies `stage_offset`
-// behind stage 0.
+// Multiplies the steps [kFirst, kEnd) of a stage; a step is 16 elements of k. `stage_offset`:
+// distance from stage 0, in units of 16 bytes.
 template <class Tile, int kFirst, int kEnd>
 __device__ __forceinline__ void multiply_steps(const StageOperands<Tile>& operands,
                                                uint32_t stage_offset, Sums<Tile>& sums) {
@@ -75,9 +75,10 @@ __device__ __forceinline__ void multiply_steps(const StageOperands<Tile>& operan
   }
 }
 
-// One tile's chain over K. The products of one stage stay in flight while the next is awaited, and
-// a stage is released amid the products of the next, where that delays none. Once those of
-// `signal_block` are queued, the other warpgroup may pass `barrier`.
+// The chain over K for one tile. The products of a stage stay in flight while the warpgroup waits
+// for the next stage. A stage is released between the two halves of the next stage's products, so
+// that the release delays none. After the products of K block `signal_block` are queued, the other
+// warpgroup may pass `barrier`.
 template <class Tile>
 __device__ __forceinline__ void multiply_tile(const GemmProblem& p,
                                               const StageOperands<Tile>& operands,

@@ -1,4 +1,4 @@
-// Tiles of 128 tokens, plain order, ping-pong: two warpgroups, a tile each.
+// Tiles of 128 tokens, plain order, ping-pong: two warpgroups that compute alternate tiles.
 #include "kernels/gemm/launch.cuh"
 
 namespace slimexx::kernels {

@@ -1,4 +1,4 @@
-// Tiles of up to 128 features, operands swapped: two warpgroups, which read the same tokens.
+// Tiles of up to 128 features, operands swapped: two warpgroups that share the tokens.
 #include "kernels/gemm/launch.cuh"
 
 namespace slimexx::kernels {

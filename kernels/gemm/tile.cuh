@@ -19,11 +19,11 @@ constexpr int kMaxExperts = 384;
 constexpr int kExpertsOfLane = kMaxExperts / 32 + 1;  // with a shared one
 constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 
-// Ping-pong: one warpgroup computes a tile of 128 rows, the other computes the next one, so that
-// one stores while the other multiplies. Else cooperative: all warpgroups compute one tile, 64 rows
-// each. Grouped: rows of x belong to experts, each with weights of its own, and a tile's tokens are
-// of one expert. Heads: a product for each head, of its part of every token's row with weights of
-// its own. Turned: B is [k, b], its columns along the rows of memory.
+// Ping-pong: the two warpgroups compute alternate tiles of 128 rows, so that one stores while the
+// other multiplies. Otherwise cooperative: all warpgroups compute one tile, 64 rows each. Grouped:
+// rows of x belong to experts, which have weights of their own; all tokens of a tile belong to one
+// expert. Heads: one product per head, with the head's part of each token's row and the head's own
+// weights. Turned: B is stored as [k, b], with its columns contiguous.
 enum class GemmKind : uint8_t { kOne, kGrouped, kHeads };
 template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks,
           bool kIsPingPong = false, GemmKind kKind = GemmKind::kOne, bool kIsTurned = false>
@@ -34,38 +34,38 @@ struct GemmTile {
   static constexpr bool kGrouped = kKind == GemmKind::kGrouped;
   static constexpr bool kHeads = kKind == GemmKind::kHeads;
   static constexpr bool kTurned = kIsTurned;
-  static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // of 64 rows, in a warpgroup
+  static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // blocks of 64 rows per warpgroup
   static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups at work on one tile
   static constexpr int kRows = 64 * kRowBlocks * kTileGroups;
   static constexpr int kColumns = kTileColumns;
-  // Blocks of a cluster take the same features of different tokens. Each loads its share of the
-  // weights into all of them.
+  // The thread blocks of a cluster compute the same features of different tokens. Each multicasts
+  // its share of the weights to all of them.
   static constexpr int kCluster = kClusterBlocks;
   static constexpr int kRowCluster = kSwap ? 1 : kCluster;
   static constexpr int kColumnCluster = kSwap ? kCluster : 1;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
 
-  // Narrow tiles take two boxes a stage, by one copy where k allows: issuing copies, at about 100
-  // clocks each, would else bound the stream.
+  // Narrow tiles have two boxes per stage, loaded by one copy if k allows it. Otherwise the time to
+  // issue copies, about 100 clocks each, would be the bottleneck.
   static constexpr int kBoxes = kWarpgroups == 1 && kTileColumns <= 128 && !kHeads ? 2 : 1;
   static constexpr int kBlockK = kBoxes * kBoxK;
 
-  // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Where there are more, two
-  // buffers alternate, unless three warpgroups leave too little for the stages, or ping-pong hides
-  // the stores anyway. Narrow plain tiles are stored from registers.
+  // Output staging of one warpgroup: up to 64 x 64 outputs at a time. Wider tiles alternate between
+  // two buffers, except with three warpgroups, where the stages need the memory, and with
+  // ping-pong, which hides the stores anyway. Narrow plain tiles are stored from registers.
   static constexpr bool kStaged = kSwap || kColumns > 64;
   static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 && !kPingPong ? 2 : 1;
   static constexpr int kStagingBytes =
       !kStaged ? 0 : kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
-  // Stages may hold fewer rows than the products read: up to 56 rows more are read from the memory
-  // behind them, into accumulators that are not stored.
+  // A stage may hold fewer rows than wgmma reads. It then reads up to 56 rows past the stage, into
+  // accumulators that are not stored.
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
                                      kBarrierBytes +
                                      (kGrouped ? kFirstTileBytes * (kSwap ? 2 : 1) + 8 : 0);
 
-  // Of rows of A and of B (`columns`) that a stage has room for.
+  // Bytes of a stage with room for `rows` rows of A and `columns` rows of B.
   __host__ __device__ static constexpr int stage_bytes(int rows, int columns) {
     return kBoxes * (rows + columns) * 128;
   }
@@ -87,7 +87,7 @@ struct GemmTile {
   static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
 };
 
-// By output rows x columns: rows of x by columns of w, or swapped, rows of w by columns of x.
+// Named by the rows x columns of D. Plain: tokens x features. Swapped: features x tokens.
 template <int kRows, int kColumns, int kCluster = 1>
 using PlainTile = GemmTile<false, kRows / 64, kColumns, kCluster>;
 template <int kRows, int kColumns>
@@ -106,51 +106,51 @@ template <int kRows, int kColumns>
 using HeadTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kHeads, true>;
 
 struct GemmProblem {
-  CUtensorMap a;       // boxes of the rows of a tile x 64; of weights, of its share of them
-  CUtensorMap b;       // boxes of the columns of a tile x 64, or share
+  CUtensorMap a;       // boxes of a tile's rows x 64; for weights, a block's share of the rows
+  CUtensorMap b;       // boxes of a tile's columns x 64; for weights, a block's share of these
   CUtensorMap y;       // boxes of 64 x 64; plain order and bf16 only
-  CUtensorMap shared;  // as that of the weights, of a shared expert; grouped alone
+  CUtensorMap shared;  // the shared expert's weights, with the same boxes; grouped only
   void* y_base;
   const __nv_bfloat16* bias;
   int64_t y_stride;  // in elements
   bool y_is_f32;
-  bool overlap;     // with the kernels before this one
+  bool overlap;     // programmatic dependent launch: may start before earlier kernels end
   int tokens;       // m of the product
   int features;     // n of the product
-  int rows;         // of A that a stage has room for, a multiple of 8
-  int columns;      // the same of B
-  int tile_tokens;  // that a tile takes of x, at most its rows or columns; the rest of the room
-                    // holds anything, and what is computed from it is not stored
-  bool weights_read_once;  // by one tile
+  int rows;         // rows of A that a stage has room for, a multiple of 8
+  int columns;      // rows of B that a stage has room for
+  int tile_tokens;  // tokens per tile, at most the stage's room for x; the remaining rows are
+                    // undefined, and results from them are not stored
+  bool weights_read_once;  // only one tile reads each weight
   bool whole_boxes;        // one copy fills all boxes of an operand in a stage
-  int last_token;          // first token and first feature of a tile are at most these
-  int last_feature;
+  int last_token;          // upper bound on a tile's first token
+  int last_feature;        // upper bound on a tile's first feature
   int stages;
   int row_clusters;
   int column_clusters;
-  int tiles;  // of a whole cluster each: row_clusters * column_clusters
+  int tiles;  // cluster tiles: row_clusters * column_clusters
   int k_blocks;
-  int band;  // in clusters of row tiles
+  int band;  // height of a band, in row clusters
   int lead;
-  // Grouped alone.
+  // Grouped only.
   const int32_t* offsets;    // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
-  int listed_experts;        // that have offsets
-  int experts;               // and the shared one, if there is one: the rows behind theirs
-  int end_row;               // of those
-  bool one_x_row;            // x is the one row of all
-  bool offsets_are_written;  // when this kernel starts; of swapped tiles alone
-  // The shared expert, with one tile of tokens, stands first and not last: where its tiles are is
-  // known before the offsets are. Of swapped tiles alone.
+  int listed_experts;        // experts that have offsets
+  int experts;               // these, and the shared expert if any, which has the rows after theirs
+  int end_row;               // end of the shared expert's rows
+  bool one_x_row;            // x has a single row, which all experts use
+  bool offsets_are_written;  // before this kernel starts; swapped tiles only
+  // The shared expert has one tile of tokens, and its tiles come first instead of last, so that
+  // their position is known before the offsets are. Swapped tiles only.
   bool shared_first;
-  // Grouped and heads: of one expert or head.
-  int feature_tiles;
-  int weight_rows;  // of the weights' operand from one to the next
-  // Heads alone.
+  // Grouped and heads.
+  int feature_tiles;  // per expert or head
+  int weight_rows;    // rows of the weight operand from one expert or head to the next
+  // Heads only.
   int token_tiles;
   int64_t y_head_stride;  // elements from a head's part of a row of y to the next
 };
 
-// Constants where the variant fixes them.
+// These are constants if the variant fixes them.
 template <class Tile>
 __device__ __forceinline__ int tile_rows(const GemmProblem& p) {
   return Tile::kFewerRows ? p.rows : Tile::kRows;
@@ -164,15 +164,15 @@ __device__ __forceinline__ int stage_count(const GemmProblem& p) {
   return Tile::kFewerRows ? p.stages : Tile::count_stages(Tile::kRows, 1);
 }
 
-// Blocks of 64 rows are counted over all warpgroups; this is the place of one within its tile.
+// Index of a 64-row block within its tile. `block` counts over all warpgroups.
 template <class Tile>
 __device__ __forceinline__ int row_block(int block) {
   return Tile::kPingPong ? block % Tile::kRowBlocks : block;
 }
 
-// Of a block's tile: its first row and column in D, the first row of its weights in memory, the end
-// of the tokens that it may store, and its head where there are heads. With experts a head of 1 is
-// the shared one.
+// A thread block's tile: its first row and column in D, the first row of its weights in memory, the
+// end of the tokens that it may store, and its head. In a grouped product head 1 means the shared
+// expert.
 struct TilePosition {
   int row;
   int column;
@@ -181,8 +181,8 @@ struct TilePosition {
   int head = 0;
 };
 
-// Bands of row clusters; inside a band columns advance slowest. So the tiles in flight at a time
-// form a near-square patch of the output whose operands stay in L2.
+// Tiles are ordered by bands of row clusters, and by columns within a band. The tiles in flight
+// then form a nearly square part of the output, whose operands stay in L2.
 template <class Tile>
 __device__ __forceinline__ TilePosition locate_tile(const GemmProblem& p, int tile, int rank) {
   const int band_tiles = p.band * p.column_clusters;

@@ -1,5 +1,5 @@
-// The compiled variants, by order of operands and rows of the tile; a source file each. Each
-// function launches the one that `config` names.
+// The compiled variants: one source file per operand order and number of tile rows. Each function
+// launches the variant that `config` describes.
 #pragma once
 #include "slimexx/kernels/gemm.h"
 
@@ -20,7 +20,7 @@ const char* launch_swapped_128(const GemmArgs& args, const GemmConfig& config, i
 const char* launch_swapped_192(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                cudaStream_t stream);
 
-// Any n, k and address; ordinary kernel starts, whatever args.overlap_previous says.
+// Supports any n, k and address. Ignores args.overlap_previous: launches are ordinary.
 const char* launch_fallback(const GemmArgs& args, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

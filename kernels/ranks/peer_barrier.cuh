@@ -1,6 +1,7 @@
-// The meeting of ranks in their control: an epoch of one's own, and a flag of each rank,
-// which holds the epoch that this rank has reached. Once for whole launches, and once for each
-// thread block, which meets the block of its number in the other ranks' launches.
+// Barriers between ranks. A rank's control memory holds its own epoch and one flag per rank, in
+// which that rank stores the epoch that it has reached. There is one barrier for whole launches,
+// and one per thread block, which synchronises with the thread block of the same index on the other
+// ranks.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,20 +12,21 @@ namespace slimexx::kernels::peers {
 inline constexpr int kEpochAt = 0, kFlagsAt = 256, kHeaderAt = 768;
 static_assert(kFlagsAt + 4 * kMostPeers <= kHeaderAt);
 
-// Of a thread block that meets others: how often it has, and by rank what that rank's block says.
+// Control memory of a thread block: its number of calls, and by rank what that rank's thread block
+// wrote.
 inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
-  uint64_t begun[kMostPeers];  // the call that it is in, and above it where its array begins
-  unsigned ended[kMostPeers];  // the call that it has done its part of
+  uint64_t begun[kMostPeers];  // the call it has begun; in the upper bits, where its array begins
+  unsigned ended[kMostPeers];  // the last call that it has finished
   unsigned calls, unused[2];
-  unsigned mails;  // how often it has exchanged mail (peer_mail.cu)
+  unsigned mails;  // calls of the low-latency protocol (peer_mail.cu)
 
-  // The number of the next mail: its parity chooses the box, and 0 is what lines hold that were
-  // never written.
+  // The number of the next call of the low-latency protocol. Its parity selects the box. It is
+  // never 0, the value of lines that were never written.
   __device__ __forceinline__ unsigned next_mail() const { return mails + 1 == 0 ? 2 : mails + 1; }
 };
-// A call and a place in one word, which arrives whole: a second store would be waited for. The
-// lowest bits of the call are enough, since ranks are at most a call apart.
+// The call and the place share one word, which arrives as a whole; a second store would need a
+// wait. The lowest bits of the call are enough, because ranks are at most one call apart.
 inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
 inline constexpr int kMailAt = 64 << 10;
@@ -49,12 +51,12 @@ __device__ __forceinline__ uint64_t acquire(const uint64_t* word) {
   return value;
 }
 
-// The host's word is far away: it is looked at now and then.
+// The flag is in host memory and slow to read, so it is read only every 1024 tries.
 __device__ __forceinline__ bool was_cancelled(const PeerRegions& p, int tries) {
   return tries % 1024 == 0 && *static_cast<const volatile int*>(p.cancelled) != 0;
 }
-// Epochs wrap after days of generation (two meetings a layer of experts and step), so they are
-// unsigned, and their difference says which one is earlier: ranks are at most a call apart.
+// Epochs wrap around after days of generation (two barriers per layer with experts and step). They
+// are unsigned, and their difference tells which is earlier: ranks are at most one call apart.
 __device__ __forceinline__ bool is_before(unsigned epoch, unsigned other) {
   return static_cast<int>(epoch - other) < 0;
 }
@@ -63,8 +65,9 @@ __device__ __forceinline__ void await(const PeerRegions& p, const unsigned* flag
   }
 }
 
-// By all threads of the only thread block of a kernel, at least as many as ranks. What kernels
-// before this one wrote is done: the fence makes it seen by whoever acquires the flag.
+// Called by all threads of a kernel of one thread block, which has at least one thread per rank.
+// Earlier kernels have finished; the fence makes their writes visible to ranks that acquire the
+// flag.
 __device__ __forceinline__ void meet(const PeerRegions& p) {
   if (!p.waits) return;
   char* own = p.control[p.rank];
@@ -80,8 +83,8 @@ __device__ __forceinline__ void meet(const PeerRegions& p) {
   __syncthreads();
 }
 
-// The i-th rank behind this one, so that every rank begins with another one.
-__device__ __forceinline__ int rank_behind(const PeerRegions& p, int i) {
+// The i-th rank after this one, in a circle, so that every rank starts with a different one.
+__device__ __forceinline__ int rank_after(const PeerRegions& p, int i) {
   return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
 }
 
@@ -89,11 +92,12 @@ __device__ __forceinline__ BlockControl* block_control(const PeerRegions& p, int
   return reinterpret_cast<BlockControl*>(p.control[rank] + kBlocksAt) + blockIdx.x;
 }
 
-// begin_blocks and end_blocks: by all threads of a thread block, at least as many as ranks; every
-// rank launches as many blocks, and each meets those of its number.
+// begin_blocks and end_blocks are called by all threads of a thread block, which has at least one
+// thread per rank. All ranks launch the same number of thread blocks; those of the same index
+// synchronise.
 
-// Gives the others `place` of this rank's array, and finds where the arrays of all ranks begin.
-// What streams had done before the launches is seen.
+// Publishes `place` of this rank's array, and finds where the arrays of all ranks begin. Afterwards
+// all that the ranks' streams had finished before the launches is visible.
 __device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place,
                                              char* (&arrays)[kMostPeers]) {
   const int peer = static_cast<int>(threadIdx.x);
@@ -102,7 +106,7 @@ __device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place
     const uint64_t call = static_cast<uint64_t>(own->calls + 1) & ((1u << kCallBits) - 1);
     release(&block_control(p, peer)->begun[p.rank],
             static_cast<uint64_t>(place) << kCallBits | call);
-    arrays[peer] = p.region[p.rank] + place;  // after a failure: some memory that is there
+    arrays[peer] = p.region[p.rank] + place;  // after a failure: any valid memory
     for (int tries = 1; !was_cancelled(p, tries); ++tries) {
       const uint64_t word = acquire(&own->begun[peer]);
       if ((word & ((1u << kCallBits) - 1)) != call) continue;

@@ -1,9 +1,9 @@
-// Sums and gathers between ranks in one launch each. A sum reads the terms where they are, a gather
-// writes the shares where they belong: nothing is copied besides, and no rank waits for more than
-// the thread block of the same number at each other rank.
+// Sums and gathers between ranks, one launch each. A sum reads the terms in place, and a gather
+// writes the shares to their destination, without further copies. A thread block waits only for the
+// thread blocks of the same index on the other ranks.
 //
-// A thread has loads from all ranks under way at once, so that all links are busy; the order of
-// additions does not follow the order in which they come.
+// A thread has loads from all ranks in flight at once, so that all links are busy. The order of
+// additions is fixed and independent of the order of arrival.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -21,14 +21,15 @@ using namespace peers;
 using namespace rank_terms;
 
 constexpr int kThreads = 512;
-constexpr int64_t kBlockBytes = kThreads * 16;  // of a range, before there are more blocks
+constexpr int64_t kBlockBytes = kThreads * 16;  // bytes of a range per thread block, at least
 
 template <class P>
 __device__ __forceinline__ P& piece_at(const void* array, int64_t i) {
   return static_cast<P*>(const_cast<void*>(array))[i];
 }
 
-// Pieces [0, n) behind `arrays` and `at` bytes. kRanks: how many there are, or 0: any number.
+// Pieces [0, n), `at` bytes after the beginning of each of `arrays`. kRanks: the number of ranks,
+// or 0 for any number.
 template <class T, int kCount, int kRanks>
 __device__ __forceinline__ void add_pieces(char* const* arrays, int ranks, int64_t at, T* result,
                                            int64_t n) {
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   end_blocks(p);
 }
 
-// Units [0, n) of `share` to every rank's array behind `at` bytes.
+// Writes units [0, n) of `share` to every rank's array, `at` bytes after its beginning.
 template <class Unit>
 __device__ __forceinline__ void spread_units(const PeerRegions& p, char* const* arrays, int64_t at,
                                              const char* share, int64_t n) {
@@ -95,7 +96,7 @@ __device__ __forceinline__ void spread_units(const PeerRegions& p, char* const* 
     for (int u = 0; u < kUnroll; ++u)
       if (first + u * step < n) units[u] = piece_at<const Unit>(share, first + u * step);
     for (int i = 1; i <= p.size; ++i) {
-      char* there = arrays[rank_behind(p, i)] + at;
+      char* there = arrays[rank_after(p, i)] + at;
       if (there == share) continue;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)

@@ -1,7 +1,9 @@
-// Mail: a line of 16 bytes is 4 words of bf16 and twice the number of the call, one in each half,
-// since 8 bytes arrive whole. A rank has room in its control for one line of every other rank and
-// place, twice: calls take turns. When a thread block sends its lines of call c, each other rank
-// has sent those of c - 1, and so is done with reading c - 2, whose room is now overwritten.
+// The low-latency protocol, like NCCL's LL: a line of 16 bytes holds 4 bf16
+// words and the number of the call twice, once in each half, because 8 bytes arrive as a whole. The
+// receiver polls the numbers and needs no barrier. A rank's control memory has room for the lines
+// of every other rank for two calls, which alternate. When a thread block sends the lines of call
+// c, all other ranks have sent those of c - 1, so they have read those of c - 2, which are now
+// overwritten.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -20,7 +22,7 @@ using namespace rank_terms;
 
 constexpr int kThreads = 512, kUnroll = 2, kLineWords = 4, kLineBytes = 8;
 constexpr int kBlockLines = kThreads * kUnroll;  // at most
-constexpr int kFewLines = 128;                   // of a thread block, before there are more
+constexpr int kFewLines = 128;                   // per thread block, before another is used
 using Words = Piece<__nv_bfloat16, kLineWords>;
 
 int64_t most_blocks(int ranks) {
@@ -28,7 +30,7 @@ int64_t most_blocks(int ranks) {
   return std::min<int64_t>((kPeerControlBytes - kMailAt) / bytes, kMostPeerBlocks);
 }
 
-// Lines that `from` sends to `to`'s thread block of this number.
+// The lines that `from` sends to `to`'s thread block of the same index.
 __device__ __forceinline__ uint4* mail_box(const PeerRegions& p, int to, int from, unsigned call) {
   const int box = (static_cast<int>(blockIdx.x) * 2 + static_cast<int>(call % 2)) * p.size + from;
   return reinterpret_cast<uint4*>(p.control[to] + kMailAt) + int64_t{box} * kBlockLines;
@@ -47,7 +49,8 @@ __device__ __forceinline__ uint4 read_line(const uint4* box) {
   return line;
 }
 
-// Where a line is not whole, or stands anywhere: words behind n are zero, and are not stored.
+// False for the last, incomplete line and for unaligned lines. Words after n are zero and are not
+// stored.
 __device__ __forceinline__ bool is_whole(const void* at, int64_t line, int64_t n) {
   return (line + 1) * kLineWords <= n && reinterpret_cast<uintptr_t>(at) % sizeof(uint2) == 0;
 }
@@ -82,7 +85,8 @@ struct BlockLines {
   }
 };
 
-// kMost: of ranks, whose lines are awaited together. Of `words` each rank is sent its range.
+// kMost: upper bound on ranks, whose lines are awaited together. Each rank is sent its range of
+// `words`.
 template <int kMost>
 __global__ void __launch_bounds__(kThreads)
     sum_by_mail_kernel(const __grid_constant__ PeerRegions p,
@@ -93,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   const unsigned call = control->next_mail();
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = 1; i < p.size; ++i) {
-    const int to = rank_behind(p, i);
+    const int to = rank_after(p, i);
     const BlockLines sent(ranges.of[to], lines_of_block);
     uint4* box = mail_box(p, to, p.rank, call);
 #pragma unroll
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(kThreads)
     if (at >= own.count) break;
     const uint2 line = load_line(share, own.first + at, own.n);
     for (int i = 1; i < p.size; ++i)
-      send_line(mail_box(p, rank_behind(p, i), p.rank, call) + at, line, call);
+      send_line(mail_box(p, rank_after(p, i), p.rank, call) + at, line, call);
     __nv_bfloat16* there = words + ranges.of[p.rank].begin;
     if (there != share) store_line(there, own.first + at, own.n, line);
   }

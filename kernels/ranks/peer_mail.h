@@ -1,12 +1,13 @@
-// Sums and gathers of few words, which every rank sends with the call's number among them: who has
-// read the number has read the words, so that a call takes one way over NVLink. No rank writes or
-// reads another one's arrays.
+// Sums and gathers of few words by a low-latency protocol: every rank sends its words together with
+// the number of the call, so a receiver that finds the number has the words. A call takes one
+// NVLink latency. Ranks do not access one another's arrays.
 #pragma once
 #include "slimexx/kernels/peers.h"
 
 namespace slimexx::kernels::peers {
 
-// Ranges are of words of two bytes, and may have elements in common. The same on all ranks.
+// Whether the call uses this protocol; the same on all ranks. Ranges count words of two bytes and
+// may overlap.
 bool goes_by_mail(const PeerRegions& p, const PeerRanges& ranges);
 // result = the sum in rank order, bf16, of this rank's range of all ranks' `words`.
 const char* sum_by_mail(const PeerRegions& p, const PeerRanges& ranges, const void* words,

@@ -1,9 +1,9 @@
-// Rows between the regions of ranks. Inputs are read where they are, results are written where they
-// belong: nothing of either is copied besides. A token that several experts here are to have is
-// read once.
+// Dispatch and combine of routed rows between ranks. Inputs are read in place, and results are
+// written to their destination, without further copies. A token that several experts of this rank
+// receive is read once.
 //
-// Counts stay on the device: launches are as wide as the device, and a row's run is found in the
-// table of runs by bisection.
+// Row counts stay on the device: grids have a fixed size, and a thread finds the run of a row by
+// bisection in the table of runs.
 #include <cstdio>
 
 #include "kernels/common/device.h"
@@ -18,14 +18,14 @@ using namespace peers;
 
 static_assert(kHeaderAt + sizeof(ShownRows) <= kBlocksAt);
 constexpr int kMostRuns = static_cast<int>(kMostExperts + kMostPeers);  // held copies x ranks
-constexpr int kRunThreads = 512;                                        // one a run
+constexpr int kRunThreads = 512;                                        // one per run
 constexpr int kCopyThreads = 512;
-constexpr int kChunks = 8;  // of 16 bytes, that a lane has under way
+constexpr int kChunks = 8;  // loads of 16 bytes that a lane has in flight
 
 static_assert(kMostRuns <= kRunThreads);
 
-// In PeerRuns::memory. Of run q: the received row that it begins with, and the routed row of its
-// rank; before them, where each rank shows what.
+// The layout of PeerRuns::memory: first what each rank shows, then for each run q the received row
+// and the sender's routed row with which it begins.
 struct RunTable {
   ShownRows* shown;  // [ranks]
   int* starts;       // [runs + 1]
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kRunThreads)
   if (q <= num_runs && q % size == 0) offsets[q / size] = start;
 }
 
-// The last of runs [0, count) that begins at `row` or before it. Of those that begin at one row all
-// but the last are empty.
+// The last of runs [0, count) that begins at or before `row`. If several runs begin at the same
+// row, all but the last are empty.
 __device__ __forceinline__ int find_run(const int* starts, int count, int row) {
   int low = 0, high = count;
   while (high - low > 1) {

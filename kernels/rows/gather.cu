@@ -34,10 +34,10 @@ __global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) 
   const TilePlace place = find_tile(a.tiles, a.width);
   int64_t other = place.row;
   if constexpr (kWork != Indexed::kCopy) other = a.rows[place.row];
-  bool is_there = true;
+  bool exists = true;
   if constexpr (kWork == Indexed::kShard) {
     other -= a.first_row;
-    is_there = other >= 0 && other < a.num_rows;
+    exists = other >= 0 && other < a.num_rows;
   }
   Bf16* out = a.out + (kScatter ? other : place.row) * a.out_stride;
   const Bf16* in = a.in + (kScatter ? place.row : other) * a.in_stride;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(256) indexed_rows_kernel(const IndexedArgs a) 
     const int chunk = place.begin + static_cast<int>(threadIdx.x + j * blockDim.x);
     if (chunk >= place.end) break;
     const int at = chunk * kChunk;
-    from[j] = is_there ? load_chunk<kVector>(in + at, a.width - at) : Chunk{};
+    from[j] = exists ? load_chunk<kVector>(in + at, a.width - at) : Chunk{};
     if constexpr (kScatter) to[j] = load_chunk<kVector>(out + at, a.width - at);
   }
 #pragma unroll

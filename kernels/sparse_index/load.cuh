@@ -60,14 +60,14 @@ __device__ __forceinline__ void load_queries(const Problem& p, const CUtensorMap
   Share<S::kQueries> share(p);
   uint32_t n = 0;
   const auto put = [&](const Item& item) {
-    __syncwarp();
-    if (lane != 0) return;
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared.item(n)), "r"(item.rows),
-                 "r"(item.row), "r"(item.position), "r"(item.first_block)
-                 : "memory");
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared.item(n) + 16), "r"(item.last_block)
-                 : "memory");
-    arrive(shared.queries_full(n));
+    if (lane == 0) {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared.item(n)), "r"(item.rows),
+                   "r"(item.row), "r"(item.position), "r"(item.first_block)
+                   : "memory");
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared.item(n) + 16), "r"(item.last_block)
+                   : "memory");
+    }
+    release(shared.queries_full(n));
   };
   Item item;
   while (share.take(item)) {

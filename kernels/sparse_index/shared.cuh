@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/mbarrier.cuh"
+#include "kernels/common/warp_release.cuh"
 #include "kernels/sparse_index/problem.cuh"
 
 namespace slimexx::kernels::sparse_index {
@@ -67,11 +68,11 @@ struct Shared {
   __device__ __forceinline__ void init() const {
     for (uint32_t n = 0; n < kStages; ++n) {
       init_mbarrier(keys_full(n), 1);
-      init_mbarrier(keys_empty(n), 4);
+      init_mbarrier(keys_empty(n), 4 * kArrivalsPerWarp);
     }
     for (uint32_t n = 0; n < 2; ++n) {
-      init_mbarrier(queries_full(n), 2);
-      init_mbarrier(queries_empty(n), 8);
+      init_mbarrier(queries_full(n), 1 + kArrivalsPerWarp);
+      init_mbarrier(queries_empty(n), 8 * kArrivalsPerWarp);
     }
     fence_mbarrier_init();
   }

@@ -78,7 +78,6 @@ __device__ __forceinline__ void store_scores(const Problem& p, const Item& item,
 // Run by each computing warpgroup.
 template <class S>
 __device__ __forceinline__ void score_items(const Problem& p, Shared<S> shared, uint32_t group) {
-  const int lane = threadIdx.x % 32;
   float products[S::kColumns / 2];
   uint32_t n = 0;
   for (uint32_t tile = 0;; ++tile) {
@@ -111,12 +110,11 @@ __device__ __forceinline__ void score_items(const Problem& p, Shared<S> shared, 
       wgmma_commit();
       wgmma_wait<0>();
       pin_registers(products);
-      if (lane == 0) arrive(shared.keys_empty(at));
+      release(shared.keys_empty(at));
       store_scores<S>(p, item, products, shared.weights(tile), item.first_block + i);
     }
     n += count;
-    __syncwarp();  // all lanes have read weights
-    if (lane == 0) arrive(shared.queries_empty(tile));
+    release(shared.queries_empty(tile));  // all lanes have read weights
   }
 }
 

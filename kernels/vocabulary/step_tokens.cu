@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads)
-    resolve_tokens_kernel(int32_t* tokens, int64_t count, const int32_t* sampled) {
+    fill_sampled_tokens_kernel(int32_t* tokens, int64_t count, const int32_t* sampled) {
   enter_kernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    hand_out_samples_kernel(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
-                            const float* log_probs, int64_t count) {
+    copy_samples_kernel(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
+                        const float* log_probs, int64_t count) {
   enter_kernel();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
@@ -41,17 +41,17 @@ vocabulary::GridShape shape_for(int64_t count) {
 
 }  // namespace
 
-cudaError_t resolve_tokens(int32_t* tokens, int64_t count, const int32_t* sampled,
-                           cudaStream_t stream) {
+cudaError_t fill_sampled_tokens(int32_t* tokens, int64_t count, const int32_t* sampled,
+                                cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  return vocabulary::launch(resolve_tokens_kernel, shape_for(count), stream, tokens, count,
+  return vocabulary::launch(fill_sampled_tokens_kernel, shape_for(count), stream, tokens, count,
                             sampled);
 }
 
-cudaError_t hand_out_samples(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
-                             const float* log_probs, int64_t count, cudaStream_t stream) {
+cudaError_t copy_samples_to_host(int32_t* host_tokens, float* host_log_probs, const int32_t* tokens,
+                                 const float* log_probs, int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  return vocabulary::launch(hand_out_samples_kernel, shape_for(count), stream, host_tokens,
+  return vocabulary::launch(copy_samples_kernel, shape_for(count), stream, host_tokens,
                             host_log_probs, tokens, log_probs, count);
 }
 

@@ -22,7 +22,7 @@ CASES = {
                   original_max_position_embeddings=24, rope_theta=50.0,
                   rope_scaling={"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                 "original_max_position_embeddings": 500}),
-    # A window that begins behind the last layer; yarn from the outer length, its scales null.
+    # A window that begins after the last layer; yarn from the outer length, its scales null.
     "qwen2": dict(model_type="qwen2", num_hidden_layers=2, num_attention_heads=5, num_key_value_heads=None, use_sliding_window=True,
                   sliding_window=4, max_window_layers=2, original_max_position_embeddings=20,
                   rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "mscale": None, "mscale_all_dim": 1.0}),

@@ -25,7 +25,7 @@ int64_t number_in(const char* path) {
 }
 
 // The number after the word that begins a line; -1 if no line begins with it.
-int64_t number_behind(const char* path, const std::string& word) {
+int64_t number_after(const char* path, const std::string& word) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -41,12 +41,12 @@ int64_t number_behind(const char* path, const std::string& word) {
 HostMemory host_memory() {
   constexpr const char* kSystem = "/proc/meminfo";
   const auto kib = [&](const char* word) {
-    return std::max<int64_t>(number_behind(kSystem, word), 0) * 1024;
+    return std::max<int64_t>(number_after(kSystem, word), 0) * 1024;
   };
   HostMemory memory{.total_bytes = kib("MemTotal:"), .free_bytes = kib("MemAvailable:")};
   const int64_t limit = number_in(kLimit), used = number_in(kUsed);
   if (limit < 0 || used < 0 || limit >= memory.total_bytes) return memory;
-  const int64_t cached_files = std::max<int64_t>(number_behind(kParts, "file"), 0);
+  const int64_t cached_files = std::max<int64_t>(number_after(kParts, "file"), 0);
   memory.total_bytes = limit;
   memory.free_bytes =
       std::clamp<int64_t>(limit - used + cached_files, 0, std::min(memory.free_bytes, limit));

@@ -1,4 +1,4 @@
-#include "rotary_table.h"
+#include "model/rotary_table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -49,23 +49,23 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
   if (leaves > 1) read_leaf_log_probs(ctx, tokens, log_probs, logits, rows, leaves);
 }
 
-void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
-  check_i32("resolve_tokens", "tokens", ctx, tokens, {kAny});
-  check_i32("resolve_tokens", "sampled", ctx, sampled, {kAny});
-  if (runs_on_cpu(ctx)) return cpu::resolve_tokens(tokens, sampled);
-  SLX_LAUNCH(resolve_tokens(ctx, tokens, sampled));
+void fill_sampled_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
+  check_i32("fill_sampled_tokens", "tokens", ctx, tokens, {kAny});
+  check_i32("fill_sampled_tokens", "sampled", ctx, sampled, {kAny});
+  if (runs_on_cpu(ctx)) return cpu::fill_sampled_tokens(tokens, sampled);
+  SLX_LAUNCH(fill_sampled_tokens(ctx, tokens, sampled));
 }
 
-void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
-                      Tensor tokens, Tensor log_probs) {
-  check_i32("hand_out_samples", "tokens", ctx, tokens, {kAny});
-  check_f32("hand_out_samples", "log_probs", ctx, log_probs, {tokens.dim(0)});
+void copy_samples_to_host(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
+                          Tensor tokens, Tensor log_probs) {
+  check_i32("copy_samples_to_host", "tokens", ctx, tokens, {kAny});
+  check_f32("copy_samples_to_host", "log_probs", ctx, log_probs, {tokens.dim(0)});
   if (runs_on_cpu(ctx)) {
     std::copy_n(tokens.i32(), tokens.dim(0), host_tokens);
     std::copy_n(log_probs.f32(), tokens.dim(0), host_log_probs);
     return;
   }
-  SLX_LAUNCH(hand_out_samples(ctx, host_tokens, host_log_probs, tokens, log_probs));
+  SLX_LAUNCH(copy_samples_to_host(ctx, host_tokens, host_log_probs, tokens, log_probs));
 }
 
 void advance_drafts(const Context& ctx, const DraftPass& next, Tensor from_rows,

@@ -79,7 +79,7 @@ struct Engine::Impl {
   std::vector<TokenId> guess(const Sequence& sequence, int64_t most);
   void learn_mtp_drafts(const StepSamples& samples, size_t row, Sequence& sequence) const;
   void expect_samples(StepSamples& launched);
-  void record_under_way();
+  void record_in_flight();
   void record(Sequence& sequence, TokenId token, float log_prob);
   bool accepts_draft(Sequence& sequence, int64_t draft);
   std::optional<FinishReason> finish_reason(Sequence& sequence, TokenId token) const;
@@ -97,11 +97,11 @@ struct Engine::Impl {
   std::optional<DraftGate> gate;
   bool wants_mtp_drafts = false;  // for the next step
   StepRunner runner;
-  StepSamples* under_way = nullptr;  // launched, not yet recorded; null if there are no requests
+  StepSamples* in_flight = nullptr;  // launched, not yet recorded; null if there are no requests
   uint64_t num_arrivals = 0;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences;
-  std::vector<std::unique_ptr<Sequence>> over;  // finished; the step in flight may still refer to
-                                                // them
+  std::vector<std::unique_ptr<Sequence>> retired;  // finished; the step in flight may still refer
+                                                   // to them
   std::vector<Completion> finished;
 };
 
@@ -159,13 +159,13 @@ std::vector<Completion> Engine::Impl::step() {
   const bool launches = !chunks.empty() || step_together(groups);
   StepSamples* launched = launches ? &runner.launch(chunks, wants_mtp_drafts) : nullptr;
   scheduler.finish_step();
-  record_under_way();
+  record_in_flight();
   if (launched != nullptr) expect_samples(*launched);
-  over.clear();
-  under_way = launched;
+  retired.clear();
+  in_flight = launched;
   // When nothing is left in flight, wait for the last step, so that callers may reuse the cache and
   // the weights.
-  if (sequences.empty()) record_under_way();
+  if (sequences.empty()) record_in_flight();
   std::ranges::sort(finished, {}, &Completion::id);
   return std::exchange(finished, {});
 }
@@ -184,7 +184,7 @@ void Engine::Impl::guess_drafts() {
   const int64_t chosen = choose_num_drafts(most());
   wants_mtp_drafts = options.drafts_by_mtp && (!gate || gate->goes_on());
   if (chosen < 1) return;
-  record_under_way();
+  record_in_flight();
   for (Sequence* sequence : scheduler.running()) {
     const int64_t room = sequence->max_tokens - sequence->num_tokens() - 1;
     sequence->drafts = guess(*sequence, std::min({chosen, most(), room}));
@@ -205,7 +205,7 @@ int64_t Engine::Impl::choose_num_drafts(int64_t most) {
 }
 
 void Engine::Impl::forget_drafts() {
-  if (under_way != nullptr && under_way->has_drafts()) record_under_way();
+  if (in_flight != nullptr && in_flight->has_drafts()) record_in_flight();
   for (Sequence* sequence : scheduler.running()) {
     if (gate && !sequence->drafts.empty())
       gate->record(std::ssize(sequence->drafts), sequence->num_accepted);
@@ -224,9 +224,9 @@ std::vector<TokenId> Engine::Impl::guess(const Sequence& sequence, int64_t most)
 // Appends a placeholder for the next token to each sequence that continues. A sequence that samples
 // its last token can free its pages now: later launches run after this step.
 void Engine::Impl::expect_samples(StepSamples& launched) {
-  for (size_t row = 0; row < launched.due.size(); ++row) {
-    Sequence*& sequence = launched.due[row];
-    if (sequence->is_over) {
+  for (size_t row = 0; row < launched.sampled.size(); ++row) {
+    Sequence*& sequence = launched.sampled[row];
+    if (sequence->is_finished) {
       ++scheduler.stats().dropped_tokens;
       sequence = nullptr;
       continue;
@@ -238,16 +238,16 @@ void Engine::Impl::expect_samples(StepSamples& launched) {
 }
 
 // Waits for the samples of the step in flight and records them.
-void Engine::Impl::record_under_way() {
-  if (under_way == nullptr) return;
-  const StepSamples& samples = *std::exchange(under_way, nullptr);
+void Engine::Impl::record_in_flight() {
+  if (in_flight == nullptr) return;
+  const StepSamples& samples = *std::exchange(in_flight, nullptr);
   const int64_t start = now_ns();
-  samples.is_there.synchronize();
+  samples.is_ready.synchronize();
   scheduler.stats().wait_ns += now_ns() - start;
-  for (size_t row = 0; row < samples.due.size(); ++row) {
-    if (samples.due[row] == nullptr) continue;
+  for (size_t row = 0; row < samples.sampled.size(); ++row) {
+    if (samples.sampled[row] == nullptr) continue;
     if (samples.tokens[row] < 0) ops::throw_bad_logits(static_cast<int64_t>(row));
-    Sequence& sequence = *samples.due[row];
+    Sequence& sequence = *samples.sampled[row];
     if (samples.drafts[row] > 0 && !accepts_draft(sequence, samples.drafts[row])) continue;
     learn_mtp_drafts(samples, row, sequence);
     record(sequence, samples.tokens[row], samples.log_probs[row]);
@@ -283,7 +283,7 @@ void Engine::Impl::record(Sequence& sequence, TokenId token, float log_prob) {
 // Accepts the row of draft number `draft` if the row before it sampled that draft. Then appends a
 // placeholder for this row's token.
 bool Engine::Impl::accepts_draft(Sequence& sequence, int64_t draft) {
-  if (sequence.is_over || sequence.num_accepted != draft - 1 ||
+  if (sequence.is_finished || sequence.num_accepted != draft - 1 ||
       sequence.tokens.back() != sequence.drafts[static_cast<size_t>(draft - 1)])
     return false;
   scheduler.accepted_draft(&sequence);
@@ -302,18 +302,18 @@ std::optional<FinishReason> Engine::Impl::finish_reason(Sequence& sequence, Toke
 
 void Engine::Impl::finish(Sequence& sequence, FinishReason reason) {
   if (!sequence.is_removed) scheduler.remove(&sequence);
-  sequence.is_over = true;
+  sequence.is_finished = true;
   if (looks_drafts_up()) drafter.finish(&sequence);
   finished.push_back(to_completion(sequence, reason));
-  over.push_back(std::move(sequences.extract(finished.back().id).mapped()));
+  retired.push_back(std::move(sequences.extract(finished.back().id).mapped()));
 }
 
 void Engine::Impl::abort(int64_t id) {
   if (!sequences.contains(id)) return;
-  record_under_way();
+  record_in_flight();
   const auto found = sequences.find(id);
   if (found != sequences.end()) finish(*found->second, FinishReason::kAbort);
-  over.clear();
+  retired.clear();
 }
 
 void Engine::Impl::abort_all() {

@@ -1,4 +1,4 @@
-#include "copied_gradients.h"
+#include "train/copied_gradients.h"
 
 #include "slimexx/ops/elementwise.h"
 

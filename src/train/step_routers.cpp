@@ -1,4 +1,4 @@
-#include "step_routers.h"
+#include "train/step_routers.h"
 
 #include <algorithm>
 #include <cmath>

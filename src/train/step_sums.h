@@ -17,7 +17,7 @@ class StepSums {
   // Zeroes all sums of a step that has `num_sequences` samples on all ranks.
   void start_step(const ops::Context& ctx, int64_t num_sequences);
   tensor::Tensor loss_metrics() const;  // [kNumLossMetrics] F64
-  // Of the trained MTP layers; without metrics, labels and layers if there are none.
+  // The work of the trained MTP layers; without metrics, labels and layers if there are none.
   MtpWork mtp_work(std::span<const Sample> samples) const;
   const model::RouterBalances& balances() const { return routers_.balances(); }
   // kNumLossMetrics metrics for the loss and for each MTP layer, then the routers' sums: those that

@@ -25,7 +25,7 @@ struct TrainedStages {
   PipelineShape shape(size_t num_chunks) const {
     return make_pipeline_shape(options, groups.pp.size(), num_chunks);
   }
-  // Of all cp ranks that share a microbatch.
+  // The limit for all cp ranks together, which share a microbatch.
   int64_t max_microbatch_tokens() const { return options.max_tokens_per_gpu * groups.cp.size(); }
 };
 

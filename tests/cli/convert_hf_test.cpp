@@ -121,6 +121,29 @@ TEST(ConvertHf, RoundTripOfAModelKeepsItsFile) {
   expect_same_tensors(golden_model("llama"), folder / "back");
 }
 
+// The folder that is written loads again, and ranks share the files.
+TEST(ConvertHf, Fp8FoldersLoad) {
+  const Folder folder;
+  const std::string model = golden_model("qwen3_moe_odd");
+  for (const char* strategy : {"block", "channel", "tensor"}) {
+    const std::string save = folder / strategy;
+    Finished f = run_slimexx({"convert-hf", "--to", "fp8", "--strategy", strategy,
+                              "--hf-checkpoint", model, "--save", save});
+    ASSERT_EQ(f.status, 0) << f.err;
+    EXPECT_NE(f.err.find("51 tensors in FP8"), std::string::npos) << f.err;
+    f = run_slimexx(
+        {"convert-hf", "--hf-checkpoint", save, "--save", save + "-sharded", "--verify"});
+    EXPECT_EQ(f.status, 0) << f.err;
+    f = run_slimexx({"score", "--hf-checkpoint", save, "--input",
+                     folder.put("tokens.jsonl", "{\"tokens\": [1, 2, 3, 4]}\n")});
+    EXPECT_EQ(f.status, 0) << f.err;
+    EXPECT_NE(f.err.find("are dequantised on load"), std::string::npos) << f.err;
+    f = run_slimexx({"convert-hf", "--to", "fp8", "--hf-checkpoint", model, "--save", save});
+    EXPECT_EQ(f.status, 2);
+    EXPECT_NE(f.err.find("not empty"), std::string::npos) << f.err;
+  }
+}
+
 // A checkpoint as in training: f32 masters split over two ranks, and moments, which an export
 // omits.
 void make_training_checkpoint(const std::string& directory, const std::vector<float>& values) {

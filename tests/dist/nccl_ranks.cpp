@@ -160,7 +160,7 @@ void check(World& world, tensor::Device device, bool paths) {
     std::printf("%s, %d ranks: ok\n", device_collective_version().c_str(), world.size());
 }
 
-void fail_under_way(World& world, tensor::Device device, bool waiting) {
+void fail_in_flight(World& world, tensor::Device device, bool waiting) {
   const tensor::Buffer buffer(device, 64 << 20, "exchange test");
   const tensor::Tensor data = buffer.view(tensor::DType::kF32, {16 << 20});
   const tensor::Stream stream = tensor::compute_stream(device);
@@ -183,7 +183,7 @@ int run(World& world, const std::string& what) {
   if (what.empty() || what == "paths") {
     check(world, device, what == "paths");
   } else {
-    fail_under_way(world, device, what == "waiting");
+    fail_in_flight(world, device, what == "waiting");
   }
   return 0;
 }

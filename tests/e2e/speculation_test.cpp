@@ -90,7 +90,7 @@ TEST(SpeculativeRunOfAModelWithoutALayer, IsRefused) {
   make_checkpoint(folder, "models/llama");
   make_prompts(folder);
   expect_refused(folder, 1, {"rollout.speculative_algorithm=EAGLE"},
-                 {"rollout.speculative_algorithm is EAGLE, and ",
+                 {"rollout.speculative_algorithm is EAGLE, but ",
                   "has no multi-token prediction layer", "use NGRAM"});
 }
 

@@ -1,8 +1,8 @@
-// Gradients of attention on the device: values against fp64 references, bits across runs and
-// batches, and what must stay untouched.
+// Gradients of attention on the device: values against fp64 references, the same bits across runs
+// and batches, and memory that must stay untouched.
 //   attention_backward_check [small | tiny | values | large | bits]
-// Without a word all but the first two, which are for compute-sanitizer: its memcheck and its
-// racecheck (the latter in a build with SLX_KERNEL_RACECHECK). Exit status 1 on any difference.
+// Without a word: values, large and bits. `small` is for compute-sanitizer's memcheck, `tiny` for
+// its racecheck (in a build with SLX_KERNEL_RACECHECK). Exit status 1 on any difference.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -44,8 +44,8 @@ void check_guards(const Run& run, const Bits& bits) {
   ++failures;
 }
 
-// Gradients of one query head of one sequence in fp64, from q, k, v, dout and the rounded out:
-// D = dout . out is what the problem says, and takes part in differences that nearly vanish.
+// Gradients of one query head of one sequence in fp64, from q, k, v, dout and the rounded out. Like
+// the kernels it computes D = dout . out from the rounded out, because dP - D may nearly cancel.
 struct HostHead {
   int length, d;
   std::vector<double> q, k, v, dout, out, dq, dk, dv;
@@ -92,7 +92,7 @@ struct HostHead {
   }
 };
 
-// [tokens, (hq + 2 hk) d] of one sequence, the heads of a group summed.
+// Gradients of one sequence, [tokens, (hq + 2 hk) d]; dk and dv are sums over the heads of a group.
 std::vector<double> differentiate_on_host(const World& w, const Bits& out, int sequence) {
   const Shape& s = w.shape;
   std::vector<double> result(static_cast<size_t>(w.lengths[sequence] * w.row()));
@@ -120,7 +120,7 @@ std::vector<double> differentiate_on_host(const World& w, const Bits& out, int s
   return result;
 }
 
-// Differences of one of dq, dk, dv.
+// Statistics of the differences in one of dq, dk and dv.
 struct Tally {
   double error = 0, norm = 0, worst = 0, worst_got = 0, worst_expected = 0;
   int64_t count = 0, worst_token = 0, worst_column = 0;
@@ -134,8 +134,8 @@ struct Tally {
     worst_token = token, worst_column = column;
   }
   double relative() const { return std::sqrt(error / std::max(norm, 1e-4 * count)); }
-  // P, dS, out and the result are rounded to bf16, 2^-9 at most and 1.7e-3 rms each; one value may
-  // be off by a rounding of the largest of its sum's terms.
+  // P, dS, out and the result are rounded to bf16: at most 2^-9 and 1.7e-3 rms each. A single value
+  // may differ by a rounding of the largest term of its sum.
   bool good() const {
     const double rms = std::sqrt(std::max(norm, 1e-4 * count) / count);
     return relative() < 6e-3 && worst < 0.02 * std::abs(worst_expected) + 0.06 * rms;
@@ -184,8 +184,8 @@ void check_values(Shape shape, const std::vector<int>& lengths, uint64_t seed) {
   check_guards(run, bits);
 }
 
-// One thread block per sampled row (token, head): dq if `keys` is false, else dk and dv of the kv
-// head. Plain fp64 sums; lse is the forward's.
+// One thread block per sampled row (token, head): computes dq, or with `keys` dk and dv of the kv
+// head. Plain fp64 sums with the forward's lse.
 __global__ void differentiate_row(AttentionBackward b, const int4* samples, bool keys,
                                   double* result) {
   extern __shared__ double terms[];         // [2][blockDim.x]
@@ -240,7 +240,7 @@ __global__ void differentiate_row(AttentionBackward b, const int4* samples, bool
   }
 }
 
-// The first and last rows of every sequence and `count` drawn ones.
+// The first and last rows of every sequence and `count` random rows.
 std::vector<int4> draw_samples(const World& w, int heads, int count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int4> samples;
@@ -292,7 +292,7 @@ void check_large(Shape shape, const std::vector<int>& lengths, uint64_t seed) {
   check_guards(run, bits);
 }
 
-// Rows of sequence `mine` of `run` against those of sequence `theirs` of `other`.
+// Compares the rows of sequence `mine` in `run` with those of sequence `theirs` in `other`.
 int64_t count_differing_rows(const Run& run, const Bits& bits, int mine, const Run& other,
                              const Bits& other_bits, int theirs) {
   const World& w = run.world;
@@ -316,7 +316,7 @@ void check_bits(Shape shape, const std::vector<int>& lengths, int repeats, uint6
   const int count = static_cast<int>(lengths.size());
   std::vector<int> order;
   for (int s = 0; s < count; ++s) order.push_back(s);
-  for (int s = 0; s < count; ++s) {  // alone
+  for (int s = 0; s < count; ++s) {  // each sequence alone
     const World part = w.select({s});
     Run alone(part);
     differing += count_differing_rows(alone, alone.backward(), 0, run, bits, s);
@@ -328,7 +328,7 @@ void check_bits(Shape shape, const std::vector<int>& lengths, int repeats, uint6
   for (int s = 0; s < count; ++s) {
     differing += count_differing_rows(moved, moved_bits, s, run, bits, order[s]);
   }
-  // Every second sequence NaN: the others keep their bits.
+  // With NaN in every second sequence the others must keep their bits.
   World poisoned = w;
   for (int s = 1; s < count; s += 2) {
     const auto spoil = [&](Bits& x, int64_t row) {

@@ -1,6 +1,6 @@
-// A case of attention over packed sequences: queries, keys and values as one projection writes
-// them, between guards; the forward, and one run of the backward. The check of gradients and the
-// benchmarks use the same.
+// A case of attention over packed sequences, shared by the check of gradients and the benchmarks:
+// queries, keys and values in the layout of one fused projection, between guards; the forward and
+// backward calls.
 #pragma once
 #include <cuda_bf16.h>
 #include <cstdint>
@@ -85,7 +85,7 @@ struct World {
     Bits bits(static_cast<size_t>(count));
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
-    std::vector<uint16_t> table(1 << 16);  // drawing every value would take longer than the check
+    std::vector<uint16_t> table(1 << 16);  // drawing each value anew would take too long
     for (uint16_t& x : table) x = to_bits(normal(random));
     for (size_t i = 0; i < bits.size(); i += 4) {
       uint64_t r = random();

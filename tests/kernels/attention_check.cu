@@ -1,5 +1,5 @@
-// Attention forward on the device: values against a naive fp64 kernel, bits across schedules,
-// storage, chunkings and batches.
+// Attention forward on the device: values against a naive fp64 kernel, the same bits across
+// schedules, storage, chunks and batches.
 //   attention_check tiny | small | values | bits
 // `tiny` and `small` are for compute-sanitizer. Exit status 1 on any difference.
 #include <cuda_bf16.h>
@@ -118,7 +118,7 @@ __global__ void scatter_pages(Bf16* pages, const Bf16* rows, const int32_t* tabl
   }
 }
 
-// Sequences side by side, their queries, keys and values.
+// Packed sequences with their queries, keys and values.
 struct World {
   int hq, hk, d;
   std::vector<int> lengths, starts;
@@ -187,10 +187,10 @@ struct Storage {
 };
 
 enum class Runs {
-  kAuto,   // as the engine chooses them: short sequences that stand first are split
-  kTight,  // likewise, but for one token a sequence at most
-  kWhole,  // all sequences are walked whole
-  kSplit,  // none; those that stand first and have few rows are decoded
+  kAuto,   // the engine's choice: leading short sequences use split-KV
+  kTight,  // the same, with room for partial results of only one token per sequence
+  kWhole,  // all sequences use the kernel of whole rows
+  kSplit,  // no sequence uses it; leading ones with few rows use the decode kernel
 };
 
 AttentionRuns choose_runs(const std::vector<int32_t>& cu, const std::vector<int32_t>& context,
@@ -289,7 +289,8 @@ std::vector<Chunk> whole_sequences(const World& w) {
   return chunks;
 }
 
-// Rows of `chunks` in `result` against the same rows of the whole sequences in `expected`.
+// Compares the rows of `chunks` in `result` with the same rows of the whole sequences in
+// `expected`.
 void compare(const char* name, const World& w, const Result& expected,
              const std::vector<Chunk>& chunks, const Result& result) {
   size_t differing = 0, rows = 0, at = 0;
@@ -346,7 +347,7 @@ void check_values(const World& w, Runs runs, Storage storage) {
     if (!(difference <= worst_lse)) worst_lse = difference;
   }
   const double relative = std::sqrt(error / norm);
-  // bf16 rounding of weights and result: 2^-9 each at most, 1.7e-3 rms together.
+  // Weights and results are rounded to bf16: at most 2^-9 each, 1.7e-3 rms together.
   const bool good = relative < 4e-3 && worst < 3e-2 && worst_lse < 2e-5;
   std::printf(
       "values hq %d hk %d d %d tokens %d runs %d page %d: relative %.2e, worst %.2e at "
@@ -383,7 +384,7 @@ std::vector<Chunk> decode_steps(const World& w, size_t count, uint64_t seed) {
   return chunks;
 }
 
-// The rows of one projection: queries, keys and values side by side in a token's row.
+// Rows of a fused projection: a token's row has its queries, keys and values.
 void check_fused_rows(const World& w, const Result& expected) {
   const size_t q_row = size_t(w.hq) * w.d, k_row = size_t(w.hk) * w.d, row = q_row + 2 * k_row;
   Buffer<Bf16> fused(w.tokens * row), out(w.tokens * row);
@@ -426,8 +427,8 @@ void check_fused_rows(const World& w, const Result& expected) {
   failures += touched != 0;
 }
 
-// At most 16 query rows a kv head: decode steps and chunks of a few tokens; very few of them, few,
-// and so many that thread blocks take whole sequences.
+// At most 16 query rows per kv head: decode steps and chunks of a few tokens. The largest batches
+// are large enough that a thread block computes a whole sequence.
 void check_few_rows(const World& w, const Result& expected, int page) {
   constexpr size_t kMany = 640;
   const std::string suffix = ", page " + std::to_string(page);
@@ -445,8 +446,8 @@ void check_few_rows(const World& w, const Result& expected, int page) {
   }
 }
 
-// One launch for decode steps, short chunks and long ones: each run of sequences on its kernel,
-// then with little room for partial results, then in no order.
+// One launch with decode steps, short chunks and long ones: sorted, so that each run of sequences
+// has its own kernel; with little room for partial results; and in random order.
 void check_mixed(const World& w, const Result& expected, std::vector<Chunk> mixed, int page) {
   const std::string suffix = ", page " + std::to_string(page);
   for (const int most : {700, 12}) {
@@ -464,7 +465,7 @@ void check_mixed(const World& w, const Result& expected, std::vector<Chunk> mixe
           run(w, mixed, {page}, Runs::kAuto));
 }
 
-// More segments than a cluster has thread blocks, or than one of few rows would take in turn.
+// More segments than a cluster has thread blocks, or than a block with few rows loops over.
 void check_long(const World& w) {
   using enum Runs;
   const auto all = whole_sequences(w);

@@ -1,7 +1,7 @@
-// How much a check program does, from its first word. Without one it does all:
+// The size of a check program's run, from its first argument. Without an argument it checks all:
 //   small   quick under compute-sanitizer's memcheck
-//   tiny    the fewest launches that take every path of every kernel, for racecheck, which slows a
-//           kernel by a hundred times and more
+//   tiny    the fewest launches that cover every path of every kernel, for racecheck, which is a
+//           hundred times slower or more
 // A program without cases smaller than `small` treats both words the same.
 #pragma once
 #include <cstdio>
@@ -13,8 +13,8 @@ namespace slimexx::kernels::testing {
 
 enum class CheckSize { kAll, kSmall, kTiny };
 
-// Makes stdout line-buffered, so that the output of a program that is stopped shows how far it got.
-// Exits if there is no device.
+// Also makes stdout line-buffered, so that the output of a killed program shows its progress. Exits
+// if there is no device.
 inline CheckSize read_check_size(int argc, char** argv) {
   need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

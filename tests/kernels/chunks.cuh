@@ -1,5 +1,5 @@
-// Sequences of keys, queries of some of their positions, and batches of chunks of them, packed or
-// in pages: what the cases of latent attention and of the sparse index share.
+// Shared by the cases of latent attention and of the sparse index: sequences of keys with queries
+// at some positions, and batches of chunks of these, packed or paged.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Chunk {
 
 class Sequences {
  public:
-  // `last`: a sequence's last positions that have queries; 0: all.
+  // `last`: only this many last positions of a sequence have queries; 0: all have.
   Sequences(std::vector<int32_t> lengths, int32_t last)
       : lengths_(std::move(lengths)), last_(last), queries_{0}, keys_{0} {
     for (size_t b = 0; b < lengths_.size(); ++b) {
@@ -31,13 +31,13 @@ class Sequences {
   }
   int64_t num_queries() const { return queries_.back(); }
   int64_t num_keys() const { return keys_.back(); }
-  // Rows of all queries, and of all keys, by sequence.
+  // Row of a position among all queries, or all keys; rows are ordered by sequence.
   int64_t query_row(size_t sequence, int32_t position) const {
     return queries_[sequence] + position - first_query(sequence);
   }
   int64_t first_key(size_t sequence) const { return keys_[sequence]; }
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
-  // All queries.
+  // One chunk per sequence, with all its queries.
   std::vector<Chunk> whole() const {
     std::vector<Chunk> chunks;
     for (size_t b = 0; b < lengths_.size(); ++b) chunks.push_back({b, first_query(b), lengths_[b]});
@@ -53,7 +53,7 @@ class Sequences {
   std::vector<int64_t> queries_, keys_;  // [sequences + 1]
 };
 
-// Chunks of up to `most` queries, in no order.
+// Chunks of up to `most` queries, in random order.
 inline std::vector<Chunk> random_chunks(const Sequences& all, int32_t most, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Chunk> chunks;
@@ -67,7 +67,7 @@ inline std::vector<Chunk> random_chunks(const Sequences& all, int32_t most, uint
   return chunks;
 }
 
-// The last query of each sequence, then queries anywhere.
+// The last query of each sequence, then random queries.
 inline std::vector<Chunk> decode_steps(const Sequences& all, size_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Chunk> whole, chunks;
@@ -83,7 +83,8 @@ inline std::vector<Chunk> decode_steps(const Sequences& all, size_t count, uint6
   return chunks;
 }
 
-// A batch of chunks: packed ones begin at position 0; the pages of others are in no order.
+// Layout of a batch of chunks. Packed chunks start at position 0; paged ones have pages in random
+// order.
 struct ChunkLayout {
   std::vector<int32_t> cu{0}, context, table;
   int64_t page_tokens, table_width = 0, key_rows = 0;
@@ -117,7 +118,7 @@ struct ChunkLayout {
   }
 };
 
-// A sequence's row `blockIdx.x` to its page.
+// Copies row `blockIdx.x` of a sequence to its page.
 static __global__ void scatter_to_pages(uint16_t* pages, const uint16_t* rows, const int32_t* table,
                                         int row, int page_tokens) {
   const int64_t position = blockIdx.x;
@@ -127,7 +128,7 @@ static __global__ void scatter_to_pages(uint16_t* pages, const uint16_t* rows, c
     pages[slot * row + i] = rows[position * row + i];
 }
 
-// The rows of each chunk's queries, one after another.
+// Copies the query rows of all chunks, one chunk after another.
 template <class T>
 void copy_queries(const Array<T>& to, const Array<T>& from, const Sequences& all,
                   const std::vector<Chunk>& chunks, int64_t row) {
@@ -141,7 +142,8 @@ void copy_queries(const Array<T>& to, const Array<T>& from, const Sequences& all
   }
 }
 
-// The keys that each chunk's queries may see. `table`: the layout's, on the device.
+// Copies the keys that each chunk's queries may see. `table`: the layout's page table, on the
+// device.
 inline void copy_keys(const Bf16Array& to, const Bf16Array& from, const Sequences& all,
                       const std::vector<Chunk>& chunks, const ChunkLayout& layout,
                       const int32_t* table, int64_t row) {

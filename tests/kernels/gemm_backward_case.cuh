@@ -1,5 +1,5 @@
-// A case of the gradients of y = x w^T: sizes, operands, and what stands where the results come.
-// The check and the benchmark use the same.
+// A case of the gradients of y = x w^T, shared by the check and the benchmark: sizes, operands, and
+// the earlier contents of the results.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -12,17 +12,17 @@
 namespace slimexx::kernels::testing {
 
 inline constexpr uint64_t kBackwardSeed = 31;
-// Elements after the result that must keep what was there.
+// Elements after the result that must not change.
 inline constexpr int64_t kBackwardGuard = 4096;
 
-// Sizes of y = x w^T, and how far apart and off a 16-byte address its matrices lie.
+// Sizes of y = x w^T, and the row gaps and misalignment of its matrices.
 struct BackwardShape {
   int64_t m, n, k;
   int64_t gap = 0;     // elements between rows of dy, x and dx
   int64_t offset = 0;  // elements before each matrix
 };
 
-// What is computed: dx (bf16) or dw (f32), over what was there or without it.
+// Which gradient: dx (bf16) or dw (f32), accumulated or overwritten.
 struct BackwardKind {
   bool weight;
   bool accumulate;

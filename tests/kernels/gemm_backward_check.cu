@@ -1,6 +1,6 @@
 // Gradients of the matrix product: values against sums in double, with and without accumulation,
-// rows apart, sizes and addresses that tensor cores refuse; memory outside the result untouched;
-// the same bits at every call and from several threads at once.
+// with gaps between rows, and with sizes and addresses that tensor cores do not support; memory
+// outside the result untouched; the same bits on every call and from several threads at once.
 //
 //   gemm_backward_check [--small]      --small: shapes that are quick under compute-sanitizer
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 int comparisons = 0;
 int failures = 0;
 
-// A copy of the start values, into which one gradient is computed.
+// A copy of the result's earlier contents, into which one gradient is computed.
 struct Result {
   Result(const BackwardOperands& from, const BackwardKind& kind)
       : bytes(kind.weight ? from.start_dw.count() * 4 : from.start_dx.count() * 2), data(bytes) {
@@ -59,14 +59,14 @@ struct Sums {
   int64_t rows, columns, terms;
 };
 
-// Half the distance of neighbouring numbers of `bits` significant bits.
+// Half the distance between neighbouring numbers with `bits` significant bits.
 __device__ inline double half_step(double value, int bits) {
   return value == 0 ? 0 : scalbn(1.0, ilogb(value) - bits);
 }
 
-// Element by element against the sum in double. What fp32 sums may lose grows with the sum of the
-// magnitudes of the terms: 2^-18 of it is 30 times less than one term left out of 8192. On top come
-// the rounding of the result and, where it is added to bf16, one of the product.
+// Compares each element with the sum in double. The error of fp32 sums grows with the sum of the
+// terms' magnitudes: the allowed 2^-18 of it is 30 times less than one missing term of 8192.
+// Rounding of the result is allowed too and, if it is added to bf16, rounding of the product.
 template <class T>
 __global__ void compare_sums(const Sums s, const T* result, int64_t stride, const T* start,
                              bool accumulate, Difference* out, double* values) {
@@ -98,7 +98,7 @@ __global__ void compare_sums(const Sums s, const T* result, int64_t stride, cons
   }
 }
 
-// Bytes outside of the result that changed.
+// Counts bytes outside the result that changed.
 __global__ void compare_outside(const uint8_t* result, const uint8_t* start, int64_t bytes,
                                 int64_t element, int64_t offset, int64_t rows, int64_t columns,
                                 int64_t stride, Difference* out) {
@@ -184,7 +184,7 @@ void expect_same_bits(const BackwardOperands& o, const BackwardKind& kind, const
               unsigned(*at.first), unsigned(*at.second));
 }
 
-// Values once, then the same call over and over.
+// Checks values once, then the bits of `repeats` more calls.
 void check_shape(const BackwardShape& shape, int repeats) {
   const BackwardOperands o(shape);
   const GemmWorkspace workspace{o.workspace.data(), kGemmBackwardWorkspaceBytes};
@@ -204,7 +204,7 @@ void check_shape(const BackwardShape& shape, int repeats) {
   }
 }
 
-// Threads that meet new shapes together, each on a stream and a workspace of its own.
+// Several threads use new shapes at the same time, each with its own stream and workspace.
 void check_threads() {
   constexpr int kThreads = 8;
   const BackwardOperands o({1000, 712, 520});
@@ -294,7 +294,7 @@ int run(bool small) {
     // Large enough for the algorithms of kernels/gemm_backward/choose.cpp.
     check_shape({4096, 2560, 4096, 8}, 3);
     check_shape({4001, 2560, 4096}, 3);
-    // Rows as far apart as the gradient of logits in their place: dy of more than 2^32 bytes.
+    // Rows of dy spaced like f32 logits that their bf16 gradient overwrites: over 2^32 bytes.
     check_shape({8191, 151936, 64, 151936}, 0);
   }
   std::printf("gemm_backward_check: %d comparisons, %d failures\n", comparisons, failures);

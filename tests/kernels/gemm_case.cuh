@@ -1,5 +1,5 @@
-// A case of the matrix product y = x w^T (+ bias): sizes and operands. The checks and the
-// benchmarks of the plain product and of the one that ends in SwiGLU use the same.
+// A case of the matrix product y = x w^T (+ bias): sizes and operands. Shared by the checks and
+// benchmarks of the plain product and of the product with SwiGLU as epilogue.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct GemmCase {
   Values values = Values::kNormal;
   float spread = 1.0f;  // the standard deviation of y, if values are normal
   uint64_t seed = 20;
-  int64_t copies = 1;  // of the weights, with values of their own: several times the L2 for timing
+  int64_t copies = 1;  // copies of the weights, with different values; for timing several times L2
 };
 
 struct GemmOperands {
@@ -36,7 +36,7 @@ struct GemmOperands {
     fill_normal<<<64, 256>>>(bias.data(), bias.count(), c.seed + 2, c.spread);
     SLX_CUDA(cudaDeviceSynchronize());
   }
-  // The product of the first `rows` rows with the first copy of the weights.
+  // Arguments for the product of the first `rows` rows with the first copy of the weights.
   GemmArgs args(int64_t rows, void* y) const {
     return {x.data(), w.data(), bias_pointer, y, rows, n, k};
   }

@@ -1,7 +1,7 @@
-// Every compiled GEMM variant against a plain kernel with the contract's order of K, bit by bit,
-// with y in bf16 and in f32, on ragged and whole shapes; every variant at few rows against the rows
-// of one large product; the reference itself against double; wide-ranged values under every variant
-// against the first one.
+// Checks every compiled GEMM variant, with y in bf16 and in f32: bit by bit against a plain kernel
+// with the contract's order of K, on ragged and whole shapes; products of few rows against the rows
+// of one large product; for values of a wide range, all variants against the first one. The
+// reference is checked against double.
 //
 //   gemm_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace slimexx::kernels::testing {
 namespace {
 
 using Bf16Array = DeviceArray<__nv_bfloat16>;
-constexpr int64_t kGuard = 4096;  // elements behind y that must keep their poison
+constexpr int64_t kGuard = 4096;  // elements after y that must keep their poison
 constexpr uint64_t kSeed = 20;
 
 int comparisons = 0;
@@ -56,8 +56,8 @@ struct Operands : GemmOperands {
         x.data(), w.data(), bias_pointer, expected.data(), sums.data(), m, n, k);
     SLX_CUDA(cudaDeviceSynchronize());
   }
-  // What the tensor cores make of wide ranges within a step of k is theirs to say: the contract is
-  // that every variant has the same of it.
+  // For values of a wide range within a step of k the tensor cores' result is not specified. The
+  // contract is only that all variants have the same bits, so the first one is the reference.
   void multiply_by_first_config() {
     GemmArgs args = GemmOperands::args(m, expected.data());
     const char* fault = launch_gemm(args, get_gemm_config(0), nullptr);
@@ -131,7 +131,7 @@ void compare(const Operands& o, int64_t m, const Product& product, const GemmCon
   if (found[0].count + found[1].count > 0) report<Bits>(o, m, product, c, expected, found);
 }
 
-// The first m rows of the product under configuration c, against the expected rows.
+// Compares the first m rows of the product under configuration c with the expected rows.
 void check_product(Operands& o, int64_t m, const Product& product, const GemmConfig& c,
                    bool overlap) {
   const bool f32 = product.output == GemmOutput::kF32;
@@ -153,7 +153,7 @@ void check_product(Operands& o, int64_t m, const Product& product, const GemmCon
   }
 }
 
-// Alternates between the kinds of y, so that each variant meets all of them over the shapes.
+// Alternates between the kinds of y, so that over the shapes each variant stores all of them.
 void check_config(Operands& o, int64_t m, const GemmConfig& c, bool overlap = false) {
   static int turn = 0;
   constexpr Product kRounded[2] = {kBf16, kBf16Rows};
@@ -187,7 +187,7 @@ void check_all_configs(Operands& o, int64_t m) {
   }
 }
 
-// Every height that a swapped tile may have.
+// Every number of rows that a swapped tile may have.
 void check_row_heights(Operands& o) {
   for (int i = 0; i < count_gemm_configs(); ++i) {
     GemmConfig c = get_gemm_config(i);
@@ -198,7 +198,7 @@ void check_row_heights(Operands& o) {
   }
 }
 
-// Every number of rows that a tile of 64 tokens may hold, under each tile for few rows.
+// Every number of rows from 1 to 64, with each tile for few rows.
 void check_few_rows(int64_t n, int64_t k, bool bias) {
   Operands o(64, n, k, bias);
   for (int64_t m = 1; m <= 64; ++m) {
@@ -210,7 +210,7 @@ void check_few_rows(int64_t n, int64_t k, bool bias) {
   }
 }
 
-// bf16 rounding alone leaves 1.7e-3 of the norm.
+// bf16 rounding alone causes a distance of 1.7e-3 of the norm.
 void check_reference(Operands& o) {
   DeviceArray<double> sums(2);
   sums.set_bytes(0);
@@ -250,7 +250,8 @@ void check_invariance(int64_t n, int64_t k, bool bias) {
   }
 }
 
-// Every variant under each kind of wide-ranged values; where double can tell, its result too.
+// Every variant with each kind of values of a wide range; also against double if that is exact
+// enough.
 void check_wide(int64_t m, int64_t n, int64_t k) {
   for (const Values values : {Values::kExponents, Values::kZeros, Values::kCancelling,
                               Values::kMassive, Values::kInfinite}) {
@@ -299,7 +300,7 @@ void check_refusals() {
   }
 }
 
-// Sizes and addresses that the tensor cores refuse, against the serial chain, at every m.
+// Sizes and addresses that tensor cores do not support, against the serial chain.
 void check_fallback(int64_t n, int64_t k, int64_t w_offset, int64_t gap) {
   constexpr int64_t kRows = 300;
   const int64_t stride = n + gap;
@@ -344,7 +345,7 @@ void check_fallback(int64_t n, int64_t k, int64_t w_offset, int64_t gap) {
   }
 }
 
-// The vocabulary of a language model: y beyond 2^31 bytes at many rows.
+// The vocabulary of a language model: with many rows y is larger than 2^31 bytes.
 void check_vocabulary(int64_t n, int64_t k) {
   Operands o(2048, n, k, false);
   for (const int64_t m : {1, 64, 256, 2048}) {
@@ -356,8 +357,8 @@ void check_vocabulary(int64_t n, int64_t k) {
   }
 }
 
-// A chain of products, each of which reads what the one before it wrote, launched to overlap: with
-// square weights the last output is compared with the same chain launched one after another.
+// A chain of products with square weights, each of which reads the previous result. With
+// overlapping launches the last output must equal that of ordinary launches.
 void check_overlapped_chain(int64_t m, int64_t n) {
   constexpr int kLinks = 24;
   Bf16Array w(n * n), start(m * n), a(m * n), b(m * n), expected(m * n);
@@ -396,8 +397,8 @@ void check_overlapped_chain(int64_t m, int64_t n) {
   }
 }
 
-// Each variant twice around its ring, and then through more tiles than there are multiprocessors:
-// of several rounds of the ring where warpgroups wait for each other's.
+// Each variant with a K of two rounds of its ring, then with more tiles than multiprocessors. For
+// ping-pong, where warpgroups wait for each other, these tiles also have several rounds.
 void check_tiny() {
   Operands ring(130, 264, 2560, true), flat(1544, 5128, 72, false);
   Operands deep(1544, 5128, 968, false);
@@ -416,7 +417,7 @@ void check_tiny() {
   }
 }
 
-// Many tiles, each of several rounds of the ring.
+// Ping-pong with many tiles, each of several rounds of the ring.
 void check_turns() {
   Operands o(2000, 5128, 1000, true);
   for (int i = 0; i < count_gemm_configs(); ++i) {

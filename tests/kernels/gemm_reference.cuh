@@ -1,5 +1,5 @@
-// Plain kernels that the GEMM variants are compared with: the product with the contract's order of
-// K, the product in double, and comparison by bits.
+// Reference kernels for the GEMM variants: the product with the contract's order of K, the product
+// in double, and comparison by bits.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@
 
 namespace slimexx::kernels::testing {
 
-// Two neighbours along k of row `row`, zero outside the matrix. k is even, `columns` too.
+// Elements k and k + 1 of row `row`, zero outside the matrix. k and `columns` are even.
 __device__ inline uint32_t load_pair(const __nv_bfloat16* p, int64_t rows, int64_t columns,
                                      int64_t row, int64_t k) {
   if (row >= rows || k >= columns) return 0;
@@ -51,7 +51,7 @@ __global__ void multiply_in_order(const __nv_bfloat16* x, const __nv_bfloat16* w
   }
 }
 
-// One thread per element, one fused multiply-add after the other.
+// One thread per element: fused multiply-adds in ascending k.
 __global__ void multiply_serially(const __nv_bfloat16* x, const __nv_bfloat16* w,
                                   const __nv_bfloat16* bias, __nv_bfloat16* y, float* y_f32,
                                   int64_t m, int64_t n, int64_t k) {
@@ -87,8 +87,9 @@ struct Difference {
   unsigned long long first;  // index of the first differing element
 };
 
-// Counts in out[0] the elements of the m x n product y, in rows `stride` apart, whose bits are not
-// those of `expected` (rows n apart), and in out[1] the others of `total` that have a zero bit.
+// out[0] counts elements of the m x n product y (row stride `stride`) whose bits differ from
+// `expected` (row stride n). out[1] counts the other elements, up to `total`, with a zero bit:
+// their poison of ones was overwritten.
 template <class Bits>
 __global__ void compare_product(const Bits* y, int64_t stride, int64_t total, const Bits* expected,
                                 int64_t m, int64_t n, Difference* out) {

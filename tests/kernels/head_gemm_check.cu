@@ -1,6 +1,6 @@
-// Products of each head's part of a row with the head's own weights, forward and by the input:
-// values against sums in double, the bits of launch_gemm for each head alone, with a rotation
-// beside the product and without; memory beside the results untouched.
+// Products of each head's part of a row with the head's own weights, and their input gradient:
+// values against sums in double, the bits of launch_gemm for each head alone, with and without a
+// rotation in the same kernel; memory around the results untouched.
 //
 //   head_gemm_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <cmath>
@@ -20,14 +20,14 @@ struct HeadShape {
   int64_t tokens, heads, n, k;
 };
 
-// One chain of the tensor cores, by the sum of its terms' magnitudes.
+// Allowed error of one chain of the tensor cores, relative to the sum of its terms' magnitudes.
 constexpr double kChainSlack = 0x1p-16;
 constexpr int64_t kRotary = 16;
 
-// `depth` elements of each head are multiplied; what a head has after them is NaN.
+// `depth` elements per head are multiplied; the head's elements after them are NaN.
 struct HeadProduct {
   HeadShape shape;
-  bool turned;  // by the input: the weights [n, k] are multiplied along n
+  bool turned;  // input gradient: the sums run over n of the weights [n, k]
   int64_t depth, features, x_head, y_head;
   Bits x, w, columns;  // [tokens, heads, x_head], [heads, n, k], [heads, features, depth]
 
@@ -79,7 +79,7 @@ std::vector<Exact> multiply_on_host(const HeadProduct& p) {
   return sums;
 }
 
-// [tokens, heads, features], a head at a time by launch_gemm.
+// The result [tokens, heads, features] by one launch_gemm per head.
 Bits multiply_heads_alone(const HeadProduct& p, const Bf16Array& x) {
   const Bf16Array columns(p.columns), y(p.shape.tokens * p.shape.heads * p.features);
   for (int64_t h = 0; h < p.shape.heads; ++h)
@@ -96,7 +96,7 @@ Bits multiply_heads_alone(const HeadProduct& p, const Bf16Array& x) {
   return y.get();
 }
 
-// The product and the rotation of kRotary columns after it in one kernel.
+// The product, and in the same kernel the rotation of the kRotary columns after it.
 void check_rotation(const HeadProduct& p, const Bf16Array& x, const Bf16Array& w,
                     const Bits& product) {
   const HeadShape& s = p.shape;
@@ -153,7 +153,7 @@ int run(CheckSize size) {
   std::vector<HeadShape> shapes = {{1, 1, 8, 8}, {3, 2, 72, 136}, {130, 1, 72, 72}};
   if (size != CheckSize::kTiny)
     shapes.insert(shapes.end(), {{3, 20, 256, 512}, {65, 8, 16, 24}, {70, 3, 128, 512}});
-  // 256 columns where there are as many tiles as multiprocessors.
+  // Tiles of 256 columns need at least as many tiles as multiprocessors.
   if (size == CheckSize::kAll)
     shapes.insert(shapes.end(), {{130, 20, 192, 512},
                                  {257, 2, 72, 72},

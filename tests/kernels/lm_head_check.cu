@@ -1,7 +1,8 @@
-// The LM head without logits against the way through them (launch_gemm in f32, normalize_logits,
-// gather_log_probs, log_probs_backward), bit by bit, and both against a product and a log-softmax
-// in double on the host; every call twice; rows of a large call against calls of few rows; the
-// gradient from kept logits, beside them and in their place, against the same.
+// The fused LM head, bit by bit against the unfused reference with logits in memory (launch_gemm in
+// f32, normalize_logits, gather_log_probs, log_probs_backward), and both against a product and a
+// log-softmax in double on the host. Every call runs twice. Rows of a large call must equal calls
+// of few rows. The gradient from kept logits, in its own array or over the logits, must equal the
+// reference too.
 //
 //   lm_head_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -57,7 +58,7 @@ void check_backward(const Expected& e, int64_t rows, bool entropies) {
   compare_gradients(e, rows, entropies, {got.d.data(), got.stride, got.d.count()}, expected);
 }
 
-// The first rows of a case, for each of the counts: with and without entropies, and all twice.
+// For each count, checks the first rows of a case with and without entropies, each call twice.
 void check_case(const Case& c, const std::vector<int64_t>& counts) {
   const Expected e(c);
   for (const int64_t rows : counts) {
@@ -69,7 +70,7 @@ void check_case(const Case& c, const std::vector<int64_t>& counts) {
   }
 }
 
-// One row in double: what the float results and gradients stand for.
+// One row in double: the exact results and gradients.
 struct TrueRow {
   std::vector<double> z;
   double lse = 0, entropy = 0;
@@ -106,8 +107,8 @@ void expect_near(const Case& c, const char* what, int64_t row, int64_t column, d
               name_case(c, c.rows).c_str(), what, long(row), long(column), got, expected);
 }
 
-// z is good to some ulps of the product's partial sums, and p to as many parts; dlogits are rounded
-// to bf16 once, by up to one part in 256.
+// z may differ by a few ulps of the product's partial sums, and p by the same relative error.
+// dlogits are rounded to bf16 once, by up to one part in 256.
 void check_values(const Case& c) {
   const Expected e(c);
   const Outputs out(c.rows);

@@ -1,4 +1,4 @@
-// What the parts of the LM head's check share: counts, launches and comparisons.
+// Shared by the parts of the LM head's check: counters, launches and comparisons.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace slimexx::kernels::testing {
 
-constexpr int64_t kGuard = 1024;  // elements behind an output that must keep their poison
+constexpr int64_t kGuard = 1024;  // elements after an output that must keep their poison
 
 inline int comparisons = 0;
 inline int failures = 0;
@@ -24,12 +24,12 @@ inline std::string name_case(const Case& c, int64_t rows) {
   return text;
 }
 
-// NaNs are alike.
+// All NaNs count as equal.
 inline bool same_bits(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-// The first `count` floats as expected, the guard behind them untouched.
+// Checks that the first `count` floats are as expected, and the guard after them untouched.
 inline void compare_rows(const std::string& name, const char* what, const FloatArray& got,
                          const FloatArray& expected, int64_t count) {
   ++comparisons;
@@ -39,7 +39,7 @@ inline void compare_rows(const std::string& name, const char* what, const FloatA
     uint32_t bits;
     std::memcpy(&bits, &a[i], sizeof(bits));
     const bool inside = i < static_cast<size_t>(count);
-    // A NaN that was never written would have the poison's bits.
+    // An element with the poison's bits was never written, though it is a NaN.
     const bool good = inside ? same_bits(a[i], b[i]) && bits != ~0u : bits == ~0u;
     if (good) continue;
     ++differing;
@@ -77,7 +77,7 @@ struct Outputs {
   FloatArray log_probs, lse, entropies;
 };
 
-// Of the first rows of a case; `logits` null: none are kept.
+// Runs the forward on the first rows of a case; `logits` null: logits are not kept.
 inline void launch_forward(const Expected& e, int64_t rows, bool entropies, const Outputs& out,
                            void* workspace, float* logits) {
   const Case& c = e.c;
@@ -101,11 +101,12 @@ inline void compare_outputs(const std::string& name, const Outputs& out, const E
   compare_rows(name, "entropies", out.entropies, e.entropies, entropies ? rows : 0);
 }
 
-// bf16 rows `stride` apart, and what they may be compared with beyond the vocabulary.
+// A gradient in bf16 with row stride `stride`, and the expected contents of columns past the
+// vocabulary.
 struct GradientView {
   const __nv_bfloat16* d;
   int64_t stride, total;
-  const __nv_bfloat16* outside = nullptr;  // null: ones
+  const __nv_bfloat16* outside = nullptr;  // null: all bits are one
 };
 
 struct Gradient {
@@ -113,7 +114,7 @@ struct Gradient {
       : rows(rows_), stride((e.c.vocabulary + 7) / 8 * 8 + gap), d(rows * stride + kGuard) {
     d.set_bytes(0xff);
   }
-  // By the logits of the case.
+  // Computes the reference gradient from the case's logits.
   void fill(const Expected& e, bool entropies) const {
     LogitRows z = e.logits();
     z.rows = rows;
@@ -125,8 +126,8 @@ struct Gradient {
   Bf16Array d;
 };
 
-// Counts in out[0] the elements that differ from `expected`, rows `expected_stride` apart, with
-// NaNs alike, and in out[1] what was written outside of the columns.
+// out[0] counts elements that differ from `expected` (row stride `expected_stride`), where all NaNs
+// are equal; out[1] counts elements outside the columns that were overwritten.
 __global__ void count_differences(const GradientView got, const __nv_bfloat16* expected,
                                   int64_t expected_stride, int64_t rows, int64_t columns,
                                   Difference* out) {

@@ -1,5 +1,5 @@
-// The logits that the forward product keeps, and the gradient from them: beside them and in their
-// place.
+// Checks the logits that the forward keeps, and the gradient from them, in its own array or over
+// the logits.
 #pragma once
 #include <string>
 
@@ -14,7 +14,8 @@ inline void launch_kept_backward(const Expected& e, int64_t rows, bool entropies
   require_queued(lm_head_kept_backward(args, nullptr));
 }
 
-// Counts elements of the first `count` that differ, with NaNs alike, and what was written behind.
+// Counts the first `count` elements that differ, where all NaNs are equal, and the elements after
+// them that were overwritten.
 __global__ void count_different_floats(const float* got, const float* expected, int64_t count,
                                        int64_t total, Difference* out) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
@@ -49,7 +50,7 @@ inline void compare_logits(const std::string& name, const FloatArray& got,
               i < count ? double(expected.get(i)) : 0.0);
 }
 
-// The kept logits are those of the plain product, and log-probs are as without keeping them.
+// Kept logits must equal the plain product, and log-probs those without kept logits.
 inline void check_kept_forward(const Expected& e, int64_t rows, bool entropies, FloatArray& kept) {
   const Case& c = e.c;
   const Outputs out(rows);
@@ -85,7 +86,7 @@ inline void check_kept(const Expected& e, int64_t rows, bool entropies) {
                     expected, " in place of kept logits");
 }
 
-// `p` is device memory of some thousand floats.
+// `p`: device memory of a few thousand floats.
 inline void check_kept_refusals(float* p) {
   LmHeadKeptArgs good = {p, 1, 64, {}};
   good.gradient.targets = reinterpret_cast<const int32_t*>(p);

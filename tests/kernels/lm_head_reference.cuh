@@ -1,4 +1,4 @@
-// Cases of the LM head's check, and what the way through logits makes of them.
+// Cases of the LM head's check, and their reference results with logits in memory.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -34,12 +34,12 @@ void to_device(const DeviceArray<T>& to, const std::vector<T>& from) {
   SLX_CUDA(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
 }
 
-// Which of the rows hold something else than normal numbers.
+// kExtreme: some rows hold other values than normal numbers.
 enum class Rows { kNormal, kExtreme };
 
-// Rows r of kExtreme, by r % 12: 1 tiny, 2 zero, 3 large enough that some logits overflow, 4 with
-// -inf in every third column, 5 NaN, 6 all -inf or +inf, 7 tiny but for every third column far
-// below, 8 tiny but for every third column above. Column 0 of w serves 4, 7 and 8.
+// Logits of row r of kExtreme, by r % 12: 1 tiny, 2 zero, 3 large, some overflow, 4 with -inf in
+// every third column, 5 NaN, 6 all -inf or +inf, 7 tiny except every third column, which is far
+// below, 8 tiny except every third column, which is above. Column 0 of w makes 4, 7 and 8 possible.
 __global__ void plant_extremes(__nv_bfloat16* hidden, __nv_bfloat16* w, int64_t rows,
                                int64_t vocabulary, int64_t k) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
@@ -62,7 +62,7 @@ __global__ void plant_extremes(__nv_bfloat16* hidden, __nv_bfloat16* w, int64_t 
   }
 }
 
-// Every position of a tile, the first and the last column, and some ids outside.
+// Targets at every position of a tile, in the first and last column, and some outside.
 inline std::vector<int32_t> choose_targets(int64_t rows, int64_t vocabulary) {
   const int64_t tiles = (vocabulary + 255) / 256;
   std::vector<int32_t> targets;
@@ -70,7 +70,7 @@ inline std::vector<int32_t> choose_targets(int64_t rows, int64_t vocabulary) {
     int64_t target = (r * 7919 % tiles * 256 + r % 256) % vocabulary;
     if (r % 41 == 0) target = vocabulary - 1;
     if (r % 97 == 13) target = 0;
-    if (r % 101 == 17) target = -2;  // -1 is one of another leaf
+    if (r % 101 == 17) target = -2;  // -1 means a target in another shard
     if (r % 103 == 19) target = vocabulary;
     if (r % 107 == 23) target = tiles * 256 - 1;
     targets.push_back(static_cast<int32_t>(target));
@@ -93,7 +93,7 @@ struct Case {
   Values values = Values::kNormal;
 };
 
-// Operands of a case, and what the way through logits makes of them.
+// Operands of a case, and the reference results with logits in memory.
 struct Expected {
   explicit Expected(const Case& c_)
       : c(c_),
@@ -120,7 +120,7 @@ struct Expected {
   }
   LogitRows logits() const { return {z.data(), stride, c.rows, c.vocabulary}; }
 
-  // The bare product of all rows, `out_stride` apart.
+  // The plain product of all rows, with row stride `out_stride`.
   void multiply(float* out, int64_t out_stride) const {
     GemmArgs product;
     product.x = hidden.data();

@@ -17,7 +17,7 @@ __device__ inline uint32_t mix_bits(uint64_t v) {
   return static_cast<uint32_t>(v);
 }
 
-// Independent normal numbers by Box and Muller, times scale.
+// Independent normal numbers (Box-Muller), times scale.
 static __global__ void fill_normal(__nv_bfloat16* out, int64_t count, uint64_t seed, float scale) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {

@@ -1,6 +1,5 @@
-// AdamW bit for bit against the same fp32 operations on the host, over segments of all alignments,
-// with moments in fp32 and in bf16;
-// the sum of squares against long double, and against itself.
+// AdamW bit for bit against the same fp32 operations on the host, with segments of all alignments
+// and moments in fp32 and bf16. The sum of squares against long double, and for equal bits.
 //
 //   optimizer_check [small | tiny]      for compute-sanitizer: check_size.h
 #include "slimexx/kernels/optimizer.h"
@@ -61,7 +60,7 @@ void step_on_host(State<M>& s, const std::vector<float>& gradient, const AdamWAr
   s.weights[i] = round_to_bf16(s.master[i]);
 }
 
-// `shift`: how far off alignment all arrays lie.
+// `shift`: elements by which all arrays are misaligned.
 template <class M>
 void check_adamw_of(int64_t n, const std::vector<AdamWSegment>& segments, int64_t shift,
                     bool with_weights) {
@@ -107,7 +106,7 @@ void check_adamw(int64_t n, const std::vector<AdamWSegment>& segments, int64_t s
   check_adamw_of<uint16_t>(n, segments, shift, with_weights);
 }
 
-// Segments of random lengths, some touching, some with gaps, most begins multiples of 16.
+// Segments of random lengths, some adjacent, some with gaps; most start at multiples of 16.
 std::vector<AdamWSegment> random_segments(int64_t n, int64_t longest) {
   std::mt19937_64 engine(++current_seed);
   std::vector<AdamWSegment> segments;
@@ -120,8 +119,8 @@ std::vector<AdamWSegment> random_segments(int64_t n, int64_t longest) {
   return segments;
 }
 
-// The state of segments stands densely, their weights and gradients in longer arrays: the same bits
-// as where they lie. Gaps of `gap` elements.
+// Segments whose state is contiguous while weights and gradients have gaps of `gap` elements: the
+// bits must equal those with state that has the same gaps.
 void check_pieces(const std::vector<int64_t>& lengths, int64_t gap) {
   current_case = "adamw pieces " + std::to_string(lengths.size()) + " gap " + std::to_string(gap);
   std::vector<AdamWSegment> dense, flat;
@@ -166,8 +165,8 @@ void check_pieces(const std::vector<int64_t>& lengths, int64_t gap) {
   expect_bits("exp_avg_sq", got_s, pick(s), n);
 }
 
-// Each range's tiles are those of the range alone: against the sum over all of them in long double,
-// and again from ranges that lie elsewhere.
+// Sum of squares over several ranges: against long double, and the same bits with the ranges at
+// other addresses. The tiles of a range must not depend on the other ranges.
 void check_sum_of_ranges(const std::vector<int64_t>& lengths) {
   current_case = "sum_of_squares of " + std::to_string(lengths.size()) + " ranges";
   std::vector<double> sums;
@@ -222,7 +221,7 @@ std::vector<double> run_sum(const std::vector<float>& x, int64_t shift) {
 void check_sum(int64_t n) {
   current_case = "sum_of_squares n " + std::to_string(n);
   std::vector<float> x = random_floats(n, 1e-3f);
-  if (n > 2) x[n / 2] = 3e19f;  // its square leaves float
+  if (n > 2) x[n / 2] = 3e19f;  // its square overflows float
   long double exact = 0;
   for (float v : x) exact += static_cast<long double>(v) * v;
   const std::vector<double> got = run_sum(x, 0);
@@ -265,7 +264,7 @@ int run(bool small) {
     check_adamw(9000000, {{16, 8999999, 0.1f}}, 0, true);
     check_sum(5000001);
   }
-  // 16 bytes of floats are 8 of bf16: moments in bf16 alone are off a piece's alignment.
+  // A shift of 4 elements is 16 bytes in fp32 but 8 in bf16, so only bf16 moments are misaligned.
   check_adamw(5000, random_segments(5000, 900), 4, false);
   current_case = "nothing to do";
   expect_status("adamw", adamw(AdamWArgs{}, nullptr, 0, 0), cudaSuccess);

@@ -66,7 +66,7 @@ struct Outputs {
   std::vector<double> metrics;
 };
 
-// What metrics hold before: they are added to.
+// Values of the metrics before the call, which adds to them.
 std::vector<double> first_metrics() {
   std::vector<double> metrics(static_cast<size_t>(ops::kNumLossMetrics));
   for (size_t m = 0; m < metrics.size(); ++m) metrics[m] = 0.01 * static_cast<double>(m);
@@ -166,7 +166,7 @@ void compare(const char* what, const char* where, const std::vector<T>& got,
   }
 }
 
-// Size of the terms that a row's derivative is added up from, which may cancel.
+// Magnitude of the terms of a row's derivative, which may cancel.
 std::vector<double> derivative_scales(const Inputs& in, const ops::PolicyLossOptions& o) {
   std::vector<double> scales;
   for (size_t r = 0; r < in.log_probs.size(); ++r) {
@@ -189,7 +189,8 @@ void check(Inputs in, const ops::PolicyLossOptions& options, bool with_dentropie
   const Outputs want = run_cpu(in, options, with_dentropies);
   const Outputs got = run_device(in, options, with_dentropies);
   const Outputs again = run_device(in, options, with_dentropies);
-  // exp and expm1 of the two libraries differ in the last bits; sums of f32 terms in double.
+  // The last bits of exp and expm1 differ between host and device libraries. Metrics are sums of
+  // f32 terms in double.
   compare("dlog_probs", where, got.dlog_probs, want.dlog_probs, derivative_scales(in, options),
           3e-6);
   compare("dentropies", where, got.dentropies, want.dentropies, {0}, 1e-6);

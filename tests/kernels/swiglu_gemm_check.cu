@@ -1,5 +1,5 @@
-// Every variant of the product that ends in SwiGLU against the product followed by the kernel over
-// rows, bit by bit: ragged and whole shapes, few rows, ordinary, wide-ranged and extreme values.
+// Every variant of the product with SwiGLU as epilogue, bit by bit against the product followed by
+// the SwiGLU kernel: ragged and whole shapes, few rows, and normal, wide-ranged and extreme values.
 //
 //   swiglu_gemm_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace slimexx::kernels::testing {
 namespace {
 
 using Bf16Array = DeviceArray<__nv_bfloat16>;
-constexpr int64_t kGuard = 4096;  // elements behind h that must keep their poison
+constexpr int64_t kGuard = 4096;  // elements after h that must keep their poison
 constexpr uint64_t kSeed = 40;
 
 int comparisons = 0;
@@ -77,7 +77,7 @@ void report(const Operands& o, int64_t m, int64_t stride, const GemmConfig& c,
   std::printf("\n");
 }
 
-// The first m rows of h under configuration c, in rows of f, or in turns of f + 8.
+// Checks the first m rows of h under configuration c, alternately with row strides f and f + 8.
 void check_config(Operands& o, int64_t m, const GemmConfig& c, bool overlap = false) {
   static DeviceArray<Difference> differences(2);
   const int64_t stride = o.f + (comparisons % 3 == 2 ? 8 : 0), total = m * stride + kGuard;
@@ -133,7 +133,7 @@ void check_ragged(const std::vector<int64_t>& rows, const std::vector<int64_t>& 
   }
 }
 
-// The tile that is chosen, at every number of rows that decode may have.
+// The chosen tile at every number of rows that decode may have.
 void check_chosen(int64_t f, int64_t k) {
   Operands o(520, f, k, true);
   for (int64_t m = 1; m <= o.m; m += m < 150 ? 1 : 7) {
@@ -141,7 +141,7 @@ void check_chosen(int64_t f, int64_t k) {
   }
 }
 
-// Gates at which the exponential under- and overflows, infinite ones, and rows that are no number.
+// Gates at which the exponential underflows or overflows, infinite gates, and rows of NaN.
 void check_extremes(float spread) {
   Operands o(300, 264, 192, true, spread);
   const uint16_t special[3] = {0x7fc0, 0x7f80, 0xff80};
@@ -185,7 +185,7 @@ void check_refusals() {
   std::printf("FAIL: m of 0 was refused\n");
 }
 
-// Each variant twice around its ring, and then through more tiles than there are multiprocessors.
+// Each variant with a K of two rounds of its ring, then with more tiles than multiprocessors.
 void check_tiny() {
   Operands ring(130, 136, 2560, true), tiles(1160, 2568, 64, false);
   for (int i = 0; i < count_gemm_swiglu_configs(); ++i) {

@@ -1,5 +1,5 @@
-// Operands as no normal distribution gives them: what the tensor cores align, truncate and cancel
-// within a step of k decides whether two orders of a product's operands have the same bits.
+// Operands with wide ranges or cancelling neighbours. Tensor cores align, truncate and cancel terms
+// within a step of k, so such values show whether both operand orders give the same bits.
 #pragma once
 #include <cuda_bf16.h>
 
@@ -12,9 +12,9 @@ namespace slimexx::kernels::testing {
 enum class Values {
   kNormal,
   kExponents,   // exponents evenly from -24 to 24
-  kZeros,       // of those a quarter zeros of either sign, and a quarter denormal
-  kCancelling,  // neighbours in a row are each other's negative, but for a bit in every third pair
-  kMassive,     // normal, but every 53rd column 2^12 times as large
+  kZeros,       // kExponents, but a quarter are zeros of either sign and a quarter denormal
+  kCancelling,  // neighbours in a row are negatives, except for a bit in every third pair
+  kMassive,     // normal, but every 53rd column is 2^12 times as large
   kInfinite,    // kExponents with an infinity every 40,009 values
 };
 inline constexpr Values kFiniteValues[] = {Values::kExponents, Values::kZeros, Values::kCancelling,
@@ -32,7 +32,7 @@ __device__ inline float draw_normal(uint64_t seed, int64_t i) {
   return sqrtf(-2 * logf(u)) * cospif(2 * v);
 }
 
-// A value of 8 significant bits in [1, 2), times 2^-24 to 2^24, of either sign.
+// A value in [1, 2) with 8 significant bits, times 2^-24 to 2^24, with a random sign.
 __device__ inline float draw_exponents(uint64_t seed, int64_t i) {
   const uint32_t bits = mix_bits(seed * 0xd1b54a32d192ed03ull + static_cast<uint64_t>(i));
   const float mantissa = 1.0f + static_cast<float>(bits & 127) * 0x1p-7f;
@@ -69,8 +69,8 @@ __device__ inline float draw_value(Values values, int64_t columns, uint64_t seed
   return 0.0f;
 }
 
-// Rows of `columns`, times scale. kCancelling of both operands of a product: their sums cancel only
-// where one operand's neighbours are equal, so `mirrored` makes them that.
+// Fills rows of `columns` elements, times scale. With kCancelling the sums of a product cancel only
+// if the neighbours in its other operand are equal; `mirrored` makes them equal.
 static __global__ void fill_values(__nv_bfloat16* out, int64_t count, int64_t columns,
                                    Values values, bool mirrored, uint64_t seed, float scale) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;

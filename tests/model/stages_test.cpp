@@ -125,13 +125,13 @@ TEST(Stages, SuggestedSplitsDivide) {
       const std::string text = refusal(spec_with(layers), {.num_ranks = ranks});
       if (text.starts_with("no refusal")) continue;
       PipelineSplit split{.num_ranks = ranks};
-      const auto number_behind = [&](const std::string& key) -> std::optional<int64_t> {
+      const auto number_after = [&](const std::string& key) -> std::optional<int64_t> {
         const size_t at = text.find(key + " to ");
         if (at == std::string::npos) return std::nullopt;
         return std::stoll(text.substr(at + key.size() + 4));
       };
-      split.first_layers = number_behind("decoder_first_pipeline_num_layers");
-      split.last_layers = number_behind("decoder_last_pipeline_num_layers");
+      split.first_layers = number_after("decoder_first_pipeline_num_layers");
+      split.last_layers = number_after("decoder_last_pipeline_num_layers");
       EXPECT_FALSE(refusal(spec_with(layers), split).find("no refusal") == std::string::npos)
           << text << "\n"
           << refusal(spec_with(layers), split);

@@ -245,7 +245,7 @@ TEST_P(Sampling, RowsOfOneBatchHaveTheirOwnTemperatures) {
 TEST_P(Sampling, UnknownTokensAreWhatWasSampled) {
   const Array tokens = Array::integers({~2, 7, ~0, 0, ~1, ~2}),
               sampled = Array::integers({40, -1, 42});
-  resolve_tokens(ctx_, tokens, sampled);
+  fill_sampled_tokens(ctx_, tokens, sampled);
   const int32_t* ids = tokens.view().i32();
   EXPECT_EQ(std::vector<int32_t>(ids, ids + 6), (std::vector<int32_t>{42, 7, 40, 0, 0, 42}));
 }
@@ -300,7 +300,7 @@ TEST_P(Sampling, SamplesAreHandedOut) {
   const Array tokens = Array::integers({5, -1, 7}), log_probs = Array::random({3}, 4);
   std::vector<int32_t> ids(4, -9);
   std::vector<float> values(4, -9);
-  hand_out_samples(ctx_, ids.data(), values.data(), tokens, log_probs);
+  copy_samples_to_host(ctx_, ids.data(), values.data(), tokens, log_probs);
   EXPECT_EQ(ids, (std::vector<int32_t>{5, -1, 7, -9}));
   EXPECT_EQ(values, (std::vector<float>{log_probs[0], log_probs[1], log_probs[2], -9}));
 }

@@ -35,8 +35,8 @@ struct AttentionBackward {
   const int32_t* selected = nullptr;
   int64_t list_width = 0;  // 0: no lists
   // [sequences, 4], ascending: only the queries at positions [s[0], s[1]) and [s[2], s[3]) of a
-  // sequence need gradients. All others must have zeros in q, out, dout and lse; their dq is not
-  // written. Null: all queries. Not with lists.
+  // sequence need gradients. All others must have zeros in q, out, dout and lse; their dq is
+  // either not written or set to zero. Null: all queries. Not with lists.
   const int32_t* query_spans = nullptr;
   float scale = 0.0f;
   void* workspace = nullptr;  // attention_backward_workspace() bytes, 128-byte aligned

@@ -1,5 +1,5 @@
-// Products of each head's part of a row with the head's own weights, on Hopper: the sums of
-// launch_gemm. Nothing is allocated, nothing synchronises. Each function queues its kernel on
+// Products of each head's part of a row with that head's weights, on Hopper, with the order of sums
+// of launch_gemm. Nothing is allocated, nothing synchronises. Each function queues its kernel on
 // `stream` and returns null, or the fault as a static text. The kernels read w, and nothing else,
 // before earlier kernels of the stream have ended, as launch_gemm with overlap_previous does.
 #pragma once
@@ -27,13 +27,14 @@ struct HeadGemmArgs {
 // y[token, head] = x[token, head] w[head]
 [[nodiscard]] const char* launch_head_input_grad(const HeadGemmArgs& args, cudaStream_t stream);
 
-// Columns of the same tokens and heads that are rotated beside the product, by rotate_head_columns.
+// Columns of the same tokens and heads that are rotated concurrently with the product, as
+// rotate_head_columns does.
 struct HeadRotation {
   HeadRows y, x;
   int64_t width = 0;
   RotaryTables tables;
 };
-// Whether one kernel does both: where tokens are few, a kernel more takes longer than its work.
+// Whether one kernel does both: with few tokens, another launch would take longer than its work.
 bool rotates_beside_input_grad(const HeadGemmArgs& args);
 // launch_head_input_grad and the rotation. Neither may read what the other writes.
 [[nodiscard]] const char* launch_head_input_grad(const HeadGemmArgs& args,

@@ -1,7 +1,7 @@
-// Latent attention forward on Hopper (sm_90a), as multi-head latent attention runs it in training,
-// prefill and decode alike: all query heads share one key row a token, and the row's first elements
-// are the values. bf16 in and out, fp32 softmax, causal, variable length, packed or paged. Pointers
-// are device pointers; strides count elements. Nothing is allocated, nothing synchronises.
+// Latent attention forward on Hopper (sm_90a), for multi-head latent attention in training, prefill
+// and decode: all query heads share one key row per token, and the first elements of the row are
+// the values. bf16 in and out, fp32 softmax, causal, variable length, packed or paged. Pointers are
+// device pointers; strides count elements. Nothing is allocated, nothing synchronises.
 //
 // A query row's bits depend on the keys that it sees only, which are its own sequence's up to its
 // own position, or those of its list (N1, N3): not on where the keys live, the batch around it, the
@@ -35,7 +35,7 @@ struct LatentAttentionForward {
   int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
   bool context_is_written = false;     // see AttentionForward
   int64_t tokens = 0, query_heads = 0;
-  int64_t value_dim = 0, rotary_dim = 0;  // multiples of 8, at most those above
+  int64_t value_dim = 0, rotary_dim = 0;  // multiples of 8, at most those of limits.h
   AttentionRuns runs;                     // of all sequences, by latent_group(query_heads)
   // Sparse attention: the keys that each query sees, [tokens, list_width]: positions in its
   // sequence, ascending; the query at position p has min(p + 1, list_width), what follows is not
@@ -47,7 +47,8 @@ struct LatentAttentionForward {
   size_t workspace_bytes = 0;
 };
 
-// Rows, (token, head) pairs, of a sequence that make it one of few rows: one token of 32 heads.
+// Sequences with at most this many rows, (token, head) pairs, use the kernels for few rows: one
+// token of 32 heads.
 inline constexpr int64_t kLatentFewRows = 32;
 
 // Query heads of a kv head for choose_attention_runs, as if rows were bounded by its constants: one

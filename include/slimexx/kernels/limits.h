@@ -9,8 +9,8 @@ inline constexpr int64_t kMaxVocabulary = int64_t{1} << 18;  // that is sampled 
 
 // Mixture of experts: experts, experts of a token, and groups of experts.
 inline constexpr int64_t kMostExperts = 384, kMostRoutedTo = 32, kMostExpertGroups = 32;
-// Of x, the gradient by weights may read so many rows behind the last expert's: numbers, which
-// count for nothing.
+// The weight gradient may read up to this many rows of x after the last expert's rows. They must be
+// finite: they are multiplied by zeros.
 inline constexpr int64_t kReadBehindExperts = 64;
 // Latent attention: elements of a latent row's values and of its rotary key, and of a head's keys
 // and values in the backward pass; all in multiples of 8.

@@ -1,10 +1,11 @@
-// The LM head without its logits: log-softmax over the vocabulary, the targets' log-probabilities
-// and entropies straight from the product's sums, and the gradient by the logits.
+// The LM head without materialised logits: log-softmax over the vocabulary, the targets' log-probs
+// and entropies directly from the accumulators of the product, and the gradient with respect to the
+// logits.
 //
 // The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
 // (or log_probs_backward), as sampling computes them; the bits of a row do not depend on the number
-// of rows. Where lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned;
-// elsewhere those functions compute it, through the logits of some rows at a time.
+// of rows. If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned; otherwise those
+// functions compute it, on the logits of some rows at a time.
 //
 // Pointers are device pointers. Nothing is allocated, nothing synchronises; each function queues
 // its work on `stream` and returns null, or the fault as a static text.
@@ -31,15 +32,15 @@ struct LmHeadForwardArgs {
   float temperature = 1.0f;          // from 2^-10 to 2^10: z = logit / temperature
   float* log_probs = nullptr;        // [rows]: z of the target - lse
   float* lse = nullptr;              // [rows]: log sum exp z
-  float* entropies = nullptr;        // [rows]: -sum p log p; null: not wanted
+  float* entropies = nullptr;        // [rows]: -sum p log p; null: not computed
   void* workspace = nullptr;         // of lm_head_forward_workspace() bytes, 16-byte aligned
-  // [rows, vocabulary], 16-byte aligned: kept as they are, before the temperature, for
-  // lm_head_kept_backward. Null: not wanted. Only where lm_head_takes_tensor_cores().
+  // [rows, vocabulary], 16-byte aligned: receives the logits before the temperature, for
+  // lm_head_kept_backward. Null: not kept. Only if lm_head_takes_tensor_cores().
   float* logits = nullptr;
 };
 
-// For each row 8 bytes (12 with entropies) for every 256 columns, and 4. On the path through logits
-// also 64 MiB, or the logits of one row if they are more.
+// Per row 8 bytes (12 with entropies) for every 256 columns, and 4 more. On the path with logits
+// also 64 MiB, or the logits of one row if those are larger.
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
@@ -47,7 +48,7 @@ size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bo
 //   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
 struct LmHeadGradient {
   const int32_t* targets = nullptr;   // [rows]
-  float temperature = 1.0f;           // as it was forward
+  float temperature = 1.0f;           // as in forward
   const float* lse = nullptr;         // [rows], from forward
   const float* entropies = nullptr;   // [rows], from forward; null together with dentropies
   const float* dlog_probs = nullptr;  // [rows]
@@ -62,9 +63,9 @@ struct LmHeadBackwardArgs {
   void* workspace = nullptr;  // of lm_head_backward_workspace() bytes, 16-byte aligned
 };
 
-// Computes the logits of these rows again and writes their gradient. The caller makes the gradients
-// of hidden and w from it, some thousand rows at a time. The workspace is 0 bytes but on the path
-// through logits.
+// Recomputes the logits of these rows and writes their gradient. The caller computes the gradients
+// of hidden and w from it, some thousand rows at a time. The workspace is 0 bytes, except on the
+// path with logits.
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
                                                   cudaStream_t stream);
@@ -72,12 +73,12 @@ size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 struct LmHeadKeptArgs {
   const float* logits = nullptr;     // [rows, vocabulary], kept by lm_head_forward
   int64_t rows = 0, vocabulary = 0;  // a multiple of 8
-  // Its dlogits lie apart from the logits; or they are the logits themselves with a stride of
-  // 2 * vocabulary, each row then in the first half of its logits' bytes.
+  // dlogits must not overlap the logits, or must be the logits themselves with a stride of
+  // 2 * vocabulary: each row then uses the first half of the bytes of its logits.
   LmHeadGradient gradient;
 };
 
-// The bits that lm_head_backward_logits writes, without the product.
+// Writes the same bits as lm_head_backward_logits, without the product.
 [[nodiscard]] const char* lm_head_kept_backward(const LmHeadKeptArgs& args, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

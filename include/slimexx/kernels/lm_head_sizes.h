@@ -5,8 +5,8 @@
 
 namespace slimexx::kernels {
 
-// The path through the tensor cores, the only one that can keep its logits; else through the logits
-// of some rows at a time.
+// Whether the LM head uses the tensor cores, the only path that can keep its logits. Otherwise it
+// works on the logits of some rows at a time.
 constexpr bool lm_head_takes_tensor_cores(int64_t vocabulary, int64_t k) {
   return vocabulary % 8 == 0 && k % 8 == 0;
 }

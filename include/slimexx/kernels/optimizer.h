@@ -23,9 +23,9 @@ struct AdamWArgs {
   // kBf16: widened, updated in f32, used unrounded for the master, stored to nearest even.
   MomentType moments = MomentType::kF32;
 };
-// Elements [begin, end) of the arrays with their weight decay; element i of a segment is element
-// i + shift of weights and gradient. Segments ascend, do not overlap and need not touch; elements
-// outside are left alone.
+// Elements [begin, end) of master and the moments, with their weight decay. Element i of a segment
+// is element i + shift of weights and gradient. Segments ascend, do not overlap and need not touch;
+// elements outside are left alone.
 struct AdamWSegment {
   int64_t begin = 0, end = 0;
   float weight_decay = 0;
@@ -41,9 +41,9 @@ size_t sum_of_squares_workspace(int64_t n);
 cudaError_t sum_of_squares(double* sum, const float* x, int64_t n, void* workspace,
                            cudaStream_t stream);
 
-// The same over ranges of x, none empty. lay_out_tiles numbers their tiles and returns how many
-// there are: workspace is that many doubles. `ranges` is device memory, and unused for a single
-// range, which is `first`. Of [0, n) the bits are those of the function above.
+// The same over ranges of x, none empty. lay_out_tiles numbers their tiles and returns their count:
+// the workspace holds that many doubles. `ranges` is device memory; a single range is passed as
+// `first` instead. For the range [0, n) the bits equal those of the function above.
 struct SquareRange {
   int64_t begin = 0, end = 0;
   int64_t first_tile = 0;

@@ -30,7 +30,7 @@ struct PolicyLossOptions {
   // log p_old - log p over the sequence is above opsm_delta.
   bool use_opsm = false;
   float opsm_delta = 1e-4f;
-  // Masked tokens have a rollout log p that means something, and are compared too.
+  // Masked tokens have a valid rollout log p and are compared too.
   bool compare_masked = false;
 };
 
@@ -49,17 +49,18 @@ enum class LossMetric : int32_t {  // weighted sums, so that they add over micro
   kTisClipFraction,
   kOpsmClipFraction,
   kLogProbAbsDiff,
-  // The rest are not weighted. Of the tokens that are compared: the maximum of
-  // |log p - rollout log p|, the tokens where they differ, all.
+  // The rest are not weighted. Over the compared tokens: the maximum of |log p - rollout log p|,
+  // the
+  // number of tokens that differ, and the number of all.
   kLogProbMaxDiff,
   kLogProbMismatches,
   kComparedTokens,
-  kTokens,  // that are not masked
+  kTokens,  // tokens that are not masked
   kCount
 };
 inline constexpr int64_t kNumLossMetrics = static_cast<int64_t>(LossMetric::kCount);
 
-// Null where the options do not want the array.
+// Null if the options do not need the array.
 struct PolicyLossArgs {
   PolicyLossOptions options;
   const float* log_probs = nullptr;  // all [rows]
@@ -73,7 +74,7 @@ struct PolicyLossArgs {
   const int32_t* cu_rows = nullptr;  // [sequences + 1], where takes_sequence_means
   int64_t rows = 0, sequences = 0;
   float* dlog_probs = nullptr;
-  float* dentropies = nullptr;  // null: not wanted
+  float* dentropies = nullptr;  // null: not computed
   double* metrics = nullptr;    // [kNumLossMetrics], added to (kLogProbMaxDiff by maximum)
 };
 

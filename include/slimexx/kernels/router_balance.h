@@ -1,6 +1,6 @@
 // The loads of a router's experts on Hopper (ops/router_balance.h has the formulas). Pointers are
-// device pointers, without gaps; nothing is allocated, nothing synchronises. Atomics of whole
-// numbers alone: the same call has the same bits every time.
+// device pointers, without gaps; nothing is allocated, nothing synchronises. Only
+// integer atomics are used, so the same call has the same bits every time.
 //
 // Every function queues its work on `stream` and returns null, or the fault as a static text.
 #pragma once
@@ -17,7 +17,7 @@ struct ChoiceCountArgs {
   const int32_t* ids = nullptr;         // [tokens, top_k]
   const int32_t* cu_seqlens = nullptr;  // [sequences + 1], ends at `tokens`
   float* counts = nullptr;              // [sequences, experts]
-  int64_t* sums = nullptr;              // [count_router_sums(experts)], the loads are added to
+  int64_t* sums = nullptr;              // [count_router_sums(experts)]; adds to the loads
   int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
 };
 [[nodiscard]] const char* count_choices(const ChoiceCountArgs& args, cudaStream_t stream);
@@ -27,10 +27,10 @@ struct RouterBalanceArgs {
   const int32_t* cu_seqlens = nullptr;  // [sequences + 1], ends at `tokens`
   const int32_t* lengths = nullptr;     // [sequences] of the whole sequences
   const float* counts = nullptr;        // [sequences, experts] of these
-  int64_t* sums = nullptr;              // [count_router_sums(experts)], all but the loads added to
+  int64_t* sums = nullptr;              // [count_router_sums(experts)]; adds to all but the loads
   float* dlogits = nullptr;             // [tokens, experts], added to
   int64_t tokens = 0, sequences = 0, experts = 0, top_k = 0;
-  bool sigmoid = false;  // else softmax
+  bool sigmoid = false;  // false: softmax
   RouterBalanceRule rule = {};
 };
 [[nodiscard]] const char* balance_router(const RouterBalanceArgs& args, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // The choice of keys for sparse attention (DeepSeek's lightning indexer) on Hopper (sm_90a): scores
-// of a run of queries against all keys before them, and each query's best keys. Packed or paged, in
-// training, prefill and decode alike. Pointers are device pointers; strides count elements. Nothing
-// is allocated, nothing synchronises, and no length is read by the host.
+// of a run of queries against all keys before them, and each query's best keys. Packed or paged,
+// the same in training, prefill and decode. Pointers are device pointers; strides count elements.
+// Nothing is allocated, nothing synchronises, and no length is read by the host.
 //
 // A score's bits depend on its query, that query's weights and its key only (N1): not on where keys
 // live, the batch around, the cut into runs, nor the schedule. A selection is exact.
@@ -26,9 +26,9 @@ struct IndexRows {
 };
 
 // scores[t,j] = sum over heads of (scale * weights[t,h]) * max(0, q[t,h] . k[j]) in fp32, for j up
-// to the query's own position; others are left as they are, and so may be those of a query with at
-// most top_k keys. NaNs stay. The order of the sum: of heads 2 i, 2 i + 1 modulo 8 by a chain of
-// fused multiply-adds from the first, and the four chains as (0 + 1) + (2 + 3).
+// to the query's own position. Other scores are not written, and those of a query with at most
+// top_k keys may not be either. NaNs propagate. The order of the sum: of heads 2 i, 2 i + 1 modulo
+// 8 by a chain of fused multiply-adds from the first, and the four chains as (0 + 1) + (2 + 3).
 struct IndexScores {
   IndexRows rows;
   const void* q = nullptr;         // [rows, heads, head_dim] bf16, heads without gaps
@@ -48,7 +48,7 @@ struct IndexScores {
 cudaError_t index_scores(const IndexScores& problem, cudaStream_t stream);
 
 // selected[rows, k]: positions of the k keys with the largest scores, ascending; of equals the
-// lower position, NaN as -inf. A query with no more than k keys gets all, and -1 behind them.
+// lower position, NaN as -inf. A query with at most k keys gets all of them, followed by -1.
 struct KeySelection {
   IndexRows rows;
   const float* scores = nullptr;  // as above

@@ -10,8 +10,8 @@
 
 namespace slimexx::kernels {
 
-// Of d = log p - log p_base; times `ratio` = p / p_old where `unbiased`: the derivative runs
-// through that too. low_var is clamped to [-10, 10] after it.
+// The KL estimate of d = log p - log p_base. If `unbiased`, it is multiplied by `ratio` = p /
+// p_old, and the derivative includes that factor. low_var is clamped to [-10, 10] afterwards.
 SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ratio) {
   KlValue kl;
   if (kind == KlKind::kK1) {
@@ -77,7 +77,7 @@ SLX_BOTH_SIDES TokenTerm cispo_term(float ratio, float advantage, float log_prob
   return term;
 }
 
-// Walks over tokens of one batch in any order; the caller collects the sums.
+// Processes the tokens of one batch in any order; the caller collects the sums.
 class TokenPass {
  public:
   SLX_BOTH_SIDES explicit TokenPass(const PolicyLossArgs& args) : a_(args), o_(args.options) {}
@@ -85,7 +85,7 @@ class TokenPass {
   SLX_BOTH_SIDES float log_ratio(int64_t r) const { return a_.log_probs[r] - old_log_prob(r); }
 
   // Writes the row's derivatives and adds to the metrics; returns the weighted derivative by the
-  // sequence's mean log-ratio (kGspo). The mean is looked at where takes_sequence_means.
+  // sequence's mean log-ratio (kGspo). The mean is used only if takes_sequence_means.
   SLX_BOTH_SIDES float run(int64_t r, float sequence_log_ratio) {
     const float weight = a_.weights[r];
     const double w = weight;

@@ -22,12 +22,12 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
                    int64_t allowed_tokens, int64_t leaves = 1);
 // In place over tokens[T] i32: an id below 0 stands for sampled[~id], the token that the previous
 // step sampled in that row (sampled[R] i32). If that token is -1, the id becomes 0.
-void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
+void fill_sampled_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
 // Copies tokens[R] i32 and log_probs[R] to the host, in stream order. On CUDA the host memory must
 // belong to a StagingBuffer and a kernel writes it: a copy between recorded steps takes many times
 // as long.
-void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
-                      Tensor tokens, Tensor log_probs);
+void copy_samples_to_host(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
+                          Tensor tokens, Tensor log_probs);
 // Inputs of one draft pass, one row per sequence: [R] i32 each, except parameters [R,48] U8.
 struct DraftPass {
   Tensor tokens, positions, parameters;

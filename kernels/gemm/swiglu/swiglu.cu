@@ -1,5 +1,5 @@
-// Checks the arguments of a product that ends in SwiGLU, chooses its tile and hands it to the
-// variant that computes it.
+// Checks the arguments of a product with SwiGLU as epilogue, chooses its tile and launches the
+// variant.
 #include <algorithm>
 #include <cmath>
 
@@ -63,7 +63,7 @@ bool is_compiled(const GemmConfig& c) {
          has_tile(SwigluSwapped{}, c);
 }
 
-// The same tile with whole pairs of 8 rows of gate and of up.
+// Rounds the tile's features up to whole groups of 8 rows of gate and 8 of up.
 GemmConfig pair_features(GemmConfig c) {
   const auto round_up = [](int value) { return (value + kPairRows - 1) / kPairRows * kPairRows; };
   if (c.swap_operands) {
@@ -71,12 +71,12 @@ GemmConfig pair_features(GemmConfig c) {
   } else {
     c.columns = round_up(c.columns);
   }
-  // Wider tiles take more registers than two blocks have.
+  // Wider tiles need too many registers for two blocks per multiprocessor.
   if (c.columns > 64) c.blocks_per_sm = 1;
   return c;
 }
 
-// Beyond so many tokens swapped tiles and three warpgroups are slower than the cost model has them.
+// Above this many tokens, swapped tiles and three warpgroups are slower than the cost model says.
 constexpr int64_t kFewTileTokens = 1024;
 
 }  // namespace

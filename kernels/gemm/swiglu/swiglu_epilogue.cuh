@@ -1,5 +1,5 @@
-// From sums of gate and up to h = silu(gate) * up: bias, one rounding to bf16 of either, as the
-// product without this would store them, then the arithmetic of swiglu_forward.
+// From sums of gate and up to h = silu(gate) * up: adds the bias, rounds both to bf16 as the plain
+// product would store them, then has the arithmetic of swiglu_forward.
 #pragma once
 #include "kernels/common/swiglu.cuh"
 #include "kernels/gemm/epilogue.cuh"
@@ -7,20 +7,20 @@
 
 namespace slimexx::kernels {
 
-// Two neighbouring elements of a bf16 tensor.
+// Rounds two neighbouring sums to bf16.
 __device__ __forceinline__ float2 round_pair(const float* sums) {
   const uint32_t pair = pack_bf16(sums[0], sums[1]);
   return {widen_low(pair), widen_high(pair)};
 }
 
-// h of two neighbouring sums of gate and of up.
+// h of two neighbouring features, packed as bf16.
 __device__ __forceinline__ uint32_t combine_pair(const float* gate, const float* up) {
   const float2 g = round_pair(gate), u = round_pair(up);
   return pack_bf16(swiglu(g.x, u.x), swiglu(g.y, u.y));
 }
 
-// Bias of the 16 kChunks columns of gate and up that are 8 kChunks features: that of up stands
-// p.features behind that of gate.
+// Adds the bias to 16 kChunks columns of gate and up, which give 8 kChunks features. The bias of up
+// starts p.features elements after that of gate.
 template <int kChunks>
 __device__ __forceinline__ void add_gate_up_column_bias(const GemmProblem& p, float* acc,
                                                         int first_feature) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_gate_up_column_bias(const GemmProblem& p, fl
   }
 }
 
-// Of 8 kGroups tokens.
+// The same in swapped order, for 8 kGroups tokens: features are the accumulator's rows.
 template <int kGroups>
 __device__ __forceinline__ void add_gate_up_row_bias(const GemmProblem& p, float* acc,
                                                      int first_feature) {
@@ -50,15 +50,15 @@ __device__ __forceinline__ void add_gate_up_row_bias(const GemmProblem& p, float
   for (int i = 0; i < 4 * kGroups; ++i) acc[i] += i % 4 < 2 ? gate : up;
 }
 
-// Plain order: h of 8 features, as an accumulator's group of 8 columns would hold them.
+// Plain order: this thread's part of h for 8 features, laid out like 8 accumulator columns.
 struct FeatureGroup {
-  uint32_t low, high;  // of rows l / 4 and l / 4 + 8
+  uint32_t low, high;  // rows l / 4 and l / 4 + 8 of lane l
 };
 __device__ __forceinline__ FeatureGroup combine_group(const float* acc) {
   return {combine_pair(acc, acc + 4), combine_pair(acc + 2, acc + 6)};
 }
 
-// 8 kChunks features of 64 tokens into rows of 128 bytes.
+// Writes h, 64 tokens x 8 kChunks features, to `buffer`, in swizzled rows of 128 bytes.
 template <int kChunks>
 __device__ __forceinline__ void stage_features(const float* acc, uint8_t* buffer) {
   const int lane = threadIdx.x % 32;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void stage_features(const float* acc, uint8_t* buffer
   }
 }
 
-// Plain order, straight from the registers: `tokens` of 64.
+// Plain order, stored from registers: the first `tokens` of 64 tokens.
 template <int kChunks>
 __device__ __forceinline__ void store_feature_pairs(const GemmProblem& p, const float* acc,
                                                     int token, int tokens, int feature) {
@@ -92,14 +92,14 @@ __device__ __forceinline__ void store_feature_pairs(const GemmProblem& p, const 
   }
 }
 
-// Two tokens of 32 features share a row of 128 bytes: neither writing 8 tokens nor reading 2 meets
-// a bank twice.
+// Two tokens of 32 features share a row of 128 bytes. Neither writing 8 tokens at a time nor
+// reading 2 has bank conflicts.
 __device__ __forceinline__ uint32_t half_row_offset(int token, int chunk) {
   return swizzled_offset(token / 2, token % 2 * 4 + chunk);
 }
 
-// Swapped order: 8 kGroups tokens into rows of 32 features each. Of a group lane l of warp w has
-// feature 8 w + l / 4, tokens 2 (l % 4) and + 1.
+// Swapped order: writes h of 8 kGroups tokens to `buffer`, 32 features per token. In each group of
+// 8 tokens, lane l of warp w holds feature 8 w + l / 4 of tokens 2 (l % 4) and 2 (l % 4) + 1.
 template <int kGroups>
 __device__ __forceinline__ void stage_half_rows(const float* acc, uint8_t* buffer) {
   static_assert(kGroups % 2 == 0);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void stage_half_rows(const float* acc, uint8_t* buffe
   }
 }
 
-// Such rows to h: `count` features (a multiple of 8) of `tokens` tokens, in 16-byte stores.
+// Copies these rows to h: `count` features (a multiple of 8) of `tokens` tokens, in 16-byte stores.
 __device__ __forceinline__ void store_half_rows(const GemmProblem& p, const uint8_t* buffer,
                                                 int token, int tokens, int feature, int count) {
   const int chunk = threadIdx.x % 4;
@@ -130,9 +130,9 @@ __device__ __forceinline__ void store_half_rows(const GemmProblem& p, const uint
   __syncwarp();
 }
 
-// In place of StoreProduct. p.features and p.y_* are those of h, the rows and columns of a tile
-// those of the product: twice as many. The tile is finished in pieces of 128 columns, or the rest:
-// all of h beside the sums would not fit the registers.
+// The epilogue that replaces StoreProduct. p.features and p.y_* describe h; a tile's rows and
+// columns count features of the product, twice as many. A tile is finished in pieces of up to 128
+// columns, because the registers cannot hold the sums and all of h.
 struct StoreSwiglu {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
@@ -160,7 +160,8 @@ struct StoreSwiglu {
       const int count = min(min(tile_rows<Tile>(p) - group * 64, 64) / 2, p.features - feature);
       const int tokens = min(p.tile_tokens, end_token - column) - 128 * piece;
       if (p.bias != nullptr) add_gate_up_row_bias<kColumns / 8>(p, acc, feature);
-      // With two buffers, a warp that passes the barrier below has read the other buffer.
+      // With two buffers only the first piece needs this barrier: a warp that passes the barrier
+      // below has finished reading the other buffer.
       if (Tile::kBuffers == 1 || piece == 0) sync_named(1 + group, 128);
       stage_half_rows<kColumns / 8>(acc, buffer);
       sync_named(1 + group, 128);
@@ -180,15 +181,16 @@ struct StoreSwiglu {
     }
   }
 
-  // Plain order, `tokens` of 64: 64 features leave by a bulk store, fewer by ordinary ones.
+  // Plain order, the first `tokens` of 64 tokens: a TMA store for 64 features, ordinary stores for
+  // fewer.
   template <class Tile, int kChunks>
   __device__ __forceinline__ void store_features(const GemmProblem& p, const float* acc,
                                                  uint8_t* buffer, int barrier, int token,
                                                  int tokens, int feature) const {
-    // Bulk stores that may be pending: of another buffer, if a tile has one for each of its pieces.
+    // If each piece of a tile has its own buffer, one TMA store may be pending: the other buffer's.
     constexpr bool kOwnBuffer = Tile::kBuffers == 2 && (kChunks < 8 || Tile::kColumns == 256);
     const bool issuer = threadIdx.x % 128 == 0;
-    // Beyond h nothing is stored.
+    // TMA clips at the end of h.
     const bool bulk = kChunks == 8 && (tokens == 64 || token + tokens == p.tokens);
     if (issuer) wait_stores_read<kOwnBuffer ? 1 : 0>();
     sync_named(barrier, 128);

@@ -1,4 +1,4 @@
-// The tiles of products that end in SwiGLU, and the host side of launching one.
+// Tiles of products with SwiGLU as epilogue, and the host side of a launch.
 #pragma once
 #include "kernels/gemm/launch.cuh"
 #include "kernels/gemm/swiglu/swiglu_epilogue.cuh"
@@ -28,7 +28,7 @@ const char* launch_swiglu_plain_64(const GemmArgs& args, const GemmConfig& confi
 const char* launch_swiglu_swapped(const GemmArgs& args, const GemmConfig& config, int sm_count,
                                   cudaStream_t stream);
 
-// args.y is h; the product has args.n features.
+// args.y is h; args.n counts the features of the product, twice those of h.
 template <class Tile>
 bool describe_swiglu(GemmProblem& p, const GemmArgs& args, const GemmConfig& config) {
   GemmArgs product = args;

@@ -1,4 +1,4 @@
-// Products that end in SwiGLU: tiles of 128 and 192 tokens, plain order.
+// Products with SwiGLU as epilogue: tiles of 128 and 192 tokens, plain order.
 #include "kernels/gemm/swiglu/swiglu_launch.cuh"
 
 namespace slimexx::kernels {

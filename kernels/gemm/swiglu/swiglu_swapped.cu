@@ -1,4 +1,4 @@
-// Products that end in SwiGLU: operands swapped.
+// Products with SwiGLU as epilogue: operands swapped.
 #include "kernels/gemm/swiglu/swiglu_launch.cuh"
 
 namespace slimexx::kernels {

@@ -1,14 +1,14 @@
-// The weights of gate and up, w[2f, k], as one operand whose rows alternate: 8 rows of gate, the 8
-// of up that belong to them, the next 8 of gate. Then gate and up of one feature are sums of the
-// same thread, whichever operand the weights are: neighbouring groups of 8 columns in plain order,
-// rows l / 4 and l / 4 + 8 of a warp's 16 in swapped order.
+// The weights of gate and up, w[2f, k], as one operand with alternating rows: 8 rows of gate, the
+// matching 8 rows of up, the next 8 of gate, and so on. The sums of gate and up of a feature are
+// then in the same thread for both operand orders: in neighbouring groups of 8 columns in plain
+// order, in rows l / 4 and l / 4 + 8 of a warp's 16 rows in swapped order.
 #pragma once
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
 
 namespace slimexx::kernels {
 
-constexpr int kPairRows = 16;  // the alternation repeats after so many rows of the operand
+constexpr int kPairRows = 16;  // operand rows after which the pattern repeats
 
 // A tile whose weights are such an operand.
 template <class Tile>
@@ -21,10 +21,10 @@ inline constexpr bool kIsGateUp = false;
 template <class Tile>
 inline constexpr bool kIsGateUp<GateUpTile<Tile>> = true;
 
-// Boxes of `box_rows` rows of that operand, a multiple of 16, by 64 columns, `boxes` of them behind
-// each other, under the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned.
-// Of several experts w[experts, 2f, k]: the operand's rows of an expert begin 4f behind those of
-// the one before, since its gate begins 2f rows behind that one's.
+// Encodes copies of `boxes` consecutive boxes of `box_rows` operand rows (a multiple of 16) x 64
+// columns with the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned. For
+// several experts, w[experts, 2f, k], the operand's rows of expert e start at 4f e, since its gate
+// starts 2f rows after that of the previous expert.
 inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k, int box_rows,
                            int boxes, int64_t experts = 1) {
   const int64_t groups = (2 * experts - 1) * f / 8;
@@ -33,7 +33,7 @@ inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_
                                {kBoxColumns, 8, 2, box_rows / kPairRows, boxes});
 }
 
-// The box from row `row` of the operand, a multiple of 16, and from column 64 k_box on.
+// Loads the box that starts at operand row `row` (a multiple of 16) and column 64 k_box.
 __device__ __forceinline__ void load_gate_up(uint8_t* dst, const CUtensorMap* map, uint64_t* bar,
                                              int row, int k_box, uint64_t policy) {
   asm volatile(
@@ -43,7 +43,7 @@ __device__ __forceinline__ void load_gate_up(uint8_t* dst, const CUtensorMap* ma
       : "memory");
 }
 
-// The same into every block of the cluster whose bit is set in `ranks`.
+// The same, into every block of the cluster whose bit is set in `ranks`.
 __device__ __forceinline__ void load_gate_up_multicast(uint8_t* dst, const CUtensorMap* map,
                                                        uint64_t* bar, int row, int k_box,
                                                        uint16_t ranks) {

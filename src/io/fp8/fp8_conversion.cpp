@@ -126,7 +126,8 @@ float amax_of(const HfFolder::Located& located, const Fp8Options& options) {
   std::atomic<uint32_t> most{0};
   const auto& shape = located.entry->shape;
   for_each_band(options, shape, [&](int64_t begin, int64_t end) {
-    const float* rows = RowReader(located).read(begin, end);
+    RowReader reader(located);
+    const float* rows = reader.read(begin, end);
     const auto own =
         std::bit_cast<uint32_t>(largest_magnitude(rows, end - begin, shape[1], shape[1]));
     uint32_t seen = most.load();

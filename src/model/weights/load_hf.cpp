@@ -94,7 +94,7 @@ WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
 }
 
 // N of "model.layers.N.", if N is beyond the model's last layer.
-std::optional<int64_t> layer_behind_last(const ModelSpec& spec, std::string_view name) {
+std::optional<int64_t> layer_after_last(const ModelSpec& spec, std::string_view name) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return std::nullopt;
   const char* begin = name.data() + kLayers.size();
@@ -134,7 +134,7 @@ std::vector<std::string> explain_unused(const ModelSpec& spec, const StoredTenso
   std::map<int64_t, LayerBehindLast> layers;
   for (const std::string& name : stored.list_unused()) {
     if (spec.tied_embeddings && name == kHeadName) continue;
-    if (const auto layer = layer_behind_last(spec, name)) {
+    if (const auto layer = layer_after_last(spec, name)) {
       ++layers[*layer].num_tensors;
       if (name.ends_with(".eh_proj.weight")) layers[*layer].joins_embedding = true;
     } else {

@@ -204,7 +204,7 @@ std::vector<TransferList::Transfer> TransferList::received(int receiver) const {
   return transfers;
 }
 
-int64_t divide_up(int64_t n, int64_t by) { return std::max<int64_t>(1, (n + by - 1) / by); }
+int64_t count_rounds(int64_t n, int64_t by) { return std::max<int64_t>(1, (n + by - 1) / by); }
 
 // The rounds of the transfers that one rank receives. All pairs of ranks use the round count of the
 // busiest rank.
@@ -213,7 +213,7 @@ class ReceiverRounds {
   ReceiverRounds(const std::vector<TransferList::Transfer>& transfers, int64_t num_rounds) {
     for (const auto& transfer : transfers)
       pairs_[transfer.sender].of_round += transfer.overlap->elements;
-    for (auto& [sender, pair] : pairs_) pair.of_round = divide_up(pair.of_round, num_rounds);
+    for (auto& [sender, pair] : pairs_) pair.of_round = count_rounds(pair.of_round, num_rounds);
   }
   PairRounds& from(int sender) { return pairs_.at(sender); }
 
@@ -233,7 +233,7 @@ std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
                                           std::span<const int> ranks, int64_t round_elements) {
   const size_t num_ranks = from.ranks.size();
   const TransferList list(from, to);
-  const int64_t most_rounds = divide_up(list.most_elements(), round_elements);
+  const int64_t most_rounds = count_rounds(list.most_elements(), round_elements);
   std::vector<WeightPlan> plans(ranks.size());
   std::vector<WeightPlan*> plan_of(num_ranks, nullptr);
   for (size_t i = 0; i < ranks.size(); ++i) {

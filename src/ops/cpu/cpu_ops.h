@@ -88,7 +88,7 @@ void log_probs_backward(Tensor dlogits, Tensor logits, Tensor lse, Tensor target
 
 void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens, int64_t leaves);
-void resolve_tokens(Tensor tokens, Tensor sampled);
+void fill_sampled_tokens(Tensor tokens, Tensor sampled);
 
 void adamw(Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq, Tensor gradient,
            const AdamWStep& step);

@@ -1,4 +1,4 @@
-#include "policy_loss.h"
+#include "ops/cpu/policy_loss.h"
 
 #include <algorithm>
 

@@ -221,7 +221,7 @@ void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
   });
 }
 
-void resolve_tokens(Tensor tokens, Tensor sampled) {
+void fill_sampled_tokens(Tensor tokens, Tensor sampled) {
   for (int64_t t = 0; t < tokens.dim(0); ++t) {
     int32_t& token = tokens.i32()[t];
     if (token >= 0) continue;

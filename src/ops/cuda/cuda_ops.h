@@ -116,9 +116,9 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
                    int64_t allowed_tokens);
 // In place, with the temperature of each row.
 void normalize_sampled_logits(const Context& ctx, Tensor logits, Tensor lse, Tensor rows);
-void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
-void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
-                      Tensor tokens, Tensor log_probs);
+void fill_sampled_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
+void copy_samples_to_host(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
+                          Tensor tokens, Tensor log_probs);
 void advance_drafts(const Context& ctx, const kernels::DraftRows& rows);
 
 void route_forward(const Context& ctx, Tensor ids, Tensor weights, Tensor logits, Tensor bias,

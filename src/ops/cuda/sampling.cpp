@@ -24,18 +24,18 @@ void normalize_sampled_logits(const Context& ctx, Tensor logits, Tensor lse, Ten
                                      scratch.data(), handle(ctx)));
 }
 
-void resolve_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
-  SLX_CUDA(kernels::resolve_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(ctx)));
+void fill_sampled_tokens(const Context& ctx, Tensor tokens, Tensor sampled) {
+  SLX_CUDA(kernels::fill_sampled_tokens(tokens.i32(), tokens.dim(0), sampled.i32(), handle(ctx)));
 }
 
 void advance_drafts(const Context& ctx, const kernels::DraftRows& rows) {
   SLX_CUDA(kernels::advance_drafts(rows, handle(ctx)));
 }
 
-void hand_out_samples(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
-                      Tensor tokens, Tensor log_probs) {
-  SLX_CUDA(kernels::hand_out_samples(host_tokens, host_log_probs, tokens.i32(), log_probs.f32(),
-                                     tokens.dim(0), handle(ctx)));
+void copy_samples_to_host(const Context& ctx, int32_t* host_tokens, float* host_log_probs,
+                          Tensor tokens, Tensor log_probs) {
+  SLX_CUDA(kernels::copy_samples_to_host(host_tokens, host_log_probs, tokens.i32(), log_probs.f32(),
+                                         tokens.dim(0), handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

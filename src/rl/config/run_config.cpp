@@ -410,8 +410,8 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
 }
 
 void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run) {
-  if (config.is_set(kRunDir)) return;
-  run.observe.run_dir = run_dir;
+  if (!config.is_set(kRunDir)) run.observe.run_dir = run_dir;
+  // Again for a folder that is set: links into the run's folder resolve only once it exists.
   check_folders(config, run);
   config.finish();
   write_resolved(config, run);

@@ -98,7 +98,7 @@ std::string stages_table(const RunPlan& plan) {
 }
 
 // One column per stage; neighbours with the same memory share a column.
-std::string memory_table(const RunPlan& plan) {
+std::string stage_memory_table(const RunPlan& plan) {
   std::vector<const PlannedStage*> columns;
   std::vector<observe::TableColumn> headers{{.header = "memory per rank"}};
   for (size_t i = 0; i < plan.stages.size();) {
@@ -119,12 +119,12 @@ std::string memory_table(const RunPlan& plan) {
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& name, auto value_of) {
     std::vector<std::string> row{name};
-    bool is_there = false;
+    bool has_value = false;
     for (const PlannedStage* stage : columns) {
       row.push_back(value_of(*stage));
-      is_there = is_there || row.back() != "-";
+      has_value = has_value || row.back() != "-";
     }
-    if (is_there) rows.push_back(std::move(row));
+    if (has_value) rows.push_back(std::move(row));
   };
   std::vector<std::string> names;  // in the order of the first stage that has them
   for (const PlannedStage* stage : columns)
@@ -272,7 +272,7 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
       "           longest sequence: {} tokens in training, {} positions in the model\n"
       "\n",
       l.longest_trained, l.max_positions);
-  text += stages_table(plan) + "\n" + memory_table(plan) + "\n";
+  text += stages_table(plan) + "\n" + stage_memory_table(plan) + "\n";
   for (const std::string& table : {links_table(plan), phases_table(plan)})
     if (!table.empty()) text += table + "\n";
   for (const std::string& note : plan.notes) text += fmt::format("note       {}\n", note);

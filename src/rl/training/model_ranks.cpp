@@ -8,12 +8,12 @@ namespace slimexx::rl {
 ModelRanks make_model_ranks(dist::World& world, const dist::GridSizes& sizes,
                             const model::PipelineSplit& split, int num_holders) {
   const int in_grid = num_holders > 0 ? num_holders : world.size();
-  const int behind_grid = world.rank() < in_grid ? 0 : world.size();
+  const int first_color = world.rank() < in_grid ? 0 : world.size();
   ModelRanks ranks{
       .grid = dist::GridShape(in_grid, sizes),
       .split = split,
       .rank = world.rank(),
-      .host = world.ranks().split(world.first_local_rank() + behind_grid, world.rank()),
+      .host = world.ranks().split(world.first_local_rank() + first_color, world.rank()),
       .host_ranks = {},
       .num_others = world.size() - in_grid};
   ranks.split.num_ranks = sizes.pp;

@@ -95,7 +95,7 @@ void Scheduler::accepted_draft(Sequence* sequence) {
   sequence->furthest_computed = std::max(sequence->furthest_computed, sequence->num_computed);
   if (!options_.enable_prefix_cache) return;
   cache_full_pages(*sequence, sequence->num_computed - 1);
-  give_up_twins();
+  replace_duplicate_pages();
 }
 
 void Scheduler::plan_prompts() {
@@ -253,7 +253,7 @@ void Scheduler::cache_full_pages(Sequence& sequence, int64_t begin) {
   }
 }
 
-void Scheduler::give_up_twins() {
+void Scheduler::replace_duplicate_pages() {
   for (const Replacement& replacement : replacements_) {
     PageId& page = replacement.sequence->pages[replacement.index];
     pool_.release(page, false);
@@ -263,7 +263,7 @@ void Scheduler::give_up_twins() {
 }
 
 void Scheduler::finish_step() {
-  give_up_twins();
+  replace_duplicate_pages();
   for (const Chunk& chunk : plan_) chunk.sequence->is_planned = false;
 }
 
@@ -271,7 +271,7 @@ void Scheduler::learned_token(Sequence* sequence) {
   if (!options_.enable_prefix_cache || sequence->num_pending() > 0) return;
   // The step that computes this token's keys and values is also launched by now.
   cache_full_pages(*sequence, sequence->num_computed - 1);
-  give_up_twins();
+  replace_duplicate_pages();
 }
 
 bool Scheduler::preempt_newer_than(size_t index) {

@@ -100,7 +100,7 @@ class Scheduler {
   int64_t grow_pages(size_t index, int64_t count);
   void grant(Sequence& sequence, int64_t count, bool adopts_pages = false);
   void cache_full_pages(Sequence& sequence, int64_t begin);
-  void give_up_twins();
+  void replace_duplicate_pages();
   PageId take_page();
   bool preempt_newer_than(size_t index);
   void preempt_newest();

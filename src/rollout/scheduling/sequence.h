@@ -18,7 +18,7 @@ struct Sequence {
   std::vector<float> log_probs;  // one per response token
   StopMatcher stop_matcher;
   int64_t max_tokens = 0;  // length at which the sequence ends
-  bool is_over = false;
+  bool is_finished = false;
   // Guesses of the tokens after `tokens`, for the step being planned or in flight.
   std::vector<TokenId> drafts;
   // For the same step: take free pages for up to this many tokens.

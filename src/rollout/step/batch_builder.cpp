@@ -121,30 +121,30 @@ void BatchBuilder::stage_chunks(std::span<const Chunk> chunks, int64_t table_wid
     arrays.context_lens.i32()[b] = static_cast<int32_t>(chunks[b].begin);
   }
   batch_.attention.cu_seqlens = {cu, chunks.size() + 1};
-  // Decode attention may read these keys while resolve_tokens() runs: earlier steps wrote them,
-  // unless another chunk of this step does.
+  // Decode attention may read these keys while fill_sampled_tokens() runs: earlier steps wrote
+  // them, unless another chunk of this step does.
   batch_.attention.context_is_written = std::ranges::none_of(chunks, &Chunk::adopts_pages);
 }
 
 void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
   const BatchArrays& arrays = memory_.batch();
   StepSamples& samples = samples_[current_set()];
-  samples.due.clear();
+  samples.sampled.clear();
   samples.drafts.clear();
   auto* parameters = reinterpret_cast<ops::SamplingRow*>(arrays.parameters.host);
   for (size_t b = 0; b < chunks.size(); ++b) {
     if (!chunks[b].samples) continue;
-    const size_t row = samples.due.size();
+    const size_t row = samples.sampled.size();
     const int32_t batch_row = arrays.cu_seqlens.i32()[b + 1] - 1;
     arrays.rows.i32()[row] = batch_row;
     parameters[row] = sampling_row(chunks[b]);
     if (limits_.num_mtp_drafts > 0)
       stage_draft_sample(memory_.drafts(), sampling_row(chunks[b], 1), static_cast<int64_t>(row),
                          batch_row);
-    samples.due.push_back(chunks[b].sequence);
+    samples.sampled.push_back(chunks[b].sequence);
     samples.drafts.push_back(chunks[b].draft);
   }
-  num_sampled_rows_ = std::ssize(samples.due);
+  num_sampled_rows_ = std::ssize(samples.sampled);
 }
 
 const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> shares,
@@ -194,7 +194,7 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
   memory_.use_next_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
-  SLX_CHECK(std::ssize(due()) == num_sequences, "{} of {} shares are sampled", due().size(),
+  SLX_CHECK(std::ssize(sampled()) == num_sequences, "{} of {} shares are sampled", sampled().size(),
             num_sequences);
   pad_decode(memory_.batch(), num_sequences, shape.num_sequences);
   if (limits_.num_mtp_drafts > 0)
@@ -232,7 +232,7 @@ StepSamples& BatchBuilder::await_samples(tensor::Stream stream) {
   samples.draft_tokens = memory_.drafts().tokens.i32();
   samples.draft_stride = limits_.max_sequences;
   samples.num_draft_passes = drafts_.num_passes();
-  samples.is_there.record(stream);
+  samples.is_ready.record(stream);
   return samples;
 }
 

@@ -23,10 +23,10 @@ LargestBatch make_largest_batch(tensor::Device device, const BatchLimits& limits
 
 // The samples of a step, on their way to the host.
 struct StepSamples {
-  std::vector<Sequence*> due;   // by row; null: the sample is dropped
-  std::vector<int64_t> drafts;  // by row: Chunk::draft
+  std::vector<Sequence*> sampled;  // by row; null: the sample is dropped
+  std::vector<int64_t> drafts;     // by row: Chunk::draft
   bool has_drafts() const { return !drafts.empty() && drafts.back() > 0; }  // draft rows come last
-  // By row; valid once is_there has passed.
+  // By row; valid once is_ready has passed.
   const int32_t* tokens = nullptr;
   const float* log_probs = nullptr;
   // Draft tokens [num_draft_passes, draft_stride]. Pass 0: row r holds the draft of the token after
@@ -34,7 +34,7 @@ struct StepSamples {
   // accepted draft.
   const int32_t* draft_tokens = nullptr;
   int64_t num_draft_passes = 0, draft_stride = 0;
-  tensor::Event is_there;
+  tensor::Event is_ready;
 };
 
 class BatchBuilder {
@@ -44,9 +44,9 @@ class BatchBuilder {
 
   // Stages and uploads a step and its sampling rows; work queued on `stream` afterwards sees them.
   // Valid until the next call. The step before the last must be finished: its set is overwritten.
-  // Tokens below 0 are staged as they are, for resolve_tokens. Chunks are sorted by ascending
-  // number of tokens, and so are the sequences in due(). `makes_drafts`: draft the following tokens
-  // if there is an MTP layer.
+  // Tokens below 0 are staged as they are, for fill_sampled_tokens. Chunks are sorted by ascending
+  // number of tokens, and so are the sequences in sampled(). `makes_drafts`: draft the following
+  // tokens if there is an MTP layer.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> shares,
                             std::span<const model::LayerPages> layer_pages,
                             bool makes_drafts = false);
@@ -60,17 +60,17 @@ class BatchBuilder {
   const model::Batch& build_decode(tensor::Stream stream, std::span<const Chunk> chunks,
                                    std::span<const model::LayerPages> layer_pages,
                                    const DecodeShape& shape);
-  // The sampling rows of the last build, in the order of due(), in groups of at most `max_rows`
+  // The sampling rows of the last build, in the order of sampled(), in groups of at most `max_rows`
   // rows. After build_decode there is one group, as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
   // The same rows for an MTP layer.
   DraftRows& drafts() { return drafts_; }
-  std::span<Sequence* const> due() const { return samples_[current_set()].due; }
+  std::span<Sequence* const> sampled() const { return samples_[current_set()].sampled; }
   size_t current_set() const { return memory_.current_set(); }
   // The samples of the step before, [max_sequences] i32 on the device.
   tensor::Tensor sampled_before() const { return memory_.sampled_before(); }
-  // The samples of due(), ready when all work queued on the stream is done. Valid until the build
-  // after the next.
+  // The samples of sampled(), ready when all work queued on the stream is done. Valid until the
+  // build after the next.
   StepSamples& await_samples(tensor::Stream stream);
   int64_t memory_bytes() const { return memory_.memory_bytes(); }
 
@@ -82,7 +82,7 @@ class BatchBuilder {
   BatchMemory memory_;
   DraftRows drafts_;
   std::array<StepSamples, BatchMemory::kNumSets> samples_;  // by set
-  int64_t num_sampled_rows_ = 0;                            // rows of due(), and padding
+  int64_t num_sampled_rows_ = 0;                            // rows of sampled(), and padding
   std::vector<Chunk> sorted_;
   std::vector<SamplingGroup> groups_;
   model::Batch batch_;

@@ -18,7 +18,7 @@ struct SamplingGroup {
   tensor::Tensor parameters;       // [R, 48] U8, ops::SamplingRow
   tensor::Tensor tokens;           // [R] i32, written by sampling
   tensor::Tensor log_probs;        // [R] f32, written by sampling
-  int32_t* host_tokens = nullptr;  // [R] in host memory, for hand_out_samples
+  int32_t* host_tokens = nullptr;  // [R] in host memory, for copy_samples_to_host
   float* host_log_probs = nullptr;
 };
 

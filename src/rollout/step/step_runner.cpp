@@ -71,7 +71,7 @@ StepSamples& StepRunner::launch(std::span<const Chunk> chunks, bool makes_drafts
 // Queues forward and sampling of the staged batch.
 void StepRunner::queue_step(const model::Batch& batch) {
   tensor::ArenaScope scope(arena_);
-  ops::resolve_tokens(ctx_, batch.tokens, builder_.sampled_before());
+  ops::fill_sampled_tokens(ctx_, batch.tokens, builder_.sampled_before());
   const StepOutput step = forward_step(ctx_, decoder_, weights_, batch);
   queue_samples(weights_.head, step.whole, builder_.group_samples(head_rows_));
   if (sizes_.num_mtp_drafts > 0) queue_drafts(step);
@@ -81,15 +81,15 @@ void StepRunner::queue_samples(const model::HeadParameters<tensor::Tensor>& head
                                const std::vector<SamplingGroup>& groups) {
   for (const SamplingGroup& group : groups) {
     sample_rows(ctx_, decoder_, head, x, group, sizes_.allowed_tokens);
-    ops::hand_out_samples(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
-                          group.log_probs);
+    ops::copy_samples_to_host(ctx_, group.host_tokens, group.host_log_probs, group.tokens,
+                              group.log_probs);
   }
 }
 
 void StepRunner::queue_drafts(const StepOutput& step) {
   const auto head = drafting_head(weights_);
   DraftRows& drafts = builder_.drafts();
-  ops::resolve_tokens(ctx_, drafts.next_tokens(), drafts.sampled_now());
+  ops::fill_sampled_tokens(ctx_, drafts.next_tokens(), drafts.sampled_now());
   tensor::Tensor y = draft_step(ctx_, decoder_, weights_, step, drafts.next_tokens());
   queue_samples(head, y, drafts.group_drafts(head_rows_));
   const bool guesses = drafts.guesses_further();

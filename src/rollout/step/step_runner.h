@@ -33,7 +33,7 @@ class StepRunner {
 
   // Queues one forward over the chunks (possibly none), and sampling for those that need it.
   // Collective over the groups' tp and ep ranks. Tokens below 0 are taken from the launch before.
-  // At most one launch may be unfinished (is_there not passed) at the call. The result stays valid
+  // At most one launch may be unfinished (is_ready not passed) at the call. The result stays valid
   // until the launch after the next. `makes_drafts`: draft the tokens after the sampled ones if an
   // MTP layer can.
   StepSamples& launch(std::span<const Chunk> chunks, bool makes_drafts);

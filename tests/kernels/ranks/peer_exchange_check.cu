@@ -20,7 +20,7 @@ int64_t place_of(int rank, int size, int64_t odd) {
   return 4096 * (rank + 1) + (rank + 1 == size ? odd : 0);
 }
 
-// What ranks have of n elements: equal parts, growing ones with some of nobody's, one's own.
+// How ranks split n elements: equally; in growing parts with gaps between them; all to one rank.
 std::vector<PeerRanges> all_cuts(int64_t n, int size) {
   PeerRanges equal, growing, alone;
   int64_t at = n / 16;
@@ -107,8 +107,8 @@ void check_sum_to_all(Ranks& ranks, RankTerm type, int64_t n, int64_t odd) {
   }
 }
 
-// Calls one behind another, of sizes that change, each of whose terms are the last one's sums: a
-// rank that runs ahead would overwrite lines that are not read yet.
+// A chain of calls of changing sizes. The sums of a call are the terms of the next, so a rank that
+// runs ahead would overwrite lines that are not read yet.
 void check_mail_chain(Ranks& ranks, int calls) {
   const int size = ranks.size();
   current_case = "mail chain ranks " + std::to_string(size);
@@ -184,8 +184,8 @@ void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place, bool 
   }
 }
 
-// Many calls one behind another, each on what the one before left, of other ranges: a rank that
-// runs ahead would read, or write, too early.
+// A chain of many calls with changing ranges, each on the results of the previous one: a rank that
+// runs ahead would read or write too early.
 template <class T>
 void check_chain(Ranks& ranks, RankTerm type, int64_t n, int calls) {
   const int size = ranks.size();

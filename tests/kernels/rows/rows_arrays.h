@@ -51,15 +51,17 @@ class Array {
     set(values);
   }
   T* data() const { return all_.data() + kGuard + shift_; }
+  // Sets the first elements; `values` may be shorter than the array.
   void set(const std::vector<T>& values) const {
-    if (n_ > 0) SLX_CUDA(cudaMemcpy(data(), values.data(), bytes(n_), cudaMemcpyHostToDevice));
+    const auto n = std::min(n_, static_cast<int64_t>(values.size()));
+    if (n > 0) SLX_CUDA(cudaMemcpy(data(), values.data(), bytes(n), cudaMemcpyHostToDevice));
   }
   std::vector<T> get() const {
     std::vector<T> all(static_cast<size_t>(all_.count()));
     SLX_CUDA(cudaMemcpy(all.data(), all_.data(), bytes(all_.count()), cudaMemcpyDeviceToHost));
     const auto first = all.begin() + kGuard + shift_;
     check_guard(all.data(), kGuard + shift_, "before");
-    check_guard(&*first + n_, all_.count() - kGuard - shift_ - n_, "behind");
+    check_guard(&*first + n_, all_.count() - kGuard - shift_ - n_, "after");
     return {first, first + n_};
   }
 

@@ -20,7 +20,7 @@ inline const float kUnwritten = [] {
 }();
 inline bool is_unwritten(float f) { return std::memcmp(&f, &kUnwritten, sizeof(f)) == 0; }
 
-// Of a score: chains of fp32, by the sum of the magnitudes of their terms.
+// Tolerance of a score, a sum of fp32 chains, relative to the sum of the magnitudes of its terms.
 inline constexpr double kScoreSlack = 0x1p-17;
 
 // [rows, columns], `step` rows at a time.

@@ -29,12 +29,12 @@ Ints random_ints(int64_t count, int32_t from, int32_t to) {
 
 // Ids below 0 name sampled tokens, of which some are -1: nothing could be sampled.
 void check_resolve(int64_t count) {
-  current_case = "resolve_tokens of " + std::to_string(count);
+  current_case = "fill_sampled_tokens of " + std::to_string(count);
   const Ints sampled = random_ints(count + 1, -1, 5);
   Ints expected = random_ints(count, -static_cast<int32_t>(count) - 1, 1000);
   const Array<int32_t> tokens(expected), from(sampled);
-  expect_status("resolve_tokens", resolve_tokens(tokens.data(), count, from.data(), nullptr),
-                cudaSuccess);
+  expect_status("fill_sampled_tokens",
+                fill_sampled_tokens(tokens.data(), count, from.data(), nullptr), cudaSuccess);
   SLX_CUDA(cudaDeviceSynchronize());
   for (int32_t& token : expected)
     if (token < 0) token = std::max(0, sampled[~token]);
@@ -42,7 +42,7 @@ void check_resolve(int64_t count) {
 }
 
 void check_hand_out(int64_t count) {
-  current_case = "hand_out_samples of " + std::to_string(count);
+  current_case = "copy_samples_to_host of " + std::to_string(count);
   const Ints expected = random_ints(count, -1, 100000);
   const std::vector<float> log_probs = random_floats(count);
   const Array<int32_t> tokens(expected);
@@ -52,8 +52,8 @@ void check_hand_out(int64_t count) {
   SLX_CUDA(cudaMallocHost(&host_tokens, static_cast<size_t>(count) * 4));
   SLX_CUDA(cudaMallocHost(&host_values, static_cast<size_t>(count) * 4));
   expect_status(
-      "hand_out_samples",
-      hand_out_samples(host_tokens, host_values, tokens.data(), values.data(), count, nullptr),
+      "copy_samples_to_host",
+      copy_samples_to_host(host_tokens, host_values, tokens.data(), values.data(), count, nullptr),
       cudaSuccess);
   SLX_CUDA(cudaDeviceSynchronize());
   expect_bits("tokens", Ints(host_tokens, host_tokens + count), expected, 1);

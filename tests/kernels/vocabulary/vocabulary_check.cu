@@ -215,7 +215,7 @@ void check_backward(int64_t rows, int64_t columns, int64_t out_padding, bool wit
   }
 }
 
-// A product that leaves partial results of tiles and the targets' logits behind gets the same bits.
+// Merging the partial results of tiles and the targets' logits of a product gives the same bits.
 void check_merge(int64_t rows, int64_t columns) {
   Rows logits(rows, columns, 0, 31);
   const auto targets = make_targets(rows, columns);

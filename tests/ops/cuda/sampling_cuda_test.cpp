@@ -232,7 +232,7 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
     expected.push_back(i % 3 == 0 ? 42 : i);
   }
   const OnDevice tokens = integers_on_device(staged), sampled = integers_on_device({40, -1, 42});
-  run_op([&](const Context& s) { resolve_tokens(s, tokens, sampled); });
+  run_op([&](const Context& s) { fill_sampled_tokens(s, tokens, sampled); });
   const Array ids = tokens.back();
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
@@ -342,7 +342,7 @@ TEST_F(SamplingCuda, SamplesAreHandedOut) {
   std::vector<int32_t> expected;
   for (int32_t i = 0; i < kRows; ++i) expected.push_back(i * 7 - 1);
   const OnDevice tokens = integers_on_device(expected), on_device = as_is(log_probs);
-  run_op([&](const Context& s) { hand_out_samples(s, ids, values, tokens, on_device); });
+  run_op([&](const Context& s) { copy_samples_to_host(s, ids, values, tokens, on_device); });
   EXPECT_EQ(std::vector<int32_t>(ids, ids + kRows), expected);
   for (int64_t i = 0; i < kRows; ++i) EXPECT_EQ(values[i], log_probs[i]) << i;
   EXPECT_EQ(ids[kRows], 0);

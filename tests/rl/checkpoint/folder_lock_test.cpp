@@ -52,10 +52,10 @@ TEST_F(FolderLockTest, RefusedStartsRemoveNothing) {
       if (!lock) ::_exit(kRefused);
       struct stat before {
       }, after{};
-      const bool is_there = ::stat(folder.c_str(), &before) == 0;
+      const bool exists = ::stat(folder.c_str(), &before) == 0;
       ::usleep(3000);
       const bool stays = ::stat(folder.c_str(), &after) == 0 && before.st_ino == after.st_ino;
-      ::_exit(is_there && stays ? kHeld : kLost);
+      ::_exit(exists && stays ? kHeld : kLost);
     }
     for (const pid_t child : children) {
       int status = 0;

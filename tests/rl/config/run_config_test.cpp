@@ -104,14 +104,16 @@ TEST(RunConfig, FaultsNameTheirPlace) {
 }
 
 TEST(RunConfig, TheDefaultRunFolderMayChangeAfterLoading) {
-  config::Config config = config::Config::parse(kMinimal, "run.yaml", {});
+  config::Config config =
+      config::Config::parse(kMinimal, "run.yaml", {{"rollout.n_samples_per_prompt", "2"}});
   RunConfig run = load_run_config(config, {.default_run_dir = "runs/a"});
   set_default_run_dir(config, "runs/a-2", run);
   EXPECT_EQ(run.observe.run_dir, "runs/a-2");
   EXPECT_NE(run.resolved_yaml.find("run_dir: runs/a-2\n"), std::string::npos);
   EXPECT_THROW(set_default_run_dir(config, "model", run), Error);
 
-  config::Config named = config::Config::parse(kMinimal, "run.yaml", {{"observe.run_dir", "mine"}});
+  config::Config named = config::Config::parse(
+      kMinimal, "run.yaml", {{"observe.run_dir", "mine"}, {"rollout.n_samples_per_prompt", "2"}});
   run = load_run_config(named, {.default_run_dir = "runs/a"});
   set_default_run_dir(named, "runs/a-2", run);
   EXPECT_NE(run.expanded_yaml.find("run_dir: mine\n"), std::string::npos);

@@ -62,7 +62,7 @@ class Simulation {
       Launched launched = sample(plan);
       if (workload_.overlaps) record_under_way();
       expect(launched);
-      under_way_ = std::move(launched);
+      in_flight_ = std::move(launched);
       if (!workload_.overlaps || live_.empty()) record_under_way();
       check_pages();
       if (testing::Test::HasFatalFailure()) return;
@@ -82,7 +82,7 @@ class Simulation {
  private:
   static constexpr int32_t kStopToken = 3;
   struct Launched {
-    std::vector<Sequence*> due;
+    std::vector<Sequence*> sampled;
     std::vector<int32_t> tokens;
   };
 
@@ -141,7 +141,7 @@ class Simulation {
 
   int32_t token_at(const Sequence& sequence, int64_t position) const {
     const int32_t token = sequence.tokens[static_cast<size_t>(position)];
-    return token >= 0 ? token : under_way_.tokens.at(static_cast<size_t>(~token));
+    return token >= 0 ? token : in_flight_.tokens.at(static_cast<size_t>(~token));
   }
 
   size_t slot_of(const Sequence& sequence, int64_t position) const {
@@ -182,7 +182,7 @@ class Simulation {
     Launched launched;
     for (const Chunk& chunk : plan) {
       if (!chunk.samples) continue;
-      launched.due.push_back(chunk.sequence);
+      launched.sampled.push_back(chunk.sequence);
       const bool stops = workload_.stops && random_.next_below(12) == 0;
       launched.tokens.push_back(stops ? kStopToken : static_cast<int32_t>(random_.next_below(2)));
     }
@@ -191,9 +191,9 @@ class Simulation {
 
   // Does what the engine does with the sampled tokens.
   void expect(Launched& launched) {
-    for (size_t row = 0; row < launched.due.size(); ++row) {
-      Sequence*& sequence = launched.due[row];
-      if (sequence->is_over) {
+    for (size_t row = 0; row < launched.sampled.size(); ++row) {
+      Sequence*& sequence = launched.sampled[row];
+      if (sequence->is_finished) {
         sequence = nullptr;
         continue;
       }
@@ -204,9 +204,9 @@ class Simulation {
   }
 
   void record_under_way() {
-    const Launched launched = std::exchange(under_way_, {});
-    for (size_t row = 0; row < launched.due.size(); ++row) {
-      Sequence* sequence = launched.due[row];
+    const Launched launched = std::exchange(in_flight_, {});
+    for (size_t row = 0; row < launched.sampled.size(); ++row) {
+      Sequence* sequence = launched.sampled[row];
       if (sequence == nullptr) continue;
       sequence->learn_token(launched.tokens[row], 0);
       const bool stops = launched.tokens[row] == kStopToken;
@@ -219,7 +219,7 @@ class Simulation {
         num_stopped_while_waiting_ += sequence->num_computed == 0;
       }
       if (!sequence->is_removed) scheduler_.remove(sequence);
-      sequence->is_over = true;
+      sequence->is_finished = true;
       finish_order_.push_back(sequence->request.id);
       over_.push_back(std::move(live_.extract(sequence->request.id).mapped()));
     }
@@ -241,7 +241,7 @@ class Simulation {
   Scheduler scheduler_;
   std::vector<uint64_t> slots_;
   std::map<int64_t, std::unique_ptr<Sequence>> live_;
-  Launched under_way_;
+  Launched in_flight_;
   std::vector<std::unique_ptr<Sequence>> over_;
   int num_stopped_ = 0, num_stopped_while_waiting_ = 0;
   std::vector<int64_t> log_, finish_order_;

@@ -60,7 +60,7 @@ TEST_F(BatchBuilderTest, SharesComeByLength) {
       {prompt.get(), 2, 4, true}, {rest.get(), 0, 2, true}, {decode.get(), 3, 1, true}};
   const model::Batch& batch = builder_.build({}, chunks, {});
   EXPECT_EQ(values(batch.tokens), (std::vector<int32_t>{13, 30, 31, 22, 23, 24, 25}));
-  EXPECT_EQ(std::vector<Sequence*>(builder_.due().begin(), builder_.due().end()),
+  EXPECT_EQ(std::vector<Sequence*>(builder_.sampled().begin(), builder_.sampled().end()),
             (std::vector<Sequence*>{decode.get(), rest.get(), prompt.get()}));
   EXPECT_EQ(values(builder_.group_samples(8)[0].rows), (std::vector<int32_t>{0, 2, 6}));
   EXPECT_EQ(batch.attention.page_table.i32()[0], 7);
@@ -78,7 +78,7 @@ TEST_F(BatchBuilderTest, SamplesTheLastRowOfSharesThatEndTheirSequence) {
   const auto& groups = builder_.group_samples(8);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2}));
-  EXPECT_EQ(builder_.due()[1], b.get());
+  EXPECT_EQ(builder_.sampled()[1], b.get());
   const auto* rows = groups[0].parameters.data<ops::SamplingRow>();
   EXPECT_EQ(rows[0].temperature, 1.0f);
   EXPECT_EQ(rows[1].temperature, 0.5f);
@@ -105,7 +105,7 @@ TEST_F(BatchBuilderTest, FillsADecodeBatchUp) {
   EXPECT_EQ(batch.attention.page_table.dim(1), 5);  // the same for all
   EXPECT_EQ(batch.attention.page_table.i32()[5], 1);
   EXPECT_EQ(batch.attention.max_key_len, 8);
-  ASSERT_EQ(builder_.due().size(), 2u);
+  ASSERT_EQ(builder_.sampled().size(), 2u);
   const auto& groups = builder_.group_samples(8);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(values(groups[0].rows), (std::vector<int32_t>{0, 1, 2, 3}));
@@ -122,20 +122,20 @@ TEST_F(BatchBuilderTest, TwoStepsStandBesideEachOther) {
   const size_t set = builder_.current_set();
   group.tokens.i32()[0] = 40, group.tokens.i32()[1] = 41;
   group.log_probs.f32()[0] = -1.5f, group.log_probs.f32()[1] = -2.5f;
-  ops::hand_out_samples(cpu_context(), group.host_tokens, group.host_log_probs, group.tokens,
-                        group.log_probs);
+  ops::copy_samples_to_host(cpu_context(), group.host_tokens, group.host_log_probs, group.tokens,
+                            group.log_probs);
 
   b->expect_token(1);
   const std::vector<Chunk> second{{b.get(), 2, 1, true}};
   const model::Batch& next = builder_.build({}, second, {});
   EXPECT_NE(builder_.current_set(), set);
   EXPECT_EQ(values(next.tokens), std::vector<int32_t>{~1});
-  ops::resolve_tokens(cpu_context(), next.tokens, builder_.sampled_before());
+  ops::fill_sampled_tokens(cpu_context(), next.tokens, builder_.sampled_before());
   EXPECT_EQ(values(next.tokens), std::vector<int32_t>{41});
   const auto* row = builder_.group_samples(8)[0].parameters.data<ops::SamplingRow>();
   EXPECT_EQ(row->counter[0], 2u);  // one response token is known, one in flight
   EXPECT_EQ(values(tokens), (std::vector<int32_t>{3, 6}));
-  EXPECT_EQ(samples.due, (std::vector<Sequence*>{a.get(), b.get()}));
+  EXPECT_EQ(samples.sampled, (std::vector<Sequence*>{a.get(), b.get()}));
   EXPECT_EQ(samples.tokens[1], 41);
   EXPECT_EQ(samples.log_probs[0], -1.5f);
 

@@ -15,6 +15,7 @@
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/tensor/planning.h"
+#include "slimexx/train/packing.h"
 #include "test_paths.h"
 #include "train/grids/grid_run.h"
 #include "train/memory/largest_microbatches.h"

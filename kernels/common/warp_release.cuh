@@ -7,7 +7,7 @@
 
 #include "kernels/common/mbarrier.cuh"
 
-namespace slimexx::kernels::attention_gradient {
+namespace slimexx::kernels {
 
 #ifdef SLX_KERNEL_EVERY_LANE_ARRIVES
 inline constexpr uint32_t kArrivalsPerWarp = 32;
@@ -20,4 +20,4 @@ __device__ __forceinline__ void release(uint32_t barrier) {
   if (kArrivalsPerWarp == 32 || threadIdx.x % 32 == 0) kernels::arrive(barrier);
 }
 
-}  // namespace slimexx::kernels::attention_gradient
+}  // namespace slimexx::kernels
