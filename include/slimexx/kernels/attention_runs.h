@@ -21,9 +21,8 @@ struct AttentionRun {
 
 // The runs of a batch, in the order of its sequences. Each run that is not empty has its kernel.
 struct AttentionRuns {
-  AttentionRun few;  // at most kFewAttentionRows rows per sequence: decode
-  AttentionRun
-      split;  // split-KV: a thread block computes up to kSplitAttentionRows rows, one segment
+  AttentionRun few;    // at most kFewAttentionRows rows per sequence: decode
+  AttentionRun split;  // a thread block computes kSplitAttentionRows rows for one segment of keys
   AttentionRun whole;  // a thread block computes 128 queries of a head, all their keys
   // Upper bound on the tokens of `few` and `split`. Each has partial results for every segment.
   int64_t split_tokens = 0;

@@ -2,12 +2,11 @@
 //   dx[m, k] (+)= dy[m, n] w[n, k]        bf16
 //   dw[n, k] (+)= dy[m, n]^T x[m, k]      f32
 //
-// Products accumulate in fp32. dx is rounded once; where it is added to what was there, cuBLASLt
-// may round the product to bf16 first. The algorithm is one of those that cuBLASLt's heuristic
-// answers with, chosen by sizes, strides, alignment and workspace size alone, never by a clock, and
-// nothing is reduced by atomics: the same call has the same bits every time. A plain kernel
-// computes products that cuBLASLt does not serve (sizes of odd bytes). Safe to call from several
-// threads; each needs a workspace of its own.
+// Products accumulate in fp32. dx is rounded once; with `accumulate` cuBLASLt may round the product
+// to bf16 before it adds. The algorithm comes from cuBLASLt's heuristic. It depends only on sizes,
+// strides, alignment and workspace size, never on timing, and uses no atomics, so the same call has
+// the same bits every time. A plain kernel computes products that cuBLASLt does not support (sizes
+// of odd bytes). Several threads may call these functions; each needs its own workspace.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -18,14 +17,14 @@ namespace slimexx::kernels {
 
 constexpr size_t kGemmBackwardWorkspaceBytes = size_t{32} << 20;
 
-// Device memory, 256-byte aligned, that only kernels of the given stream may use meanwhile. Less
-// than kGemmBackwardWorkspaceBytes, even none, is allowed and may be slower.
+// Device memory, 256-byte aligned. Only kernels of the same stream may share it. Fewer bytes than
+// kGemmBackwardWorkspaceBytes, even none, are allowed and may be slower.
 struct GemmWorkspace {
   void* data = nullptr;
   size_t bytes = 0;
 };
 
-// Matrices are row-major; strides count elements from row to row, 0 means that rows touch.
+// Matrices are row-major; strides count elements from row to row; 0: no gaps.
 struct GemmInputGradArgs {
   const void* dy = nullptr;  // [m, n] bf16
   const void* w = nullptr;   // [n, k] bf16
@@ -50,8 +49,8 @@ struct GemmWeightGradArgs {
   bool accumulate = true;  // add to what dw holds
 };
 
-// Queue the product on `stream` of the current device. Null if it was queued, else the fault as a
-// static text; a failure of cuBLASLt is named by its status.
+// Queue the product on `stream` of the current device. Return null, or the fault as a static text,
+// which includes the status if cuBLASLt failed.
 [[nodiscard]] const char* launch_gemm_input_grad(const GemmInputGradArgs& args,
                                                  const GemmWorkspace& workspace,
                                                  cudaStream_t stream);

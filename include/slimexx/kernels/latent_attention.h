@@ -1,11 +1,12 @@
-// Latent attention forward on Hopper (sm_90a), for multi-head latent attention in training, prefill
-// and decode: all query heads share one key row per token, and the first elements of the row are
-// the values. bf16 in and out, fp32 softmax, causal, variable length, packed or paged. Pointers are
-// device pointers; strides count elements. Nothing is allocated, nothing synchronises.
+// Forward of multi-head latent attention on Hopper (sm_90a), for training, prefill and decode: all
+// query heads share one key row per token, and the first elements of the row are the values. bf16
+// in and out, fp32 softmax, causal, variable length, packed or paged. Pointers are device pointers;
+// strides count elements. Nothing is allocated, nothing synchronises.
 //
-// A query row's bits depend on the keys that it sees only, which are its own sequence's up to its
-// own position, or those of its list (N1, N3): not on where the keys live, the batch around it, the
-// chunking of its sequence, nor the schedule. A list of all keys gives the bits of no list.
+// The bits of a query row depend only on the keys that it sees (N1, N3): those of its sequence up
+// to its position, or those in its list. They do not depend on where the keys are stored, the rest
+// of the batch, the chunking of the sequence, or the schedule. A list of all keys gives the same
+// bits as no list.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,8 +18,8 @@
 
 namespace slimexx::kernels {
 
-// Part of the numeric contract, as kAttentionBlockKeys is for grouped queries. A segment has an
-// even number of blocks.
+// Part of the numeric contract, like kAttentionBlockKeys in attention.h. A segment has an even
+// number of blocks.
 inline constexpr int32_t kLatentBlockKeys = 64;
 inline constexpr int32_t kLatentSegmentKeys = 2048;
 
@@ -28,7 +29,7 @@ struct LatentAttentionForward {
   void* out = nullptr;         // [tokens, query_heads, value_dim] bf16
   float* lse = nullptr;        // [tokens, query_heads], natural logarithm; may be null
   int64_t key_stride = 0, out_stride = 0;  // from token to token
-  const int32_t* cu_seqlens = nullptr;     // [runs' sequences + 1]
+  const int32_t* cu_seqlens = nullptr;     // [runs.num_sequences() + 1]
   const int32_t* context_lens = nullptr;   // [sequences]; null: all 0
   const int32_t* page_table = nullptr;     // [sequences, page_table_stride]; null: packed
   int64_t page_table_stride = 0;
@@ -36,30 +37,31 @@ struct LatentAttentionForward {
   bool context_is_written = false;     // see AttentionForward
   int64_t tokens = 0, query_heads = 0;
   int64_t value_dim = 0, rotary_dim = 0;  // multiples of 8, at most those of limits.h
-  AttentionRuns runs;                     // of all sequences, by latent_group(query_heads)
-  // Sparse attention: the keys that each query sees, [tokens, list_width]: positions in its
-  // sequence, ascending; the query at position p has min(p + 1, list_width), what follows is not
-  // read. Blocks and segments are of entries in the list.
+  AttentionRuns runs;                     // cover all sequences; group: latent_group(query_heads)
+  // Sparse attention: the keys that each query sees, [tokens, list_width], as positions in its
+  // sequence, ascending. The query at position p has min(p + 1, list_width) entries; later ones are
+  // not read. Blocks and segments count list entries.
   const int32_t* selected = nullptr;
-  int64_t list_width = 0;  // 0: no lists, all keys up to the query's own
+  int64_t list_width = 0;  // 0: no lists, all keys up to the query's position
   float scale = 0.0f;
   void* workspace = nullptr;  // latent_attention_forward_workspace() bytes, 16-byte aligned
   size_t workspace_bytes = 0;
 };
 
-// Sequences with at most this many rows, (token, head) pairs, use the kernels for few rows: one
-// token of 32 heads.
+// Upper bound on the (token, head) rows per sequence for the kernels of few rows: one token of 32
+// heads.
 inline constexpr int64_t kLatentFewRows = 32;
 
-// Query heads of a kv head for choose_attention_runs, as if rows were bounded by its constants: one
-// token is always split, and has few rows if its heads are at most kLatentFewRows.
+// The `group` to pass to choose_attention_runs, whose bounds are made for grouped queries. With
+// this value a sequence of one query is in `few` if query_heads <= kLatentFewRows, otherwise in
+// `split`.
 inline int64_t latent_group(int64_t query_heads) {
   if (query_heads <= kFewAttentionRows) return query_heads;
   return query_heads <= kLatentFewRows ? kFewAttentionRows : kSplitAttentionRows;
 }
 
 size_t latent_attention_forward_workspace(const LatentAttentionForward& problem);
-// cudaErrorInvalidValue: a shape or alignment that the kernels do not serve.
+// cudaErrorInvalidValue: a shape or alignment that the kernels do not support.
 cudaError_t latent_attention_forward(const LatentAttentionForward& problem, cudaStream_t stream);
 
 }  // namespace slimexx::kernels

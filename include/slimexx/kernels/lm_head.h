@@ -3,9 +3,9 @@
 // logits.
 //
 // The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
-// (or log_probs_backward), as sampling computes them; the bits of a row do not depend on the number
-// of rows. If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned; otherwise those
-// functions compute it, on the logits of some rows at a time.
+// (or log_probs_backward), as in sampling. The bits of a row do not depend on the number of rows.
+// If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned. Otherwise those functions
+// run, and the workspace holds the logits of some rows at a time.
 //
 // Pointers are device pointers. Nothing is allocated, nothing synchronises; each function queues
 // its work on `stream` and returns null, or the fault as a static text.
@@ -19,7 +19,7 @@
 
 namespace slimexx::kernels {
 
-// The product of both directions: logits = hidden w^T.
+// logits = hidden w^T, computed in the forward and again in the backward.
 struct LmHeadProduct {
   const void* hidden = nullptr;  // [rows, k] bf16, row-major
   const void* w = nullptr;       // [vocabulary, k] bf16, row-major
@@ -28,7 +28,7 @@ struct LmHeadProduct {
 
 struct LmHeadForwardArgs {
   LmHeadProduct product;
-  const int32_t* targets = nullptr;  // [rows]; outside of the vocabulary the log_prob is NaN
+  const int32_t* targets = nullptr;  // [rows]; outside the vocabulary the log-prob is NaN
   float temperature = 1.0f;          // from 2^-10 to 2^10: z = logit / temperature
   float* log_probs = nullptr;        // [rows]: z of the target - lse
   float* lse = nullptr;              // [rows]: log sum exp z
@@ -39,8 +39,8 @@ struct LmHeadForwardArgs {
   float* logits = nullptr;
 };
 
-// Per row 8 bytes (12 with entropies) for every 256 columns, and 4 more. On the path with logits
-// also 64 MiB, or the logits of one row if those are larger.
+// Per row 8 bytes (12 with entropies) for every 256 columns, and 4 more. Without tensor cores also
+// 64 MiB for logits, or the logits of one row if those are larger.
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
@@ -48,9 +48,9 @@ size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bo
 //   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
 struct LmHeadGradient {
   const int32_t* targets = nullptr;   // [rows]
-  float temperature = 1.0f;           // as in forward
-  const float* lse = nullptr;         // [rows], from forward
-  const float* entropies = nullptr;   // [rows], from forward; null together with dentropies
+  float temperature = 1.0f;           // the same as in the forward
+  const float* lse = nullptr;         // [rows], from the forward
+  const float* entropies = nullptr;   // [rows], from the forward; null if dentropies is null
   const float* dlog_probs = nullptr;  // [rows]
   const float* dentropies = nullptr;  // [rows]
   void* dlogits = nullptr;            // [rows, vocabulary] bf16, 16-byte aligned
@@ -64,15 +64,15 @@ struct LmHeadBackwardArgs {
 };
 
 // Recomputes the logits of these rows and writes their gradient. The caller computes the gradients
-// of hidden and w from it, some thousand rows at a time. The workspace is 0 bytes, except on the
-// path with logits.
+// of hidden and w from it, some thousand rows at a time. The workspace has 0 bytes if
+// lm_head_takes_tensor_cores().
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
                                                   cudaStream_t stream);
 
 struct LmHeadKeptArgs {
-  const float* logits = nullptr;     // [rows, vocabulary], kept by lm_head_forward
-  int64_t rows = 0, vocabulary = 0;  // a multiple of 8
+  const float* logits = nullptr;     // [rows, vocabulary], from lm_head_forward
+  int64_t rows = 0, vocabulary = 0;  // vocabulary: a multiple of 8
   // dlogits must not overlap the logits, or must be the logits themselves with a stride of
   // 2 * vocabulary: each row then uses the first half of the bytes of its logits.
   LmHeadGradient gradient;

@@ -1,5 +1,5 @@
-// The path that the LM head takes. Free of CUDA: a build without the kernels plans by the same
-// rule.
+// Chooses the kernels of the LM head. Compiles without CUDA, because a build without kernels plans
+// memory by the same rule.
 #pragma once
 #include <cstdint>
 

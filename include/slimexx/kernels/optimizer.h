@@ -11,21 +11,22 @@ namespace slimexx::kernels {
 enum class MomentType : uint8_t { kF32, kBf16 };
 // Decoupled weight decay as torch.optim.AdamW. `gradient_scale` multiplies the gradient first.
 struct AdamWArgs {
-  void* weights = nullptr;  // bf16: receives the rounded master; may be null
+  void* weights = nullptr;  // bf16, may be null: receives the rounded master weights
   float* master = nullptr;  // [n]
-  void* exp_avg = nullptr;  // [n] of type `moments`, as is exp_avg_sq
+  void* exp_avg = nullptr;  // [n] of type `moments`, like exp_avg_sq
   void* exp_avg_sq = nullptr;
-  const float* gradient = nullptr;  // as long as weights
+  const float* gradient = nullptr;  // the same length as `weights`
   int64_t n = 0;
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0, gradient_scale = 1;
-  // 1 - beta^t, not rounded to f32: the update on the host divides by the same.
+  // 1 - beta^t in double, so that the CPU's update divides by the same numbers.
   double bias_correction1 = 1, bias_correction2 = 1;
-  // kBf16: widened, updated in f32, used unrounded for the master, stored to nearest even.
+  // kBf16: moments are updated in f32; the master weights use the unrounded results; the stored
+  // moments are rounded to nearest even.
   MomentType moments = MomentType::kF32;
 };
 // Elements [begin, end) of master and the moments, with their weight decay. Element i of a segment
-// is element i + shift of weights and gradient. Segments ascend, do not overlap and need not touch;
-// elements outside are left alone.
+// is element i + shift of weights and gradient. Segments ascend and do not overlap; elements
+// between them are not changed.
 struct AdamWSegment {
   int64_t begin = 0, end = 0;
   float weight_decay = 0;

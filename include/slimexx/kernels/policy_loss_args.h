@@ -1,5 +1,6 @@
-// The options, inputs and outputs of a policy loss. Free of CUDA: pointers are to memory of the
-// device that computes it. Formulas: docs/howto/estimator.md and the slime documentation's names.
+// The options, inputs and outputs of a policy loss. Compiles without CUDA. Pointers are to memory
+// of the device that computes the loss. Formulas: docs/howto/estimator.md. Names follow slime's
+// documentation.
 #pragma once
 #include <cstdint>
 
@@ -26,8 +27,8 @@ struct PolicyLossOptions {
   bool unbiased_kl = false;     // KL term times p / p_old
   TisMode tis = TisMode::kOff;  // needs rollout_log_probs
   float tis_clip = 2.0f, tis_clip_low = 0.0f;
-  // Off-policy sequence masking: tokens of negative advantage have no policy loss where the mean of
-  // log p_old - log p over the sequence is above opsm_delta.
+  // Off-policy sequence masking: tokens with negative advantage have no policy loss if the mean of
+  // log p_old - log p over their sequence is above opsm_delta.
   bool use_opsm = false;
   float opsm_delta = 1e-4f;
   // Masked tokens have a valid rollout log p and are compared too.
@@ -50,8 +51,7 @@ enum class LossMetric : int32_t {  // weighted sums, so that they add over micro
   kOpsmClipFraction,
   kLogProbAbsDiff,
   // The rest are not weighted. Over the compared tokens: the maximum of |log p - rollout log p|,
-  // the
-  // number of tokens that differ, and the number of all.
+  // the number of tokens where the two differ, and the number of compared tokens.
   kLogProbMaxDiff,
   kLogProbMismatches,
   kComparedTokens,
@@ -71,14 +71,14 @@ struct PolicyLossArgs {
   const float* advantages = nullptr;
   const float* mask = nullptr;
   const float* weights = nullptr;
-  const int32_t* cu_rows = nullptr;  // [sequences + 1], where takes_sequence_means
+  const int32_t* cu_rows = nullptr;  // [sequences + 1], if takes_sequence_means()
   int64_t rows = 0, sequences = 0;
   float* dlog_probs = nullptr;
   float* dentropies = nullptr;  // null: not computed
   double* metrics = nullptr;    // [kNumLossMetrics], added to (kLogProbMaxDiff by maximum)
 };
 
-// An estimate and its derivative by log p.
+// A KL estimate and its derivative by log p.
 struct KlValue {
   float value, derivative;
 };

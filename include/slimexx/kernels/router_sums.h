@@ -33,14 +33,14 @@ SLX_BOTH_SIDES int64_t probability_units(float probability) {
 SLX_BOTH_SIDES int64_t loss_units(double value, double most, double share, double units) {
   return llrint((value < most ? value : most) * share * units);
 }
-// All sequences of the step have the same weight, whatever their number of tokens.
+// Every sequence of the step has the same weight, whatever its number of tokens.
 SLX_BOTH_SIDES double token_share(const RouterBalanceRule& rule, int64_t tokens) {
   return 1.0 / (static_cast<double>(rule.sequences) * static_cast<double>(tokens));
 }
 // Moves the bias towards the mean load.
 SLX_BOTH_SIDES float move_bias(float bias, int64_t load, int64_t total, int64_t experts,
                                float rate) {
-  const int64_t mean = total, own = load * experts;  // both times the number of experts
+  const int64_t mean = total, own = load * experts;  // both multiplied by the number of experts
   return own < mean ? bias + rate : (own > mean ? bias - rate : bias);
 }
 

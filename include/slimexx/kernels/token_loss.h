@@ -1,6 +1,6 @@
-// The loss of a token, its derivatives and its metrics: one source for the CPU's policy_loss and
-// the device's kernel, free of CUDA. Each side has its own exp and expm1; comparisons are written
-// so that NaN and Inf take the same branch on both.
+// The loss of a token, its derivatives and its metrics. Shared by policy_loss on the CPU and the
+// CUDA kernel; compiles without CUDA. Only exp and expm1 differ between the two. Comparisons are
+// written so that NaN and Inf take the same branch on both.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -19,23 +19,23 @@ SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ra
   } else if (kind == KlKind::kK2) {
     kl = {d * d / 2, d};
   } else {
-    // expm1: near d = 0, where a run starts, exp(-d) - 1 would have lost all digits.
+    // Near d = 0, where a run starts, exp(-d) - 1 would lose all digits; expm1 does not.
     const float e = expm1f(-d);
     kl = {e + d, -e};
   }
   if (unbiased) kl = {kl.value * ratio, (kl.derivative + kl.value) * ratio};
-  // The value is never below 0. Not value > 10: Inf and NaN of an overflow end here too.
+  // The value is never below 0. The test is not `value > 10`, so that it also catches NaN.
   if (kind == KlKind::kLowVar && !(kl.value <= 10)) kl = {10, 0};
   return kl;
 }
 
-// Whether a token's loss looks at the mean log-ratio of its sequence.
+// Whether a token's loss needs the mean log-ratio of its sequence.
 SLX_BOTH_SIDES bool takes_sequence_means(const PolicyLossOptions& o) {
   return o.kind == LossKind::kGspo || (o.use_opsm && o.kind != LossKind::kSft);
 }
 
 struct TokenTerm {
-  float loss = 0, derivative = 0;  // by log p of this token, the ratio's path for kGspo excluded
+  float loss = 0, derivative = 0;  // by this token's log p; kGspo: without the path via the ratio
   float ratio_derivative = 0;      // kGspo: by the sequence's mean log-ratio
   bool clipped_low = false, clipped_high = false;
 };
@@ -49,7 +49,7 @@ SLX_BOTH_SIDES float clamp_to(float x, float low, float high) {
 SLX_BOTH_SIDES TokenTerm clipped_surrogate(float ratio, float advantage,
                                            const PolicyLossOptions& o) {
   TokenTerm term;
-  if (advantage == 0) return term;  // also where the ratio overflows
+  if (advantage == 0) return term;  // 0 even if the ratio overflows
   const float clipped = clamp_to(ratio, 1 - o.eps_clip, 1 + o.eps_clip_high);
   const float plain = -ratio * advantage, bounded = -clipped * advantage;
   term.loss = plain < bounded ? bounded : plain;
@@ -125,7 +125,7 @@ class TokenPass {
     return weight * term.ratio_derivative;
   }
 
-  // A row whose token is masked: it trains nothing, but an engine may have sampled it.
+  // For a masked token: no gradient. With compare_masked its log-prob is still compared.
   SLX_BOTH_SIDES void skip(int64_t r) {
     a_.dlog_probs[r] = 0;
     if (a_.dentropies != nullptr) a_.dentropies[r] = 0;
@@ -164,8 +164,8 @@ class TokenPass {
     return term;
   }
 
-  // Truncated importance sampling weighs by the trainer's over the engine's probability, without
-  // gradient.
+  // Truncated importance sampling: the factor is the trainer's probability divided by the engine's,
+  // without gradient.
   SLX_BOTH_SIDES void scale_by_importance(int64_t r, double w, TokenTerm& term) {
     const float raw = expf(old_log_prob(r) - a_.rollout_log_probs[r]);
     const bool outside = raw < o_.tis_clip_low || raw > o_.tis_clip;
@@ -179,7 +179,7 @@ class TokenPass {
     term.ratio_derivative *= factor;
   }
 
-  // Returns how far apart they are.
+  // Returns |log p - rollout log p|.
   SLX_BOTH_SIDES double compare_with_rollout(int64_t r) {
     const double difference =
         fabs(static_cast<double>(a_.log_probs[r]) - static_cast<double>(a_.rollout_log_probs[r]));
