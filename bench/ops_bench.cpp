@@ -101,7 +101,7 @@ void bench_matmul(const Bounds& bounds) {
                  bytes = 4.0 * static_cast<double>(n * k + t * (n + k));
     const std::string size = fmt::format("T={} N={} K={}", t, n, k);
     report("matmul_forward " + size, flops, bytes, bounds,
-           [&] { matmul_forward(cpu_context(), y, x, w, {}); });
+           [&] { matmul_forward(cpu_context(), y, x, {w}); });
     if (t < 64) continue;
     report("matmul_backward_input " + size, flops, bytes, bounds,
            [&] { matmul_backward_input(cpu_context(), dx, y, w, false); });

@@ -84,7 +84,7 @@ struct Products {
                  dy = view(kTokens, kOut, 2 * kTokens * kIn + kOut * kIn + kTokens * kOut),
                  dw = gradient.view(DType::kF32, {kOut, kIn});
     for (int i = 0; i < times; ++i) {
-      ops::matmul_forward(ctx, y, x, w, {});
+      ops::matmul_forward(ctx, y, x, {w});
       ops::matmul_backward_input(ctx, dx, dy, w, false);
       ops::matmul_backward_weight(ctx, dw, {}, dy, x);
     }

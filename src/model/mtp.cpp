@@ -24,7 +24,7 @@ void join(const ops::Context& ctx, const ModelParameters& weights, const MtpPara
   embed(ctx, weights.embedding, batch, tape.embedded);
   ops::rms_norm_forward(ctx, tape.joined.columns(0, h), tape.embedded, w.embedding_norm, eps);
   ops::rms_norm_forward(ctx, tape.joined.columns(h, 2 * h), tape.hidden, w.hidden_norm, eps);
-  ops::matmul_forward(ctx, x, tape.joined, w.input, {});
+  ops::matmul_forward(ctx, x, tape.joined, {w.input});
   ops::rms_norm_forward(ctx, normed, x, w.layer.input_norm, eps);
 }
 

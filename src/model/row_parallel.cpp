@@ -20,10 +20,10 @@ Tensor copy_columns(const ops::Context& ctx, Tensor x, int64_t begin, int64_t wi
 }
 
 // The product in all its leaves on one rank.
-void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias,
+void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, const ops::Linear& w,
                      int64_t leaves) {
   const tensor::ArenaScope scope(ctx.arena);
-  const int64_t width = w.dim(1) / leaves;
+  const int64_t width = w.columns() / leaves;
   const auto allocate = [&](DType dtype) {
     return ctx.arena.allocate(dtype, {y.dim(0), y.dim(1)});
   };
@@ -38,7 +38,8 @@ void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, Tensor w, Tens
   };
   for (int64_t l = 0; l < leaves; ++l) {
     const tensor::ArenaScope leaf_scope(ctx.arena);
-    ops::matmul_forward(ctx, leaf, columns(x, l), columns(w, l), l == 0 ? bias : Tensor{});
+    ops::matmul_forward(ctx, leaf, columns(x, l),
+                        {columns(w.weight, l), l == 0 ? w.bias : Tensor{}});
     if (l == 0) {
       ops::copy(ctx, sum, leaf);
     } else {
@@ -82,12 +83,14 @@ void scatter_tp_sum(const ops::Context& ctx, std::span<const dist::Range> ranges
   ctx.groups.tp.sum_to_shares(ctx.stream, ctx.arena, own, partial, ranges);
 }
 
-void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y, Tensor x, Tensor w,
-                          Tensor bias, int64_t leaves) {
-  if (leaves > 1) return multiply_leaves(ctx, y, x, w, bias, leaves);
+void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y, Tensor x,
+                          const ops::Linear& w, int64_t leaves) {
+  if (leaves > 1) return multiply_leaves(ctx, y, x, w, leaves);
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor partial = allocate_partial(ctx, batch, y);
-  ops::matmul_forward(ctx, partial, x, w, on_first_tp_rank(ctx, bias));
+  ops::Linear own = w;
+  own.bias = on_first_tp_rank(ctx, w.bias);
+  ops::matmul_forward(ctx, partial, x, own);
   scatter_tp_sum(ctx, batch, y, partial);
 }
 

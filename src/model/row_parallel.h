@@ -16,6 +16,7 @@
 #include "slimexx/model/batch.h"
 #include "slimexx/model/tp_rows.h"
 #include "slimexx/ops/context.h"
+#include "slimexx/ops/linear.h"
 
 namespace slimexx::model {
 
@@ -34,8 +35,8 @@ void scatter_tp_sum(const ops::Context& ctx, std::span<const dist::Range> ranges
                     Tensor partial);
 
 // y[t,N] = x[T,K] w[N,K]^T (+ bias[N]); K is this rank's shard.
-void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y, Tensor x, Tensor w,
-                          Tensor bias, int64_t leaves);
+void row_parallel_forward(const ops::Context& ctx, const Batch& batch, Tensor y, Tensor x,
+                          const ops::Linear& w, int64_t leaves);
 
 // `bias` (or its gradient) on the first tp rank, whose product adds it; undefined on the others.
 inline Tensor on_first_tp_rank(const ops::Context& ctx, Tensor bias) {

@@ -126,9 +126,10 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
   SLX_LAUNCH(combine_add_rms_norm(ctx, residual, rows, weights, shared, routed));
 }
 
-void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed, Tensor shared_w,
+void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& linear,
+                           const RoutedRows& routed, const Linear& shared,
                            [[maybe_unused]] bool follows_product) {
+  const Tensor w = linear.weight, shared_w = shared.weight;
   constexpr const char* kOp = "expert_matmul_forward";
   check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
@@ -141,11 +142,12 @@ void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
   }
   cpu::expert_matmul_forward(y, x, w, routed);
   if (shared_w.defined())
-    matmul_forward(ctx, y.rows(rows - 1, rows), x.rows(x.dim(0) - 1, x.dim(0)), shared_w, {});
+    matmul_forward(ctx, y.rows(rows - 1, rows), x.rows(x.dim(0) - 1, x.dim(0)), shared);
 }
 
-void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed, Tensor shared_w) {
+void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& linear,
+                                  const RoutedRows& routed, const Linear& shared) {
+  const Tensor w = linear.weight, shared_w = shared.weight;
   constexpr const char* kOp = "expert_matmul_swiglu_forward";
   check_compute(kOp, "w", ctx, w, {kAny, 2 * h.dim(1), kAny});
   check_routed(kOp, ctx, routed, w.dim(0));
@@ -158,7 +160,7 @@ void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor
   }
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
-  expert_matmul_forward(ctx, gate_up, x, w, routed, shared_w);
+  expert_matmul_forward(ctx, gate_up, x, linear, routed, shared);
   swiglu_forward(ctx, h, gate_up);
 }
 

@@ -8,7 +8,8 @@
 
 namespace slimexx::ops {
 
-void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias) {
+void matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& linear) {
+  const auto& [w, bias, values, scales] = linear;
   constexpr const char* kOp = "matmul_forward";
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
   check_compute(kOp, "w", ctx, w, {kAny, x.dim(1)},
@@ -37,7 +38,8 @@ bool fuses_swiglu([[maybe_unused]] tensor::Device device, [[maybe_unused]] const
 
 }  // namespace
 
-void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias) {
+void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& linear) {
+  const auto& [w, bias, values, scales] = linear;
   constexpr const char* kOp = "matmul_swiglu_forward";
   check_compute(kOp, "h", ctx, h, {kAny, kAny});
   check_compute(kOp, "x", ctx, x, {h.dim(0), kAny});
@@ -50,7 +52,7 @@ void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Ten
   }
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), w.dim(0)});
-  matmul_forward(ctx, gate_up, x, w, bias);
+  matmul_forward(ctx, gate_up, x, linear);
   swiglu_forward(ctx, h, gate_up);
 }
 

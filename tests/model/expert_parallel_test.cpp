@@ -103,12 +103,10 @@ MoeMlpParameters<Tensor> bind(const MoeMlpSpec& s, ExpertValues& v, int64_t loca
   };
   return {.router_weight = view(v.router, {s.router.num_experts, h}),
           .correction_bias = view(v.bias, {s.router.num_experts}),
-          .gate_up_weight = view(v.gate_up, {local, 2 * f / s.etp_ranks, h}),
-          .down_weight = view(v.down, {local, h / s.etp_ranks, f}),
-          .shared = {.gate_up_weight = view(v.shared_up, {2 * f, h}),
-                     .gate_up_bias = {},
-                     .down_weight = view(v.shared_down, {h, f}),
-                     .down_bias = {}}};
+          .gate_up = {view(v.gate_up, {local, 2 * f / s.etp_ranks, h})},
+          .down = {view(v.down, {local, h / s.etp_ranks, f})},
+          .shared = {.gate_up = {view(v.shared_up, {2 * f, h})},
+                     .down = {view(v.shared_down, {h, f})}}};
 }
 
 // Forward and backward as in a layer. There is no backward with redundant experts.

@@ -118,10 +118,10 @@ DenseOutcome run_dense_mlp(int ranks, int64_t leaves) {
            dout = rows_of(random_floats(kTokens * kHidden, 6), kHidden, own);
     Floats y(normed.size()), dnormed(normed.size()), dgate_up(gate_up.size()),
         dgate_up_bias(gate_up_bias.size()), ddown(down.size()), ddown_bias(down_bias.size());
-    const DenseMlpParameters<Tensor> w{view(gate_up, 2 * f, kHidden), view(gate_up_bias),
-                                       view(down, kHidden, f), view(down_bias)};
-    const DenseMlpParameters<Tensor> g{view(dgate_up, 2 * f, kHidden), view(dgate_up_bias),
-                                       view(ddown, kHidden, f), view(ddown_bias)};
+    const DenseMlpParameters<Tensor> w{{view(gate_up, 2 * f, kHidden), view(gate_up_bias)},
+                                       {view(down, kHidden, f), view(down_bias)}};
+    const DenseMlpParameters<Tensor> g{{view(dgate_up, 2 * f, kHidden), view(dgate_up_bias)},
+                                       {view(ddown, kHidden, f), view(ddown_bias)}};
     DenseMlpTape tape;
     allocate_rest(ctx.arena, spec, {own.size(), kTokens}, true, tape);
     project_up(ctx, spec, w, batch, tape, view(normed, own.size(), kHidden));

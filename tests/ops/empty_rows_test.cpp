@@ -47,9 +47,10 @@ class Ones {
 
 TEST(EmptyRows, MatmulForward) {
   const Ones w({kFeatures, kWidth}), bias({kFeatures});
-  matmul_forward(cpu_context(), no_rows({0, kFeatures}), no_rows({0, kWidth}), w, bias);
-  matmul_forward(cpu_context(), no_rows({0, kFeatures}), no_rows({0, kWidth}), w, {});
-  matmul_swiglu_forward(cpu_context(), no_rows({0, kFeatures / 2}), no_rows({0, kWidth}), w, bias);
+  matmul_forward(cpu_context(), no_rows({0, kFeatures}), no_rows({0, kWidth}), {w, bias});
+  matmul_forward(cpu_context(), no_rows({0, kFeatures}), no_rows({0, kWidth}), {w});
+  matmul_swiglu_forward(cpu_context(), no_rows({0, kFeatures / 2}), no_rows({0, kWidth}),
+                        {w, bias});
 }
 
 TEST(EmptyRows, MatmulBackwardWritesZerosWhereItDoesNotAdd) {
@@ -181,7 +182,7 @@ TEST(EmptyRows, TakeNoMemory) {
     return Tensor(nullptr, dtype, gpu, shape);
   };
   const Tensor x = rows({0, 8}), row = rows({0}, DType::kF32), ids = rows({0}, DType::kI32);
-  matmul_forward(ctx, x, x, rows({8, 8}), {});
+  matmul_forward(ctx, x, x, {rows({8, 8})});
   matmul_backward_input(ctx, x, x, rows({8, 8}), false);
   matmul_backward_weight(ctx, rows({8, 8}, DType::kF32), {}, x, x, false);
   rms_norm_forward(ctx, x, x, rows({8}), 1e-6f);

@@ -44,7 +44,7 @@ TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
   const Array x = Array::random({num_rows, k}, 1), w = Array::random({9, n, k}, 2),
               dy = Array::random({num_rows, n}, 3);
   Array y({num_rows, n}), dx({num_rows, k}), dw = Array::random({9, n, k}, 4), sum = dw.clone();
-  expert_matmul_forward(ctx_, y, x, w, c.routed());
+  expert_matmul_forward(ctx_, y, x, {w}, c.routed());
   expert_matmul_backward_input(ctx_, dx, dy, w, c.routed());
   expert_matmul_backward_weight(ctx_, dw, dy, x, c.routed(), false);
   expert_matmul_backward_weight(ctx_, sum, dy, x, c.routed(), true);
@@ -57,7 +57,7 @@ TEST_P(Experts, ProductsHaveTheBitsOfEachExpertAlone) {
     };
     Array own_y({end - begin, n}), own_dx({end - begin, k}), own_dw({n, k});
     const Tensor own_x = x.view().rows(begin, end), own_dy = dy.view().rows(begin, end);
-    matmul_forward(ctx_, own_y, own_x, weights(w), {});
+    matmul_forward(ctx_, own_y, own_x, {weights(w)});
     matmul_backward_input(ctx_, own_dx, own_dy, weights(w), false);
     matmul_backward_weight(ctx_, own_dw, {}, own_dy, own_x, false);
     EXPECT_TRUE(same_bits(own_y, y.view().rows(begin, end))) << e;
@@ -120,16 +120,17 @@ TEST_P(Experts, ATokenAloneHasTheBitsOfTheBatch) {
   tensor::Arena arena({}, 1 << 20, "test");
   const Context ctx = compute_context(arena);
   gather_rows(ctx_, rows, x, all.routed().tokens);
-  expert_matmul_swiglu_forward(ctx, h, rows, w, all.routed());
+  expert_matmul_swiglu_forward(ctx, h, rows, {w}, all.routed());
   for (int64_t t = 0; t < 29; t += 7) {
     Choices one(1, 7, 3);
     std::copy_n(all.ids.begin() + t * 3, 3, one.ids.begin());
     one.sort(ctx_);
     Array own({3, n}), joined({4, n}), shared({1, n});
-    expert_matmul_swiglu_forward(ctx, joined, x.view().rows(t, t + 1), w, one.routed(), shared_w);
-    matmul_swiglu_forward(ctx, shared, x.view().rows(t, t + 1), shared_w, {});
+    expert_matmul_swiglu_forward(ctx, joined, x.view().rows(t, t + 1), {w}, one.routed(),
+                                 {shared_w});
+    matmul_swiglu_forward(ctx, shared, x.view().rows(t, t + 1), {shared_w});
     EXPECT_TRUE(same_bits(joined.view().rows(3, 4), shared)) << "token " << t;
-    expert_matmul_swiglu_forward(ctx, own, x.view().rows(t, t + 1), w, one.routed());
+    expert_matmul_swiglu_forward(ctx, own, x.view().rows(t, t + 1), {w}, one.routed());
     for (int64_t j = 0; j < 3; ++j) {
       const int64_t at = all.rows[static_cast<size_t>(t * 3 + j)];
       EXPECT_TRUE(same_bits(own.view().rows(j, j + 1), h.view().rows(at, at + 1)))

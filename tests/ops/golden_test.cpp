@@ -55,7 +55,7 @@ class Record {
 void check_matmul(const Context& ctx, const Record& r) {
   const Array x = r.in("x"), w = r.in("w"), dy = r.in("dy");
   const Array y = r.blank("y"), dx = r.blank("dx"), dw = r.blank("dw"), dbias = r.blank("dbias");
-  matmul_forward(ctx, y, x, w, r.in("bias"));
+  matmul_forward(ctx, y, x, {w, r.in("bias")});
   matmul_backward_input(ctx, dx, dy, w, false);
   matmul_backward_weight(ctx, dw, dbias, dy, x);
   r.expect("y", y);

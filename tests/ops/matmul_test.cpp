@@ -39,7 +39,7 @@ struct Operands {
 TEST_P(Matmul, ForwardAgreesWithDoubles) {
   for (const auto& c : cases::matmul_values()) {
     Operands o(c);
-    matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
+    matmul_forward(ctx_, o.y, o.x, {o.w, o.bias});
     const auto expected = reference_forward(doubles(o.x), doubles(o.w),
                                             c.bias ? doubles(o.bias) : std::vector<double>(),
                                             c.tokens, c.outputs, c.inputs);
@@ -54,7 +54,7 @@ TEST_P(Matmul, ForwardIsTheStatedChain) {
   const bool fused = std::string(GetParam()->name) != "generic";
   for (const auto& c : cases::matmul_values()) {
     Operands o(c);
-    matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
+    matmul_forward(ctx_, o.y, o.x, {o.w, o.bias});
     Array expected({c.tokens, c.outputs});
     for (int64_t t = 0; t < c.tokens; ++t)
       for (int64_t n = 0; n < c.outputs; ++n) {
@@ -88,14 +88,14 @@ TEST_P(Matmul, SwigluOfAProductHasTheBitsOfBothOps) {
                 bias = c.bias ? Array::random({2 * c.outputs}, 3) : Array();
     Array gate_up({c.tokens, 2 * c.outputs}), expected({c.tokens, c.outputs}),
         h({c.tokens, c.outputs});
-    matmul_forward(ctx_, gate_up, x, w, bias);
+    matmul_forward(ctx_, gate_up, x, {w, bias});
     swiglu_forward(ctx_, expected, gate_up);
     h.fill(std::nanf(""));
     tensor::Arena plan = tensor::Arena::for_planning({}, "test");
-    matmul_swiglu_forward(planning_context(plan), h, x, w, bias);
+    matmul_swiglu_forward(planning_context(plan), h, x, {w, bias});
     EXPECT_GE(plan.high_water_bytes(), gate_up.view().size_bytes());
     tensor::Arena arena({}, plan.high_water_bytes(), "test");
-    matmul_swiglu_forward(compute_context(arena), h, x, w, bias);
+    matmul_swiglu_forward(compute_context(arena), h, x, {w, bias});
     EXPECT_EQ(arena.used_bytes(), 0);
     EXPECT_TRUE(same_bits(h, expected)) << c.tokens << "x" << c.outputs << "x" << c.inputs;
   }
@@ -104,12 +104,12 @@ TEST_P(Matmul, SwigluOfAProductHasTheBitsOfBothOps) {
 TEST_P(Matmul, RowAloneHasTheBitsOfTheBatch) {
   const cases::MatmulCase c{29, 77, 391, true};
   Operands o(c);
-  matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
+  matmul_forward(ctx_, o.y, o.x, {o.w, o.bias});
   for (int64_t t = 0; t < c.tokens; ++t)
     for (int64_t rows : {int64_t{1}, int64_t{3}}) {
       const int64_t begin = std::min(t, c.tokens - rows);
       Array alone({rows, c.outputs});
-      matmul_forward(ctx_, alone, o.x.view().rows(begin, begin + rows), o.w, o.bias);
+      matmul_forward(ctx_, alone, o.x.view().rows(begin, begin + rows), {o.w, o.bias});
       ASSERT_TRUE(same_bits(alone, o.y.view().rows(begin, begin + rows))) << "row " << t;
     }
 }
@@ -117,13 +117,13 @@ TEST_P(Matmul, RowAloneHasTheBitsOfTheBatch) {
 TEST_P(Matmul, StridesChangeNothing) {
   const cases::MatmulCase c{14, 40, 50, true};
   Operands o(c);
-  matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
+  matmul_forward(ctx_, o.y, o.x, {o.w, o.bias});
   Array wide_x({c.tokens, 90}), wide_y({c.tokens, 120});
   wide_y.fill(7.0f);
   const tensor::Tensor x = wide_x.view().columns(20, 70), y = wide_y.view().columns(60, 100);
   for (int64_t t = 0; t < c.tokens; ++t)
     for (int64_t k = 0; k < c.inputs; ++k) x.f32()[t * 90 + k] = o.x[t * c.inputs + k];
-  matmul_forward(ctx_, y, x, o.w, o.bias);
+  matmul_forward(ctx_, y, x, {o.w, o.bias});
   EXPECT_TRUE(same_bits(y, o.y));
   for (int64_t t = 0; t < c.tokens; ++t)
     for (int64_t n = 0; n < 120; ++n)
@@ -135,7 +135,7 @@ TEST_P(Matmul, StridesChangeNothing) {
 TEST_P(Matmul, ThreadsChangeNothing) {
   expect_same_for_any_threads([&] {
     Operands o({45, 1500, 300, true});
-    matmul_forward(ctx_, o.y, o.x, o.w, o.bias);
+    matmul_forward(ctx_, o.y, o.x, {o.w, o.bias});
     Array dx({45, 300}), dw({1500, 300}), dbias({1500});
     matmul_backward_input(ctx_, dx, o.y, o.w, false);
     matmul_backward_weight(ctx_, dw, dbias, o.y, o.x);
@@ -211,7 +211,7 @@ TEST_P(Matmul, BackwardAccumulates) {
 TEST_P(Matmul, NotANumberStaysInItsRow) {
   Operands o({4, 20, 30});
   o.x[2 * 30 + 5] = std::nanf("");
-  matmul_forward(ctx_, o.y, o.x, o.w, Array());
+  matmul_forward(ctx_, o.y, o.x, {o.w});
   for (int64_t t = 0; t < 4; ++t)
     for (int64_t n = 0; n < 20; ++n)
       EXPECT_EQ(std::isnan(o.y[t * 20 + n]), t == 2) << t << ", " << n;
@@ -224,7 +224,7 @@ TEST(MatmulDevice, CudaWithoutCudaSaysSo) {
   const tensor::Tensor x(memory, DType::kBF16, cuda, {2, 2});
   tensor::Arena none = tensor::Arena::for_planning(cuda, "test");
   try {
-    matmul_forward(Context{.stream = {.device = cuda}, .arena = none}, x, x, x, {});
+    matmul_forward(Context{.stream = {.device = cuda}, .arena = none}, x, x, {x});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.message(), "this build has no CUDA");
@@ -234,7 +234,7 @@ TEST(MatmulDevice, CudaWithoutCudaSaysSo) {
 
 TEST(MatmulDeathTest, WrongShapeIsNamed) {
   const Array x({2, 3}), w({4, 5}), y({2, 4});
-  EXPECT_DEATH(matmul_forward(cpu_context(), y, x, w, {}),
+  EXPECT_DEATH(matmul_forward(cpu_context(), y, x, {w}),
                "matmul_forward: w is .4, 5. F32, expected");
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "slimexx/ops/context.h"
+#include "slimexx/ops/linear.h"
 #include "slimexx/ops/router.h"
 
 namespace slimexx::ops {
@@ -55,13 +56,13 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
 // token, x may be that token's row alone, [1,K], and there may be a shared expert with weights
 // shared_w[N,K]; its row follows the R routed ones in y and x. `follows_product`: a product of the
 // same rows was queued on this context after they were sorted, so a device may load weights early.
-void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w,
-                           const RoutedRows& routed, Tensor shared_w = {},
+void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
+                           const RoutedRows& routed, const Linear& shared_w = {},
                            bool follows_product = false);
 // (scratch) h[R,F] with the bits of swiglu_forward after expert_matmul_forward by w[E,2F,K]; x and
 // shared_w[2F,K] as for expert_matmul_forward.
-void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w,
-                                  const RoutedRows& routed, Tensor shared_w = {});
+void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& w,
+                                  const RoutedRows& routed, const Linear& shared_w = {});
 // dx[r,K] = dy[r,N] w[e,N,K]
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);

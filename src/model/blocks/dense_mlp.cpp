@@ -55,13 +55,13 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
     columns = {{.axis = 1}};
   }
   DenseMlpParameters<ParameterId> p;
-  p.gate_up_weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, gate_and_up);
-  p.down_weight = list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
+  p.gate_up.weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, gate_and_up);
+  p.down.weight = list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
                                   f, columns, InitKind::kResidual);
-  p.gate_up_bias =
+  p.gate_up.bias =
       list.add_bias_if(s.bias, own + "gate_up.bias",
                        {{hf + "gate_proj.bias", f}, {hf + "up_proj.bias", f}}, gate_and_up);
-  p.down_bias =
+  p.down.bias =
       list.add_bias_if(s.bias, own + "down.bias", {{hf + "down_proj.bias", s.hidden_size}});
   return p;
 }
@@ -105,9 +105,9 @@ void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor x = gather_tp_rows(ctx, rows_of(spec, batch), normed);
   if (tape.gate_up.defined()) {
-    ops::matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, w.gate_up_bias);
+    ops::matmul_forward(ctx, tape.gate_up, x, w.gate_up);
   } else {
-    ops::matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, w.gate_up_bias);
+    ops::matmul_swiglu_forward(ctx, tape.h, x, w.gate_up);
   }
 }
 
@@ -121,7 +121,7 @@ void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
       h = ctx.arena.allocate(down.dtype(), {tape.gate_up.dim(0), spec.intermediate_size});
     ops::swiglu_forward(ctx, h, tape.gate_up);
   }
-  row_parallel_forward(ctx, rows_of(spec, batch), down, h, w.down_weight, w.down_bias, spec.leaves);
+  row_parallel_forward(ctx, rows_of(spec, batch), down, h, w.down, spec.leaves);
 }
 
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
@@ -143,16 +143,16 @@ void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
-  ops::matmul_backward_input(ctx, dh, dout, w.down_weight, false);
+  ops::matmul_backward_input(ctx, dh, dout, w.down.weight, false);
   // One pass: d(gate_up) overwrites gate_up; h, if it was not kept, overwrites dh.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
-  ops::matmul_backward_weight(ctx, g.down_weight, on_first_tp_rank(ctx, g.down_bias), dout, h,
+  ops::matmul_backward_weight(ctx, g.down.weight, on_first_tp_rank(ctx, g.down.bias), dout, h,
                               accumulate);
-  ops::matmul_backward_weight(ctx, g.gate_up_weight, g.gate_up_bias, dgate_up,
+  ops::matmul_backward_weight(ctx, g.gate_up.weight, g.gate_up.bias, dgate_up,
                               gather_tp_rows(ctx, batch, normed), accumulate);
   const Tensor partial = allocate_partial(ctx, batch, dnormed);
-  ops::matmul_backward_input(ctx, partial, dgate_up, w.gate_up_weight, false);
+  ops::matmul_backward_input(ctx, partial, dgate_up, w.gate_up.weight, false);
   scatter_tp_sum(ctx, batch, dnormed, partial);
 }
 

@@ -104,17 +104,17 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const 
       .sections = {{s.q_size(), s.head_dim}, {s.kv_size(), s.head_dim}, {s.kv_size(), s.head_dim}}};
   const Shard by_head_columns{.axis = 1, .sections = {{s.q_size(), s.head_dim}}};
   GqaParameters<ParameterId> p;
-  p.qkv_weight =
+  p.qkv.weight =
       list.add_weight(own + "attention.qkv.weight", qkv("weight"), s.hidden_size, {by_head});
-  p.qkv_bias = list.add_bias_if(s.qkv_bias, own + "attention.qkv.bias", qkv("bias"), {by_head});
+  p.qkv.bias = list.add_bias_if(s.qkv_bias, own + "attention.qkv.bias", qkv("bias"), {by_head});
   p.q_norm = list.add_norm_if(s.qk_norm, own + "attention.q_norm.weight",
                               attention + "q_norm.weight", s.head_dim);
   p.k_norm = list.add_norm_if(s.qk_norm, own + "attention.k_norm.weight",
                               attention + "k_norm.weight", s.head_dim);
-  p.o_weight =
+  p.o.weight =
       list.add_weight(own + "attention.o.weight", {{attention + "o_proj.weight", s.hidden_size}},
                       s.q_size(), {by_head_columns}, InitKind::kResidual);
-  p.o_bias = list.add_bias_if(s.o_bias, own + "attention.o.bias",
+  p.o.bias = list.add_bias_if(s.o_bias, own + "attention.o.bias",
                               {{attention + "o_proj.bias", s.hidden_size}});
   return p;
 }
@@ -132,7 +132,7 @@ std::vector<CopiedRows> list_copied_rows(const GqaSpec& whole, const GqaSpec& ow
   if (whole.num_kv_heads >= tp) return {};
   const int num_copies = tp / static_cast<int>(whole.num_kv_heads);
   std::vector<CopiedRows> rows;
-  for (const Tensor& t : {gradients.qkv_weight, gradients.qkv_bias})
+  for (const Tensor& t : {gradients.qkv.weight, gradients.qkv.bias})
     if (t.defined()) rows.push_back({t.rows(own.q_size(), own.qkv_size()), num_copies});
   return rows;
 }
@@ -194,7 +194,7 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
                  const GqaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor projected = spec.qk_norm ? tape.qkv_raw : tape.qkv;
-  ops::matmul_forward(ctx, projected, gather_tp_rows(ctx, batch, normed), w.qkv_weight, w.qkv_bias);
+  ops::matmul_forward(ctx, projected, gather_tp_rows(ctx, batch, normed), w.qkv);
   const ops::KvSlots kv{.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
   ops::qk_norm_rotary_forward(ctx, tape.qkv, projected, w.q_norm, w.k_norm,
                               static_cast<float>(spec.rms_norm_eps), rotary, batch.positions, kv,
@@ -219,7 +219,7 @@ void attend(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Te
 
 void project_out(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const Batch& batch, const GqaTape& tape, Tensor o) {
-  row_parallel_forward(ctx, batch, o, tape.attention, w.o_weight, w.o_bias, spec.leaves);
+  row_parallel_forward(ctx, batch, o, tape.attention, w.o, spec.leaves);
 }
 
 namespace {
@@ -265,18 +265,18 @@ void backward(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<
     return ctx.arena.allocate(dout.dtype(), {dout.dim(0), width});
   };
   const Tensor dattention = rows(spec.q_size()), dqkv = rows(spec.qkv_size());
-  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
+  ops::matmul_backward_weight(ctx, g.o.weight, on_first_tp_rank(ctx, g.o.bias), dout,
                               tape.attention, accumulate);
   attention_next();
-  ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
+  ops::matmul_backward_input(ctx, dattention, dout, w.o.weight, false);
   backward_of_keys(ctx, spec, batch, tape, dattention, dqkv);
   ops::qk_norm_rotary_backward(ctx, dqkv, g.q_norm, g.k_norm, tape.qkv_raw, w.q_norm, w.k_norm,
                                static_cast<float>(spec.rms_norm_eps), rotary, batch.positions,
                                qkv_heads(spec));
-  ops::matmul_backward_weight(ctx, g.qkv_weight, g.qkv_bias, dqkv,
+  ops::matmul_backward_weight(ctx, g.qkv.weight, g.qkv.bias, dqkv,
                               gather_tp_rows(ctx, batch, normed), accumulate);
   const Tensor partial = allocate_partial(ctx, batch, dnormed);
-  ops::matmul_backward_input(ctx, partial, dqkv, w.qkv_weight, false);
+  ops::matmul_backward_input(ctx, partial, dqkv, w.qkv.weight, false);
   scatter_tp_sum(ctx, batch, dnormed, partial);
 }
 

@@ -33,7 +33,7 @@ Tensor allocate_logits(const ops::Context& ctx, int64_t num_rows, int64_t vocabu
 // For scoring and training. Sampling normalises the same product in the same way (N9).
 void compute_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadParameters<Tensor>& w,
                     Tensor hidden, bool is_sharded, float temperature, Tensor logits, Tensor lse) {
-  ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
+  ops::matmul_forward(ctx, logits, hidden, {w.lm_head});
   const int64_t rows = lse.dim(0), ranks = is_sharded ? ctx.groups.tp.size() : 1;
   const int64_t leaves = ranks * spec.leaves, width = logits.dim(1) / spec.leaves;
   if (leaves == 1) return ops::normalize_logits(ctx, logits, lse, temperature);
@@ -123,7 +123,7 @@ Tensor logit_gradients(const ops::Context& ctx, const HeadParameters<Tensor>& w,
     logits = allocate_logits(ctx, num_rows, vocabulary);
     // Covers only this rank's leaf and is not used: g.lse covers the whole row.
     const Tensor own_lse = ctx.arena.allocate(DType::kF32, {num_rows});
-    ops::matmul_forward(ctx, logits, g.hidden, w.lm_head, {});
+    ops::matmul_forward(ctx, logits, g.hidden, {w.lm_head});
     ops::normalize_logits(ctx, logits, own_lse, temperature);
   }
   if (is_f32) dlogits = logits;
@@ -272,7 +272,7 @@ void gather_leaf_logits(const ops::Context& ctx, Tensor logits, Tensor hidden, T
   const auto leaf = [&](int64_t r) { return leaves.rows(r, r + 1).reshaped({rows, width}); };
   std::vector<dist::Range> by_rank;
   for (int64_t r = 0; r < ranks; ++r) by_rank.push_back({r, r + 1});
-  ops::matmul_forward(ctx, leaf(ctx.groups.tp.rank()), hidden, leaf_weight, {});
+  ops::matmul_forward(ctx, leaf(ctx.groups.tp.rank()), hidden, {leaf_weight});
   ctx.groups.tp.all_gather_ranges(ctx.stream, leaves, by_rank);
   for (int64_t r = 0; r < ranks; ++r)
     ops::copy_rows(ctx, logits.columns(r * width, (r + 1) * width), leaf(r));
@@ -292,7 +292,7 @@ Tensor head_logits(const ops::Context& ctx, const HeadSpec& spec, const HeadPara
   if (ctx.groups.tp.size() > 1)
     gather_leaf_logits(ctx, logits, hidden, w.lm_head);
   else
-    ops::matmul_forward(ctx, logits, hidden, w.lm_head, {});
+    ops::matmul_forward(ctx, logits, hidden, {w.lm_head});
   return logits;
 }
 

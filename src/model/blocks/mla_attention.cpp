@@ -86,8 +86,8 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
   const Tensor k_nope = key_rows(n * s.nope_dim), v = key_rows(n * s.value_dim);
   ops::copy_head_columns(ctx, normed.split_last({1, s.kv_rank}), 0,
                          latent.normed.split_last({1, s.kv_rank}), 0, s.kv_rank);
-  ops::matmul_forward(ctx, k_nope, normed, flat(w.k_weight), {});
-  ops::matmul_forward(ctx, v, normed, flat(w.v_weight), {});
+  ops::matmul_forward(ctx, k_nope, normed, {flat(w.k_weight)});
+  ops::matmul_forward(ctx, v, normed, {flat(w.v_weight)});
   // Concatenates the two parts of each head. Attention's backward needs values no wider than
   // queries and keys, so these are padded with zeros if necessary.
   const int64_t width = std::max(s.head_dim(), s.value_dim);
@@ -170,8 +170,8 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   };
   const Shard by_head{.axis = 0};
   MlaParameters<ParameterId> p;
-  p.a_weight = list.add_weight(mine + "a.weight", into_ranks("weight"), s.hidden_size, {});
-  p.a_bias = list.add_bias_if(s.bias, mine + "a.bias", into_ranks("bias"));
+  p.a.weight = list.add_weight(mine + "a.weight", into_ranks("weight"), s.hidden_size, {});
+  p.a.bias = list.add_bias_if(s.bias, mine + "a.bias", into_ranks("bias"));
   p.q_norm = list.add_norm_if(s.q_rank > 0, mine + "q_norm.weight",
                               attention + "q_a_layernorm.weight", s.q_rank);
   p.kv_norm =
@@ -187,7 +187,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   });
   q.shards = {
       {.axis = 0, .sections = {{n * s.nope_dim, s.nope_dim}, {n * s.rope_dim, s.rope_dim}}}};
-  p.q_weight = list.add(std::move(q));
+  p.q.weight = list.add(std::move(q));
 
   const auto add_from_latent = [&](const char* name, int64_t begin, int64_t size) {
     ParameterInfo info{.name = mine + name, .shape = {n, size, s.kv_rank}, .shards = {by_head}};
@@ -199,10 +199,10 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   };
   p.k_weight = add_from_latent("k.weight", 0, s.nope_dim);
   p.v_weight = add_from_latent("v.weight", s.nope_dim, s.value_dim);
-  p.o_weight = list.add_weight(
+  p.o.weight = list.add_weight(
       mine + "o.weight", {{attention + "o_proj.weight", s.hidden_size}}, n * s.value_dim,
       {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}}, InitKind::kResidual);
-  p.o_bias =
+  p.o.bias =
       list.add_bias_if(s.bias, mine + "o.bias", {{attention + "o_proj.bias", s.hidden_size}});
   p.indexer = s.indexer
                   ? declare_indexer(list, *s.indexer, mine + "indexer.", attention + "indexer.")
@@ -301,7 +301,7 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const MlaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
-  ops::matmul_forward(ctx, tape.a, normed, w.a_weight, w.a_bias);
+  ops::matmul_forward(ctx, tape.a, normed, w.a);
   // Every tp rank holds whole pages, so with split rows these are written after the latent rows are
   // gathered.
   const bool is_split = !batch.tp_rows.empty();
@@ -314,7 +314,7 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
                            batch.slots, queries);
   if (s.q_rank > 0) exchange_tp_rows(ctx, batch, tape.q_normed);
   const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
-  ops::matmul_forward(ctx, tape.q, q_input, w.q_weight, {});
+  ops::matmul_forward(ctx, tape.q, q_input, w.q);
   exchange_tp_rows(ctx, batch, tape.latent);
   if (is_split && pages.k.defined())
     ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
@@ -348,7 +348,7 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
 
 void project_out(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                  const Batch& batch, const MlaTape& tape, Tensor o) {
-  row_parallel_forward(ctx, batch, o, tape.attention, w.o_weight, w.o_bias, s.leaves);
+  row_parallel_forward(ctx, batch, o, tape.attention, w.o, s.leaves);
 }
 
 void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -369,10 +369,10 @@ void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Ten
   const Tensor da = own_rows(s.a_size());
   const Tensor latent_terms = allocate_partial(ctx, batch, dlatent_normed);
   const Tensor rope_terms = allocate_partial(ctx, batch, drope);
-  ops::matmul_backward_weight(ctx, g.o_weight, on_first_tp_rank(ctx, g.o_bias), dout,
+  ops::matmul_backward_weight(ctx, g.o.weight, on_first_tp_rank(ctx, g.o.bias), dout,
                               tape.attention, accumulate);
   attention_next();
-  ops::matmul_backward_input(ctx, dattention, dout, w.o_weight, false);
+  ops::matmul_backward_input(ctx, dattention, dout, w.o.weight, false);
   attention_backward(ctx, s, w, g, rotary, batch, tape, dattention, accumulate,
                      {dq, latent_terms, rope_terms});
   scatter_tp_sum(ctx, batch, dlatent_normed, latent_terms);
@@ -385,20 +385,20 @@ void backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Ten
   if (s.q_rank > 0) {
     const Tensor dq_normed = own_rows(s.q_rank);
     const Tensor terms = allocate_partial(ctx, batch, dq_normed);
-    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, tape.q_normed, accumulate);
-    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    ops::matmul_backward_weight(ctx, g.q.weight, {}, dq, tape.q_normed, accumulate);
+    ops::matmul_backward_input(ctx, terms, dq, w.q.weight, false);
     scatter_tp_sum(ctx, batch, dq_normed, terms);
     ops::rms_norm_backward(ctx, da.columns(0, s.q_rank), g.q_norm, dq_normed,
                            tape.a.columns(0, s.q_rank), w.q_norm, eps_of(s), false);
   } else {
     const Tensor terms = allocate_partial(ctx, batch, dnormed);
-    ops::matmul_backward_weight(ctx, g.q_weight, {}, dq, gather_tp_rows(ctx, batch, normed),
+    ops::matmul_backward_weight(ctx, g.q.weight, {}, dq, gather_tp_rows(ctx, batch, normed),
                                 accumulate);
-    ops::matmul_backward_input(ctx, terms, dq, w.q_weight, false);
+    ops::matmul_backward_input(ctx, terms, dq, w.q.weight, false);
     scatter_tp_sum(ctx, batch, dnormed, terms);
   }
-  ops::matmul_backward_weight(ctx, g.a_weight, g.a_bias, da, normed, accumulate);
-  ops::matmul_backward_input(ctx, dnormed, da, w.a_weight, s.q_rank == 0);
+  ops::matmul_backward_weight(ctx, g.a.weight, g.a.bias, da, normed, accumulate);
+  ops::matmul_backward_input(ctx, dnormed, da, w.a.weight, s.q_rank == 0);
 }
 
 }  // namespace slimexx::model

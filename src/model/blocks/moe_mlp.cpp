@@ -50,7 +50,7 @@ void allocate_router(Arena& arena, const MoeMlpSpec& s, int64_t num_tokens, MoeM
 
 void route(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
            const MoeMlpTape& tape, Tensor normed) {
-  ops::matmul_forward(ctx, tape.logits, normed, w.router_weight, {});
+  ops::matmul_forward(ctx, tape.logits, normed, {w.router_weight});
   if (!spec.placement().has_redundant())
     return ops::route_and_sort(ctx, tape.routed, tape.ids, tape.weights, tape.logits,
                                w.correction_bias, spec.router);
@@ -67,13 +67,13 @@ void experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor h = allocate_rows(ctx.arena, spec, normed.dim(0), spec.intermediate_size);
   ops::gather_rows(ctx, dx, dout, tape.routed.tokens);
-  ops::expert_matmul_backward_input(ctx, h, dx, w.down_weight, tape.routed);
+  ops::expert_matmul_backward_input(ctx, h, dx, w.down.weight, tape.routed);
   ops::expert_swiglu_backward(ctx, dweights, h, tape.gate_up, h, tape.weights, tape.routed);
-  ops::expert_matmul_backward_weight(ctx, g.down_weight, dx, h, tape.routed, accumulate);
+  ops::expert_matmul_backward_weight(ctx, g.down.weight, dx, h, tape.routed, accumulate);
   ops::gather_rows(ctx, dx, normed, tape.routed.tokens);
-  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, tape.gate_up, dx, tape.routed,
+  ops::expert_matmul_backward_weight(ctx, g.gate_up.weight, tape.gate_up, dx, tape.routed,
                                      accumulate);
-  ops::expert_matmul_backward_input(ctx, dx, tape.gate_up, w.gate_up_weight, tape.routed);
+  ops::expert_matmul_backward_input(ctx, dx, tape.gate_up, w.gate_up.weight, tape.routed);
 }
 
 // Expert frequencies are counted over whole sequences; tp and cp ranks each hold a part, hence the
@@ -156,7 +156,7 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   if (tape.shared_output.defined()) {
     // Memory for gate_up, in case the product on this device is not fused with SwiGLU.
     const int64_t bytes =
-        normed.dim(0) * w.shared.gate_up_weight.dim(0) * tensor::dtype_bytes(normed.dtype());
+        normed.dim(0) * w.shared.gate_up.weight.dim(0) * tensor::dtype_bytes(normed.dtype());
     beside.emplace(ctx, ctx.arena.allocate(DType::kU8, {bytes + kArenaAlignment}));
     project_up(beside->context(), *spec.shared, w.shared, batch, tape.shared, normed);
     project_down(beside->context(), *spec.shared, w.shared, batch, tape.shared, tape.shared_output);
@@ -175,10 +175,10 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
       ops::gather_rows(ctx, x, normed, tape.routed.tokens);
     }
     if (tape.gate_up.defined()) {
-      ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up_weight, tape.routed);
+      ops::expert_matmul_forward(ctx, tape.gate_up, x, w.gate_up, tape.routed);
     } else {
-      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up_weight, tape.routed,
-                                        joined ? w.shared.gate_up_weight : Tensor{});
+      ops::expert_matmul_swiglu_forward(ctx, tape.h, x, w.gate_up, tape.routed,
+                                        joined ? w.shared.gate_up : ops::Linear{});
     }
   }
   if (beside) {
@@ -209,8 +209,8 @@ ExpertOutputs run_down(const ops::Context& ctx, const MoeMlpSpec& spec,
     }
     const int64_t rows = num_rows(spec, tokens);
     const Tensor all = ctx.arena.allocate(h.dtype(), {h.dim(0), spec.hidden_size});
-    ops::expert_matmul_forward(ctx, all, h, w.down_weight, tape.routed,
-                               joined ? w.shared.down_weight : Tensor{},
+    ops::expert_matmul_forward(ctx, all, h, w.down, tape.routed,
+                               joined ? w.shared.down : ops::Linear{},
                                /*follows_product=*/true);
     out.rows = all.rows(0, rows);
     if (joined) out.shared = shared_row_of(all);

@@ -91,9 +91,8 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
                   .init = InitKind::kZeros,
                   .parts = {{.name = mlp + "gate.e_score_correction_bias", .shape = {experts}}}});
   }
-  p.gate_up_weight = list.add(std::move(gate_up));
-  p.down_weight = list.add(std::move(down));
-  p.shared = {kNoParameter, kNoParameter, kNoParameter, kNoParameter};
+  p.gate_up.weight = list.add(std::move(gate_up));
+  p.down.weight = list.add(std::move(down));
   if (s.shared)
     p.shared =
         declare_dense_mlp(list, *s.shared, own + "mlp.shared_experts.", mlp + "shared_experts.");

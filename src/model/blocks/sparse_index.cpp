@@ -39,7 +39,7 @@ Tensor make_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
                  const ops::RotaryTable& rotary, const Batch& batch, Tensor normed) {
   const Tensor k = allocate_rows(ctx, normed.dim(0), s.head_dim);
   const Tensor heads = k.split_last({1, s.head_dim});
-  ops::matmul_forward(ctx, k, normed, w.k_weight, {});
+  ops::matmul_forward(ctx, k, normed, {w.k_weight});
   ops::layer_norm_forward(ctx, k, k, w.k_norm, w.k_norm_bias, static_cast<float>(s.norm_eps));
   rotate(ctx, heads, rotary, own_rows_of(ctx, batch, batch.positions));
   return heads;
@@ -130,10 +130,10 @@ void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerPar
     const int64_t end = std::min(own.size(), first + most), n = end - first;
     const Tensor q = allocate_rows(ctx, n, s.num_heads * s.head_dim);
     const Tensor heads = q.split_last({s.num_heads, s.head_dim});
-    ops::matmul_forward(ctx, q, q_normed.rows(first, end), w.q_weight, {});
+    ops::matmul_forward(ctx, q, q_normed.rows(first, end), {w.q_weight});
     rotate(ctx, heads, rotary, positions.rows(first, end));
     const Tensor weights = ctx.arena.allocate(DType::kF32, {n, s.num_heads});
-    ops::matmul_forward(ctx, weights, normed.rows(first, end), w.head_weight, {});
+    ops::matmul_forward(ctx, weights, normed.rows(first, end), {w.head_weight});
     ops::scale(ctx, weights, root_of(s.num_heads));
     const Tensor scores = ctx.arena.allocate(DType::kF32, {n, columns});
     ops::index_scores(ctx, scores, heads, weights, keys, batch.attention, own.begin + first,

@@ -46,8 +46,8 @@ void run_uncounted_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::show_rows(ctx, runs, received.offsets,
                  {.routed = tape.routed, .x = normed, .returned = tape.returned});
   ops::fetch_peer_rows(ctx, runs, rows);
-  ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, received);
-  ops::expert_matmul_forward(ctx, rows, h, w.down_weight, received, {}, /*follows_product=*/true);
+  ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up, received);
+  ops::expert_matmul_forward(ctx, rows, h, w.down, received, {}, /*follows_product=*/true);
   ops::return_peer_rows(ctx, runs, rows);
   ops::await_peer_rows(ctx);
 }
@@ -76,13 +76,13 @@ void uncounted_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   ops::fetch_peer_rows(ctx, runs, x);
   ops::fetch_peer_rows(ctx, runs, dy, true);
   ops::fetch_peer_values(ctx, runs, weights);
-  ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up_weight, received);
-  ops::expert_matmul_backward_input(ctx, h, dy, w.down_weight, received);
+  ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up, received);
+  ops::expert_matmul_backward_input(ctx, h, dy, w.down.weight, received);
   ops::expert_swiglu_backward(ctx, own_dweights, h, gate_up, h, weights, received);
   ops::return_peer_values(ctx, runs, own_dweights);
-  ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, h, received, accumulate);
-  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, gate_up, x, received, accumulate);
-  ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up_weight, received);
+  ops::expert_matmul_backward_weight(ctx, g.down.weight, dy, h, received, accumulate);
+  ops::expert_matmul_backward_weight(ctx, g.gate_up.weight, gate_up, x, received, accumulate);
+  ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up.weight, received);
   ops::return_peer_rows(ctx, runs, x);
   ops::await_peer_rows(ctx);
 }
@@ -131,13 +131,13 @@ void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
   const Tensor rows = ctx.arena.allocate(normed.dtype(), {num_received, spec.hidden_size});
   const Tensor h = ctx.arena.allocate(normed.dtype(), {num_received, spec.intermediate_size / etp});
   dispatch_rows(ctx, dispatch, rows, normed, tape.routed);
-  ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up_weight, dispatch.routed);
+  ops::expert_matmul_swiglu_forward(ctx, h, rows, w.gate_up, dispatch.routed);
   // The outputs reuse the memory of the inputs.
   const Tensor columns =
       rows.reshaped({num_received * etp, spec.hidden_size / etp}).rows(0, num_received);
   {
     const tensor::ArenaScope whole(ctx.arena);
-    ops::expert_matmul_forward(ctx, columns, gather_h(ctx, spec, dispatch, h), w.down_weight,
+    ops::expert_matmul_forward(ctx, columns, gather_h(ctx, spec, dispatch, h), w.down,
                                dispatch.routed, {}, /*follows_product=*/true);
   }
   return_columns(ctx, dispatch, tape.returned, columns);
@@ -165,16 +165,16 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
   dispatch_rows(ctx, dispatch, x, normed, tape.routed);
   dispatch_columns(ctx, dispatch, dy, dout, tape.routed);
   dispatch_choices(ctx, dispatch, weights, tape.weights, tape.routed);
-  ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up_weight, routed);
-  down_backward_input(ctx, spec, dispatch, h, dy, w.down_weight);
+  ops::expert_matmul_forward(ctx, gate_up, x, w.gate_up, routed);
+  down_backward_input(ctx, spec, dispatch, h, dy, w.down.weight);
   ops::expert_swiglu_backward(ctx, own_dweights, h, gate_up, h, weights, routed);
   {
     const tensor::ArenaScope whole(ctx.arena);
-    ops::expert_matmul_backward_weight(ctx, g.down_weight, dy, gather_h(ctx, spec, dispatch, h),
+    ops::expert_matmul_backward_weight(ctx, g.down.weight, dy, gather_h(ctx, spec, dispatch, h),
                                        routed, accumulate);
   }
-  ops::expert_matmul_backward_weight(ctx, g.gate_up_weight, gate_up, x, routed, accumulate);
-  ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up_weight, routed);
+  ops::expert_matmul_backward_weight(ctx, g.gate_up.weight, gate_up, x, routed, accumulate);
+  ops::expert_matmul_backward_input(ctx, x, gate_up, w.gate_up.weight, routed);
   return_rows(ctx, dispatch, dx, x);
   return_choices(ctx, dispatch, dweights, own_dweights, tape.routed);
 }

@@ -132,7 +132,7 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
 
 template <class View>
 struct Binder {
-  View view;  // ParameterId -> Tensor
+  View view;  // ParameterId -> Tensor, LinearIds -> ops::Linear
 
   LayerParameters<Tensor> operator()(const LayerParameters<ParameterId>& p) const {
     LayerParameters<Tensor> bound{.input_norm = view(p.input_norm),
@@ -151,6 +151,20 @@ struct Binder {
   }
 };
 
+// Views of the parameters in a list, by name.
+template <class View>
+struct NamedView {
+  const std::vector<ParameterInfo>& infos;
+  const View& view;  // name -> Tensor
+
+  Tensor operator()(ParameterId id) const {
+    return id == kNoParameter ? Tensor{} : view(infos[static_cast<size_t>(id)].name);
+  }
+  ops::Linear operator()(const LinearIds& ids) const {
+    return {.weight = (*this)(ids.weight), .bias = (*this)(ids.bias)};
+  }
+};
+
 // Finds the parameter by name: a store may hold several stages of one rank.
 ParameterId find_held(const ParameterStore& store, const std::string& name) {
   const ParameterId id = store.find(name);
@@ -163,11 +177,9 @@ ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View&
   ParameterList list;
   list.keeps_parts = false;
   const StageParameters<ParameterId> ids = declare_stage(list, spec, stage);
-  const auto named = [&](ParameterId id) {
-    return id == kNoParameter ? Tensor{} : view(list.infos[static_cast<size_t>(id)].name);
-  };
+  const NamedView<View> named{list.infos, view};
   ModelParameters p{.embedding = named(ids.embedding)};
-  const Binder<decltype(named)> binder{named};
+  const Binder<NamedView<View>> binder{named};
   for (const auto& layer : ids.layers) p.layers.push_back(binder(layer));
   p.head = {.final_norm = named(ids.head.final_norm), .lm_head = named(ids.head.lm_head)};
   for (const auto& mtp : ids.mtp) p.mtp.push_back(binder(mtp));

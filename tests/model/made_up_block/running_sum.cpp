@@ -62,7 +62,7 @@ void allocate_rest(Arena& arena, const RunningSumSpec& spec, const RowCounts& ro
 void project_qkv(const ops::Context& ctx, const RunningSumSpec&,
                  const RunningSumParameters<Tensor>& w, const ops::RotaryTable&, const Batch&,
                  const LayerPages&, const RunningSumTape& tape, Tensor normed) {
-  ops::matmul_forward(ctx, tape.values, normed, w.v_weight, {});
+  ops::matmul_forward(ctx, tape.values, normed, {w.v_weight});
 }
 
 void attend(const ops::Context& ctx, const RunningSumSpec& spec,
@@ -84,7 +84,7 @@ void attend(const ops::Context& ctx, const RunningSumSpec& spec,
 void project_out(const ops::Context& ctx, const RunningSumSpec&,
                  const RunningSumParameters<Tensor>& w, const Batch&, const RunningSumTape& tape,
                  Tensor o) {
-  ops::matmul_forward(ctx, o, tape.sums, w.o_weight, {});
+  ops::matmul_forward(ctx, o, tape.sums, {w.o_weight});
 }
 
 void backward(const ops::Context& ctx, const RunningSumSpec& spec,

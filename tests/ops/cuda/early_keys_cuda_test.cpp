@@ -26,7 +26,7 @@ constexpr float kEps = 1e-5f;
 struct SlowProduct {
   static constexpr int64_t kDepth = 1 << 18;
   OnDevice y{Array({64, 64})}, x{Array({64, kDepth})}, w{Array({64, kDepth})};
-  void run(const Context& ctx) const { matmul_forward(ctx, y, x, w, {}); }
+  void run(const Context& ctx) const { matmul_forward(ctx, y, x, {w}); }
 };
 
 // The last token of each sequence is decoded. Every sequence has pages of its own.

@@ -35,8 +35,8 @@ TEST_F(ExpertProductsCuda, ProductsThatFollowOthersHaveTheirBits) {
     }
     const auto run = [&](const Context& s, size_t layer, const OnDevice& y, bool follows_product) {
       sort_by_expert(s, shared.routed(), rows_of(ids[layer], num_tokens));
-      expert_matmul_swiglu_forward(s, h, x, w, shared.routed());
-      expert_matmul_forward(s, y, h, w_down, shared.routed(), {}, follows_product);
+      expert_matmul_swiglu_forward(s, h, x, {w}, shared.routed());
+      expert_matmul_forward(s, y, h, {w_down}, shared.routed(), {}, follows_product);
     };
     run_op([&](const Context& s) {
       for (size_t layer = 0; layer < kLayers; ++layer) run(s, layer, early[layer], true);

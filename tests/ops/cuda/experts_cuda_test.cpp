@@ -111,7 +111,7 @@ TEST_F(ExpertsCuda, ProductsHaveTheBitsOfEachExpertAlone) {
     blank.fill(std::nanf(""));
     const OnDevice x(random_bf16({num_rows, k}, 1)),
         w(random_bf16({shape.experts, n, k}, 2, 1 / std::sqrt(double(k)))), y(blank);
-    run_op([&](const Context& s) { expert_matmul_forward(s, y, x, w, own.routed()); });
+    run_op([&](const Context& s) { expert_matmul_forward(s, y, x, {w}, own.routed()); });
     const Array got = y.back();
     for (int64_t e = 0; e < shape.experts; ++e) {
       const int64_t begin = own.host.offsets[static_cast<size_t>(e)],
@@ -120,7 +120,7 @@ TEST_F(ExpertsCuda, ProductsHaveTheBitsOfEachExpertAlone) {
       const OnDevice alone(Array({end - begin, n}));
       run_op([&](const Context& s) {
         matmul_forward(s, alone, x.view().rows(begin, end),
-                       w.view().rows(e, e + 1).reshaped({n, k}), {});
+                       {w.view().rows(e, e + 1).reshaped({n, k})});
       });
       ASSERT_TRUE(same_bits(alone.back(), got.view().rows(begin, end)))
           << name_of(shape) << ", expert " << e;
@@ -137,9 +137,9 @@ TEST_F(ExpertsCuda, SwigluHasTheBitsOfBothOps) {
     const OnDevice x(random_bf16({num_rows, k}, 1)),
         w(random_bf16({shape.experts, 2 * f, k}, 2, 2 / std::sqrt(double(k)))),
         gate_up(Array({num_rows, 2 * f})), expected(blank), h(blank);
-    run_op([&](const Context& s) { expert_matmul_forward(s, gate_up, x, w, own.routed()); });
+    run_op([&](const Context& s) { expert_matmul_forward(s, gate_up, x, {w}, own.routed()); });
     run_op([&](const Context& s) { swiglu_forward(s, expected, gate_up); });
-    run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, x, w, own.routed()); });
+    run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, x, {w}, own.routed()); });
     EXPECT_TRUE(same_bits(h.back(), expected.back())) << name_of(shape);
   }
 }
@@ -161,9 +161,9 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
         shared_w_down(random_bf16({k, f}, 5));
     run_op([&](const Context& s) {
       gather_rows(s, rows, own_x, all.routed().tokens);
-      expert_matmul_forward(s, y, rows, w, all.routed());
+      expert_matmul_forward(s, y, rows, {w}, all.routed());
     });
-    run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, rows, w, all.routed()); });
+    run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, h, rows, {w}, all.routed()); });
     const Array whole_y = y.back(), whole_h = h.back();
     for (const int64_t t : {int64_t{0}, shape.tokens / 2, shape.tokens - 1}) {
       const auto first = all.host.ids.begin() + t * shape.k;
@@ -179,15 +179,16 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
       const RoutedRows one{offsets, choices, tokens, rows_of(places, 1)};
       run_op([&](const Context& s) { sort_by_expert(s, one, rows_of(ids, 1)); });
       const Tensor row = own_x.view().rows(t, t + 1);
-      run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, w, one); });
-      run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, w, one); });
+      run_op([&](const Context& s) { expert_matmul_forward(s, one_y, row, {w}, one); });
+      run_op([&](const Context& s) { expert_matmul_swiglu_forward(s, one_h, row, {w}, one); });
       const Array got_y = one_y.back(), got_h = one_h.back();
       // A shared expert changes no other row, and its row has the bits of a plain product.
-      run_op([&](const Context& s) { matmul_forward(s, shared_y, row, shared_w, {}); });
-      run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, shared_w, {}); });
-      run_op([&](const Context& s) { expert_matmul_forward(s, joined_y, row, w, one, shared_w); });
+      run_op([&](const Context& s) { matmul_forward(s, shared_y, row, {shared_w}); });
+      run_op([&](const Context& s) { matmul_swiglu_forward(s, shared_h, row, {shared_w}); });
+      run_op(
+          [&](const Context& s) { expert_matmul_forward(s, joined_y, row, {w}, one, {shared_w}); });
       run_op([&](const Context& s) {
-        expert_matmul_swiglu_forward(s, joined_h, row, w, one, shared_w);
+        expert_matmul_swiglu_forward(s, joined_h, row, {w}, one, {shared_w});
       });
       const auto expect_joined = [&](const OnDevice& joined, const Array& routed,
                                      const OnDevice& shared) {
@@ -200,9 +201,9 @@ TEST_F(ExpertsCuda, OneTokenHasTheBitsOfTheBatch) {
       expect_joined(joined_h, got_h, shared_h);
       const Tensor to_k = w_down.view(), shared_to_k = shared_w_down.view();
       run_op([&](const Context& s) {
-        expert_matmul_forward(s, down, joined_h, to_k, one, shared_to_k);
-        expert_matmul_forward(s, own_down, one_h, to_k, one);
-        matmul_forward(s, shared_down, shared_h, shared_to_k, {});
+        expert_matmul_forward(s, down, joined_h, {to_k}, one, {shared_to_k});
+        expert_matmul_forward(s, own_down, one_h, {to_k}, one);
+        matmul_forward(s, shared_down, shared_h, {shared_to_k});
       });
       expect_joined(down, own_down.back(), shared_down);
       for (int64_t j = 0; j < shape.k; ++j) {  // experts are ascending, so row j is choice j

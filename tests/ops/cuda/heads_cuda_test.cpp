@@ -54,7 +54,7 @@ TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
       }
       for (int64_t i = 0; i < c.n * c.k; ++i) weights[i] = w[head * c.n * c.k + i];
       const OnDevice one_x(rows), one_w(weights), one_y(Array({c.tokens, c.n})), one_dy(drows);
-      run_op([&](const Context& s) { matmul_forward(s, one_y, one_x, one_w, {}); });
+      run_op([&](const Context& s) { matmul_forward(s, one_y, one_x, {one_w}); });
       const Array plain = one_y.back();
       const Array expected_dx({c.tokens, c.k});
       matmul_backward_input(cpu_context(), expected_dx, drows, weights, false);

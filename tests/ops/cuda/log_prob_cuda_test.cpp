@@ -256,7 +256,7 @@ TEST_F(LogProbCuda, LmHeadHasTheBitsOfItsParts) {
                    entropies = with_entropy ? as_is(blank) : OnDevice(), own_lse = as_is(blank),
                    own_log_probs = as_is(blank),
                    own_entropies = with_entropy ? as_is(blank) : OnDevice();
-    run_op([&](const Context& s) { matmul_forward(s, logits.view(), hidden, w, {}); });
+    run_op([&](const Context& s) { matmul_forward(s, logits.view(), hidden, {w}); });
     run_op([&](const Context& s) { normalize_logits(s, logits.view(), lse, temperature); });
     run_op([&](const Context& s) {
       gather_log_probs(s, log_probs, entropies, logits.view(), lse, ids);
@@ -305,7 +305,7 @@ TEST_F(LogProbCuda, KeptLogitsGiveTheBitsOfThoseMadeAgain) {
     const OnDevice product = as_is(zeros), logits = as_is(zeros), again(zeros), lse = as_is(blank),
                    log_probs = as_is(blank), plain = as_is(blank),
                    entropies = with_entropy ? as_is(blank) : OnDevice();
-    run_op([&](const Context& s) { matmul_forward(s, product, hidden, w, {}); });
+    run_op([&](const Context& s) { matmul_forward(s, product, hidden, {w}); });
     run_op([&](const Context& s) {
       lm_head_forward(s, plain, entropies, lse, hidden, w, ids, temperature);
     });

@@ -49,10 +49,10 @@ TEST_F(MatmulCuda, ForwardAgreesWithTheCpuAndIsRoundedOnce) {
   for (const auto& c : all_cases()) {
     const Operands o(c);
     const Array expected = o.output();
-    matmul_forward(cpu_context(), expected, o.x, o.w, o.bias);
+    matmul_forward(cpu_context(), expected, o.x, {o.w, o.bias});
     const OnDevice x(o.x), w(o.w), bias(o.bias), f32 = as_is(o.output()), bf16(o.output());
-    run_op([&](const Context& s) { matmul_forward(s, f32, x, w, bias); });
-    run_op([&](const Context& s) { matmul_forward(s, bf16, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, f32, x, {w, bias}); });
+    run_op([&](const Context& s) { matmul_forward(s, bf16, x, {w, bias}); });
     EXPECT_TRUE(close_by_norm(f32.back(), expected, kSumBound, 1e-6)) << o.name;
     EXPECT_TRUE(same_bits(bf16.back(), rounded(f32.back()))) << o.name;
   }
@@ -63,14 +63,14 @@ TEST_F(MatmulCuda, RowAloneHasTheBitsOfTheBatch) {
        {cases::MatmulCase{29, 77, 391, true}, {29, 80, 392, true}, {200, 256, 512}}) {
     const Operands o(c);
     const OnDevice x(o.x), w(o.w), bias(o.bias), y = as_is(o.output());
-    run_op([&](const Context& s) { matmul_forward(s, y, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, y, x, {w, bias}); });
     const Array batch = y.back();
     for (int64_t t = 0; t < c.tokens; t += 7)
       for (const int64_t rows : {int64_t{1}, int64_t{3}, int64_t{20}}) {
         const int64_t begin = std::min(t, c.tokens - rows);
         const OnDevice alone = as_is(Array({rows, c.outputs}));
         run_op([&](const Context& s) {
-          matmul_forward(s, alone, x.view().rows(begin, begin + rows), w, bias);
+          matmul_forward(s, alone, x.view().rows(begin, begin + rows), {w, bias});
         });
         ASSERT_TRUE(same_bits(alone.back(), batch.view().rows(begin, begin + rows)))
             << o.name << ", " << rows << " rows from " << begin;
@@ -91,14 +91,14 @@ TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
     Array blank({c.tokens, c.outputs});
     blank.fill(std::nanf(""));
     const OnDevice gate_up(Array({c.tokens, 2 * c.outputs})), expected(blank), h(blank);
-    run_op([&](const Context& s) { matmul_forward(s, gate_up, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, gate_up, x, {w, bias}); });
     run_op([&](const Context& s) { swiglu_forward(s, expected, gate_up); });
-    run_op([&](const Context& s) { matmul_swiglu_forward(s, h, x, w, bias); });
+    run_op([&](const Context& s) { matmul_swiglu_forward(s, h, x, {w, bias}); });
     const std::string name = std::to_string(c.tokens) + "x" + std::to_string(c.outputs) + "x" +
                              std::to_string(c.inputs) + ", seed " + std::to_string(kSeed);
     EXPECT_TRUE(same_bits(h.back(), expected.back())) << name;
     tensor::Arena plan = tensor::Arena::for_planning(test_device(), "test");
-    matmul_swiglu_forward(planning_context(plan), h, x, w, bias);
+    matmul_swiglu_forward(planning_context(plan), h, x, {w, bias});
     const bool is_fused = c.outputs % 8 == 0 && c.inputs % 64 == 0;
     EXPECT_EQ(plan.high_water_bytes() == 0, is_fused) << name;
   }
@@ -125,10 +125,10 @@ TEST_F(MatmulCuda, ColumnsOfWiderRowsHaveTheBitsOfTheirOwn) {
         return columns;
       };
       const OnDevice own_x(own(o.x)), own_w(own(o.w)), expected = as_is(o.output());
-      run_op([&](const Context& s) { matmul_forward(s, expected, own_x, own_w, bias); });
+      run_op([&](const Context& s) { matmul_forward(s, expected, own_x, {own_w, bias}); });
       run_op([&](const Context& s) {
         matmul_forward(s, y, x.view().columns(begin, begin + width),
-                       w.view().columns(begin, begin + width), bias);
+                       {w.view().columns(begin, begin + width), bias});
       });
       EXPECT_TRUE(same_bits(y.back(), expected.back())) << o.name << ", from " << begin;
     }
@@ -143,9 +143,9 @@ TEST_F(MatmulCuda, StridedF32OutputChangesNothing) {
     Array blank({c.tokens, 120});
     blank.fill(7.0f);
     const OnDevice wide = as_is(blank);
-    run_op([&](const Context& s) { matmul_forward(s, y, x, w, bias); });
+    run_op([&](const Context& s) { matmul_forward(s, y, x, {w, bias}); });
     run_op([&](const Context& s) {
-      matmul_forward(s, wide.view().columns(60, 60 + c.outputs), x, w, bias);
+      matmul_forward(s, wide.view().columns(60, 60 + c.outputs), x, {w, bias});
     });
     const Array got = wide.back();
     EXPECT_TRUE(same_bits(got.view().columns(60, 60 + c.outputs), y.back())) << o.name;
@@ -228,7 +228,7 @@ TEST_F(MatmulCuda, NotANumberStaysInItsRow) {
     Operands o(c);
     o.x[2 * c.inputs + 5] = std::nanf("");
     const OnDevice x(o.x), w(o.w), y(o.output());
-    run_op([&](const Context& s) { matmul_forward(s, y, x, w, {}); });
+    run_op([&](const Context& s) { matmul_forward(s, y, x, {w}); });
     const Array got = y.back();
     for (int64_t i = 0; i < got.size(); ++i)
       EXPECT_EQ(std::isnan(got[i]), i / c.outputs == 2) << coordinates(got, i) << ", " << o.name;

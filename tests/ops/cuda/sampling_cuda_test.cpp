@@ -185,7 +185,7 @@ TEST_F(SamplingCuda, LogProbsAreThoseOfScoring) {
   const int64_t rows = 40, v = 5000, size = 128;
   const OnDevice hidden(random_bf16({rows, size}, 1)), w(random_bf16({v, size}, 2, 0.2)),
       logits = as_is(Array({rows, v}));
-  run_op([&](const Context& s) { matmul_forward(s, logits, hidden, w, {}); });
+  run_op([&](const Context& s) { matmul_forward(s, logits, hidden, {w}); });
   const Array raw = logits.back();
   for (const float temperature : {1.0f, 0.7f}) {
     std::vector<SamplingRow> parameters;

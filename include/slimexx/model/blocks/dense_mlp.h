@@ -13,6 +13,7 @@
 #include "slimexx/model/batch.h"
 #include "slimexx/model/block_traits.h"
 #include "slimexx/model/layer_keep.h"
+#include "slimexx/model/linear.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
 #include "slimexx/ops/experts.h"
@@ -24,13 +25,13 @@ class ParameterList;
 
 template <class T>
 struct DenseMlpParameters {
-  T gate_up_weight, gate_up_bias;  // [2F,H], [2F]
-  T down_weight, down_bias;        // [H,F], [H]
+  Linear<T> gate_up;  // [2F,H], [2F]
+  Linear<T> down;     // [H,F], [H]
 };
 
 template <class View>
 DenseMlpParameters<Tensor> bind(const DenseMlpParameters<ParameterId>& p, const View& view) {
-  return {view(p.gate_up_weight), view(p.gate_up_bias), view(p.down_weight), view(p.down_bias)};
+  return {view(p.gate_up), view(p.down)};
 }
 
 struct DenseMlpTape {

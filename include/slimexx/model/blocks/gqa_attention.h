@@ -13,6 +13,7 @@
 #include "slimexx/model/batch.h"
 #include "slimexx/model/block_traits.h"
 #include "slimexx/model/layer_keep.h"
+#include "slimexx/model/linear.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
 #include "slimexx/ops/rotary.h"
@@ -23,15 +24,14 @@ class ParameterList;
 
 template <class T>
 struct GqaParameters {
-  T qkv_weight, qkv_bias;  // [(Hq+2Hkv)D, H], [(Hq+2Hkv)D]
-  T q_norm, k_norm;        // [D], only with qk_norm
-  T o_weight, o_bias;      // [H, Hq D], [H]
+  Linear<T> qkv;     // [(Hq+2Hkv)D, H], [(Hq+2Hkv)D]
+  T q_norm, k_norm;  // [D], only with qk_norm
+  Linear<T> o;       // [H, Hq D], [H]
 };
 
 template <class View>
 GqaParameters<Tensor> bind(const GqaParameters<ParameterId>& p, const View& view) {
-  return {view(p.qkv_weight), view(p.qkv_bias), view(p.q_norm),
-          view(p.k_norm),     view(p.o_weight), view(p.o_bias)};
+  return {view(p.qkv), view(p.q_norm), view(p.k_norm), view(p.o)};
 }
 
 // Results of forward that backward reads.

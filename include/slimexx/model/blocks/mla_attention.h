@@ -21,6 +21,7 @@
 #include "slimexx/model/block_traits.h"
 #include "slimexx/model/blocks/sparse_index.h"
 #include "slimexx/model/layer_keep.h"
+#include "slimexx/model/linear.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
 #include "slimexx/ops/rotary.h"
@@ -31,27 +32,26 @@ class ParameterList;
 
 template <class T>
 struct MlaParameters {
-  T a_weight, a_bias;  // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only the latent's
-  T q_norm, kv_norm;   // [Rq], [Rkv]; q_norm only with Rq > 0
-  T q_weight;          // [n(Dn+Dr), Rq or H]: unrotated rows of all heads, then rotated ones
-  T k_weight;          // [n,Dn,Rkv]
-  T v_weight;          // [n,Dv,Rkv]
-  T o_weight, o_bias;  // [H, n Dv], [H]
+  Linear<T> a;        // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only the latent's
+  T q_norm, kv_norm;  // [Rq], [Rkv]; q_norm only with Rq > 0
+  Linear<T> q;        // [n(Dn+Dr), Rq or H]: unrotated rows of all heads, then rotated ones
+  T k_weight;         // [n,Dn,Rkv]
+  T v_weight;         // [n,Dv,Rkv]
+  Linear<T> o;        // [H, n Dv], [H]
   IndexerParameters<T> indexer;
 };
 
 template <class View>
 MlaParameters<Tensor> bind(const MlaParameters<ParameterId>& p, const View& view) {
-  return {view(p.a_weight), view(p.a_bias),       view(p.q_norm),   view(p.kv_norm),
-          view(p.q_weight), view(p.k_weight),     view(p.v_weight), view(p.o_weight),
-          view(p.o_bias),   bind(p.indexer, view)};
+  return {view(p.a),        view(p.q_norm),   view(p.kv_norm), view(p.q),
+          view(p.k_weight), view(p.v_weight), view(p.o),       bind(p.indexer, view)};
 }
 
 struct MlaTape {
   Tensor a = {};         // [t,Rq+Rkv+Dr] before the norms and the rotation
   Tensor q_normed = {};  // [T,Rq]
   Tensor latent = {};    // [T,Rkv+Dr]: the normed latent, then the rotated key that all heads share
-  Tensor q = {};         // [T,n(Dn+Dr)] in the order of q_weight, before the rotation
+  Tensor q = {};         // [T,n(Dn+Dr)] in the order of q.weight, before the rotation
   Tensor attention = {};  // [T,n Dv]
   Tensor lse = {};        // [T,n] f32
 };

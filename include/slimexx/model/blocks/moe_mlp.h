@@ -12,6 +12,7 @@
 #include "slimexx/model/blocks/dense_mlp.h"
 #include "slimexx/model/expert_placement.h"
 #include "slimexx/model/layer_keep.h"
+#include "slimexx/model/linear.h"
 #include "slimexx/model/parameters.h"
 #include "slimexx/ops/context.h"
 #include "slimexx/ops/experts.h"
@@ -26,15 +27,15 @@ template <class T>
 struct MoeMlpParameters {
   T router_weight;               // [E,H]
   T correction_bias;             // [E] f32, without gradient; only with has_correction_bias
-  T gate_up_weight;              // [E,2F,H]
-  T down_weight;                 // [E,H,F]
+  Linear<T> gate_up;             // [E,2F,H]
+  Linear<T> down;                // [E,H,F]
   DenseMlpParameters<T> shared;  // only with a shared expert
 };
 
 template <class View>
 MoeMlpParameters<Tensor> bind(const MoeMlpParameters<ParameterId>& p, const View& view) {
-  return {view(p.router_weight), view(p.correction_bias), view(p.gate_up_weight),
-          view(p.down_weight), bind(p.shared, view)};
+  return {view(p.router_weight), view(p.correction_bias), view(p.gate_up), view(p.down),
+          bind(p.shared, view)};
 }
 
 struct MoeMlpTape {
