@@ -31,15 +31,23 @@ void multiply_leaves(const ops::Context& ctx, Tensor y, Tensor x, const ops::Lin
   const Tensor leaf = allocate(y.dtype());
   const Tensor sum = is_f32 ? y : allocate(DType::kF32);
   const Tensor term = is_f32 ? leaf : allocate(DType::kF32);
-  // Only CUDA products accept column ranges of wider rows.
+  // Only CUDA products accept column ranges of wider rows as plain weights.
   const auto columns = [&](Tensor t, int64_t l) {
     return ctx.device().is_cpu() ? copy_columns(ctx, t, l * width, width)
                                  : t.columns(l * width, (l + 1) * width);
   };
+  const auto leaf_of = [&](int64_t l) {
+    ops::Linear own{.bias = l == 0 ? w.bias : Tensor{}};
+    if (w.weight.defined()) own.weight = columns(w.weight, l);
+    if (!w.is_fp8()) return own;
+    const int64_t scales = w.scales.dim(1) / leaves;
+    own.values = w.values.columns(l * width, (l + 1) * width);
+    own.scales = w.scales.columns(l * scales, (l + 1) * scales);
+    return own;
+  };
   for (int64_t l = 0; l < leaves; ++l) {
     const tensor::ArenaScope leaf_scope(ctx.arena);
-    ops::matmul_forward(ctx, leaf, columns(x, l),
-                        {columns(w.weight, l), l == 0 ? w.bias : Tensor{}});
+    ops::matmul_forward(ctx, leaf, columns(x, l), leaf_of(l));
     if (l == 0) {
       ops::copy(ctx, sum, leaf);
     } else {

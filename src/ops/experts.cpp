@@ -4,6 +4,7 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/float8.h"
 #include "slimexx/ops/matmul.h"
 #include "slimexx/ops/norm.h"
 
@@ -42,11 +43,12 @@ bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
 
 // Number of rows in the products: the routed ones, and the shared expert's row if there is one
 // (which needs a single token).
-int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Tensor& w,
-                     const Tensor& shared_w) {
-  if (!shared_w.defined()) return num_rows(routed);
+int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Linear& w,
+                     const Linear& shared) {
+  if (!shared.operand().defined()) return num_rows(routed);
   SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert of {} tokens", op, routed.rows.dim(0));
-  check_compute(op, "shared_w", ctx, shared_w, {w.dim(1), w.dim(2)});
+  SLX_CHECK_EQ(shared.is_fp8(), w.is_fp8());
+  if (!w.is_fp8()) check_compute(op, "shared_w", ctx, shared.weight, {w.rows(), w.columns()});
   return num_rows(routed) + 1;
 }
 
@@ -129,33 +131,37 @@ void combine_add_rms_norm(const Context& ctx, const ResidualNorm& residual, Tens
 void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& linear,
                            const RoutedRows& routed, const Linear& shared,
                            [[maybe_unused]] bool follows_product) {
-  const Tensor w = linear.weight, shared_w = shared.weight;
   constexpr const char* kOp = "expert_matmul_forward";
-  check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
-  check_routed(kOp, ctx, routed, w.dim(0));
-  const int64_t rows = check_shared(kOp, ctx, routed, w, shared_w);
-  check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
-  check_compute(kOp, "y", ctx, y, {rows, w.dim(1)});
-  if (!runs_on_cpu(ctx)) {
-    SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared_w, follows_product));
+  const Tensor w = linear.weight;
+  if (!linear.is_fp8()) check_compute(kOp, "w", ctx, w, {kAny, kAny, kAny});
+  check_routed(kOp, ctx, routed, linear.operand().dim(0));
+  const int64_t rows = check_shared(kOp, ctx, routed, linear, shared);
+  check_inputs(kOp, ctx, x, routed, rows, linear.columns());
+  check_compute(kOp, "y", ctx, y, {rows, linear.rows()});
+  if (linear.is_fp8()) {
+    fp8_expert_matmul_forward(ctx, y.rows(0, num_rows(routed)),
+                              x.dim(0) == 1 ? x : x.rows(0, num_rows(routed)), linear, routed);
+  } else if (!runs_on_cpu(ctx)) {
+    SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared.weight, follows_product));
     return;
+  } else {
+    cpu::expert_matmul_forward(y, x, w, routed);
   }
-  cpu::expert_matmul_forward(y, x, w, routed);
-  if (shared_w.defined())
+  if (shared.operand().defined())
     matmul_forward(ctx, y.rows(rows - 1, rows), x.rows(x.dim(0) - 1, x.dim(0)), shared);
 }
 
 void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& linear,
                                   const RoutedRows& routed, const Linear& shared) {
-  const Tensor w = linear.weight, shared_w = shared.weight;
   constexpr const char* kOp = "expert_matmul_swiglu_forward";
-  check_compute(kOp, "w", ctx, w, {kAny, 2 * h.dim(1), kAny});
-  check_routed(kOp, ctx, routed, w.dim(0));
-  const int64_t rows = check_shared(kOp, ctx, routed, w, shared_w);
-  check_inputs(kOp, ctx, x, routed, rows, w.dim(2));
+  const Tensor w = linear.weight;
+  if (!linear.is_fp8()) check_compute(kOp, "w", ctx, w, {kAny, 2 * h.dim(1), kAny});
+  check_routed(kOp, ctx, routed, linear.operand().dim(0));
+  const int64_t rows = check_shared(kOp, ctx, routed, linear, shared);
+  check_inputs(kOp, ctx, x, routed, rows, linear.columns());
   check_compute(kOp, "h", ctx, h, {rows, kAny});
-  if (fuses_expert_swiglu(ctx.device(), w)) {
-    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed, shared_w));
+  if (!linear.is_fp8() && fuses_expert_swiglu(ctx.device(), w)) {
+    SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed, shared.weight));
     return;
   }
   const tensor::ArenaScope scope(ctx.arena);

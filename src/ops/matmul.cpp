@@ -5,10 +5,12 @@
 #include "ops/cuda/cuda_ops.h"
 #include "slimexx/ops/deferred.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/float8.h"
 
 namespace slimexx::ops {
 
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& linear) {
+  if (linear.is_fp8()) return fp8_matmul_forward(ctx, y, x, linear);
   const auto& [w, bias, values, scales] = linear;
   constexpr const char* kOp = "matmul_forward";
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
@@ -43,15 +45,15 @@ void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear&
   constexpr const char* kOp = "matmul_swiglu_forward";
   check_compute(kOp, "h", ctx, h, {kAny, kAny});
   check_compute(kOp, "x", ctx, x, {h.dim(0), kAny});
-  check_compute(kOp, "w", ctx, w, {2 * h.dim(1), x.dim(1)});
-  if (bias.defined()) check_compute(kOp, "bias", ctx, bias, {w.dim(0)});
+  if (!linear.is_fp8()) check_compute(kOp, "w", ctx, w, {2 * h.dim(1), x.dim(1)});
+  if (bias.defined()) check_compute(kOp, "bias", ctx, bias, {2 * h.dim(1)});
   if (x.dim(0) == 0) return;
-  if (fuses_swiglu(ctx.device(), w)) {
+  if (!linear.is_fp8() && fuses_swiglu(ctx.device(), w)) {
     SLX_LAUNCH(matmul_swiglu_forward(ctx, h, x, w, bias));
     return;
   }
   const tensor::ArenaScope scope(ctx.arena);
-  const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), w.dim(0)});
+  const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
   matmul_forward(ctx, gate_up, x, linear);
   swiglu_forward(ctx, h, gate_up);
 }

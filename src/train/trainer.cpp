@@ -7,6 +7,7 @@
 #include "slimexx/base/activity.h"
 #include "slimexx/base/error.h"
 #include "slimexx/dist/host.h"
+#include "slimexx/model/encoding.h"
 #include "slimexx/ops/elementwise.h"
 #include "train/gradient_reduction.h"
 #include "train/memory/assignment.h"
@@ -79,7 +80,9 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       mtp_copies_(std::make_unique<MtpCopies>(stages_->spec, policy)),
       plans_(std::make_unique<ActivationPlans>(*stages_, *memory_, *reduction_, sums_->balances())),
       assigner_(std::make_unique<Assigner>(*stages_, *memory_)),
-      score_exchange_(std::make_unique<ScoreExchange>(*stages_)) {}
+      score_exchange_(std::make_unique<ScoreExchange>(*stages_)),
+      changed_(policy.derived().empty() ? tensor::Buffer()
+                                        : tensor::Buffer(device, 8, "changed FP8 values")) {}
 
 Trainer::~Trainer() = default;
 
@@ -172,10 +175,28 @@ StepResult Trainer::step(std::span<const Sample> samples, const StepLoss& loss,
   publish_embedding();  // the copy's own sums may be added in another order
   mtp_copies_->follow(memory_->context());
   sums_->move_biases(memory_->context());
+  encode_weights(&result);
   return result;
 }
 
 void Trainer::publish_embedding() { reduction_->publish_embedding(memory_->context()); }
+
+void Trainer::encode_weights(StepResult* result) {
+  const model::ParameterStore& policy = stages_->policy;
+  if (policy.derived().empty()) return;
+  const ops::Context ctx = memory_->context();
+  const tensor::Tensor changed = changed_.view(tensor::DType::kI64, {1});
+  int64_t count = 0;
+  tensor::upload(ctx.stream, changed, &count);
+  model::encode_weights(ctx, policy, changed);
+  if (result == nullptr) return;
+  tensor::download(ctx.stream, &count, changed);
+  double sums[2] = {static_cast<double>(count), 0};
+  for (const model::ParameterInfo& info : policy.infos())
+    if (info.encoding) sums[1] += static_cast<double>(info.num_elements());
+  dist::all_reduce_sum(stages_->host, sums);
+  result->fp8_changed = sums[0] / sums[1];
+}
 
 void Trainer::gather_gradients() { optimizer().gather_gradients(memory_->context()); }
 

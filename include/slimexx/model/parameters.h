@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "slimexx/ops/linear.h"
 #include "slimexx/tensor/dtype.h"
 #include "slimexx/tensor/tensor.h"
 
@@ -23,6 +25,7 @@ struct CheckpointPiece;
 
 namespace slimexx::model {
 
+struct Encoding;
 struct ModelSpec;
 
 using ParameterId = int32_t;  // index into ParameterStore::infos()
@@ -87,6 +90,11 @@ struct ParameterInfo {
   // True: backward only adds to this gradient. False: backward overwrites it unless `accumulate`.
   bool zero_before_backward = false;
   std::vector<HfPart> parts = {};  // cover the parameter exactly
+  bool is_linear = false;          // the weight of a Linear, which may be held encoded
+  // Set if the store holds the encoded form too (encoding.h), or only that (has_plain is false).
+  std::shared_ptr<const Encoding> encoding = {};
+  bool has_plain = true;
+  bool is_derived = false;  // values or scales of an encoded parameter
 
   // Set by the store.
   ParameterId id = kNoParameter;
@@ -99,6 +107,7 @@ struct ParameterGroup {
   ReduceGroup reduce_group = ReduceGroup::kDense;
   tensor::DType dtype = tensor::DType::kF32;
   bool trainable = true;
+  bool is_derived = false;        // encoded values, or scales
   int64_t num_elements = 0;       // gaps for alignment included
   tensor::Tensor weights = {};    // [num_elements]
   tensor::Tensor gradients = {};  // [num_elements] F32; undefined if frozen or without gradients
@@ -117,36 +126,49 @@ class ParameterStore {
   ParameterStore(const ModelSpec& spec, tensor::Tensor memory);
   static int64_t weight_bytes(const ModelSpec& spec, tensor::Device device);
 
+  // The parameters, without the derived ones.
   const std::vector<ParameterInfo>& infos() const { return infos_; }
+  // Values and scales of encoded parameters (list_derived). Their ids follow those of infos().
+  const std::vector<ParameterInfo>& derived() const { return derived_; }
   // In order of each group's first parameter. A dense model has one.
   std::span<const ParameterGroup> groups() const { return groups_; }
   const ParameterGroup& group_of(const ParameterInfo& info) const {
     return groups_[static_cast<size_t>(info.group)];
   }
   ParameterId find(std::string_view name) const;  // kNoParameter if there is none
-  // Views in the parameter's shape. Undefined for kNoParameter; gradients also for frozen
-  // parameters.
+  // Any parameter of the store, derived ones included.
+  const ParameterInfo& info(ParameterId id) const;
+  // Views in the parameter's shape. Undefined for kNoParameter and for a parameter without its
+  // plain form; gradients also for frozen parameters.
   tensor::Tensor weight(ParameterId id) const;
+  // The plain weight and, if the parameter is encoded, its values and scales.
+  ops::Linear linear(ParameterId id) const;
+  // The units of its blocks [B, units per block] i32 (list_block_units); undefined if it is not
+  // encoded.
+  tensor::Tensor block_units(ParameterId id) const;
   tensor::Tensor gradient(ParameterId id) const;  // SLX_CHECKs that the store has gradients
   // Copy between host values and elements [begin, begin + n) of a parameter. Writing rounds to the
   // type of the weights. All wait for the device.
   void write_weights(const ParameterInfo& info, int64_t begin, const float* values, int64_t n);
   void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   void read_gradients(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
-  int64_t num_elements() const;  // of all groups
+  int64_t num_elements() const;  // of all groups that are not derived
   // The bytes of all groups' gradients [n] U8; undefined without gradients.
   tensor::Tensor gradient_memory() const;
 
  private:
   void complete_infos();
+  void list_units();
   void place_weights(char* memory);
-  const ParameterInfo& info(ParameterId id) const;
   tensor::Tensor view(const tensor::Tensor& flat, const ParameterInfo& info) const;
   tensor::Device device_;
-  std::vector<ParameterInfo> infos_;
-  std::unordered_map<std::string_view, ParameterId> ids_;  // names of infos_
+  std::vector<ParameterInfo> infos_, derived_;              // derived: see list_derived
+  std::unordered_map<std::string_view, ParameterId> ids_;   // names of infos_
+  std::unordered_map<ParameterId, ParameterId> values_of_;  // by encoded parameter
   std::vector<ParameterGroup> groups_;
   tensor::Buffer weights_, gradients_;
+  tensor::Buffer units_;                                      // i32
+  std::unordered_map<ParameterId, tensor::Tensor> units_of_;  // views of units_
 };
 
 // Fills the weights from a folder. Throws Error(kInput) listing missing, extra, misshapen tensors,

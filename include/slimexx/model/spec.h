@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -88,6 +89,9 @@ struct ModelSpec {
   int64_t num_missing_mtp = 0;      // named by config.json after these, but absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
+  // The encoding of the parameters named in `encoded`, ascending (choose_encoded); null: none.
+  std::shared_ptr<const Encoding> encoding = {};
+  std::vector<std::string> encoded;
   // Export types of tensors that no step changes, if the source folder holds them in a type other
   // than checkpoint_dtype.
   std::map<std::string, tensor::DType> kept_dtypes;

@@ -11,7 +11,8 @@
 
 namespace slimexx::model {
 
-// The hash of each part of each parameter in the store, in order. Waits for the device.
+// The hash of each part of each parameter in the store, in the order of list_moved (encoding.h):
+// encoded parameters by their values and scales. Waits for the device.
 std::vector<uint64_t> hash_parts(const ParameterStore& store);
 
 using WeightHashes = std::map<std::string, uint64_t>;  // by tensor on disk

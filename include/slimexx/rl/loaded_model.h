@@ -11,6 +11,7 @@
 #include "slimexx/model/decoder.h"
 #include "slimexx/model/families.h"
 #include "slimexx/model/layout.h"
+#include "slimexx/rl/fp8_choice.h"
 #include "slimexx/rl/model_ranks.h"
 #include "slimexx/text/chat_template.h"
 #include "slimexx/text/tokenizer.h"
@@ -35,23 +36,30 @@ struct LoadedModel {
 void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
                     const std::string& directory);
 
+// How a model is used, which decides how its parameters are held.
+struct ModelUse {
+  const train::TrainOptions* training = nullptr;  // for choose_trained; null: nothing is trained
+  const Fp8Choice* fp8 = nullptr;                 // for choose_fp8; null: plain weights
+};
+
 // Reads config.json and the weights; a long load shows a progress bar if show_progress is set. With
 // `ranks`, each rank gets its shard, the ranks of one host read together, and the call is
-// collective over them. Without `ranks`, this process reads all. `training`: the options for
-// choose_trained.
+// collective over them. Without `ranks`, this process reads all. Encoded parameters have their
+// plain values only, until encode_weights.
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
-                       const train::TrainOptions* training = nullptr);
+                       const ModelUse& use = {});
 
 // The same with the weights of a checkpoint, rounded as in an export of it. Only config.json and
 // the other side files are read from `directory`.
 LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkpoint& checkpoint,
-                                  tensor::Device device, const ModelRanks* ranks = nullptr);
+                                  tensor::Device device, const ModelRanks* ranks = nullptr,
+                                  const ModelUse& use = {});
 
 // The same without the weights: `store` stays empty. Collective over `ranks` too. The folder needs
 // no weights if `has_weights` is false.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr,
-                           bool has_weights = true);
+                           bool has_weights = true, const ModelUse& use = {});
 // The weights of a described model, in `memory`: see ParameterStore. `ranks` as above.
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
                                                     tensor::Tensor memory,
@@ -77,7 +85,7 @@ TextSide load_text_side(const std::string& directory);
 // init_random_weights (with tokens spread).
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks = nullptr,
-                              const train::TrainOptions* training = nullptr);
+                              const ModelUse& use = {});
 
 // "cpu" or "cuda" (the device with index local_rank); "" is cuda if there is a device, otherwise
 // cpu. Throws Error(kEnvironment) for cuda if the build has no CUDA or the device cannot be used.

@@ -126,6 +126,7 @@ struct NumericsOptions {
   std::string on_logprob_mismatch = "fail";
   bool recompute_old_log_probs = false;
   int64_t check_interval = 20;
+  std::string fp8 = "auto", fp8_scale_fmt = "auto";  // see fp8_choice.h
 };
 
 // A model that only scores, beside the policy.

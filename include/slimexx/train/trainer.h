@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct StepResult {
   // Time of the update, from the gradient norm to the new weights on this rank; only with the state
   // in host memory, because otherwise the update overlaps later work.
   double update_seconds = 0;
+  std::optional<double> fp8_changed = {};  // share of FP8 values whose bytes the step changed
   model::KeepPlan keep = {};  // activations that the layers of this rank's last microbatch kept
   double metric(ops::LossMetric m) const { return metrics[static_cast<size_t>(m)]; }
   // Weighted mean of a metric that is summed with the loss's token weights; 0 if no token has
@@ -92,6 +94,10 @@ class Trainer {
   // Copies the first stage's embedding to the last stage's copy, as after every step; call it after
   // loading weights. Collective.
   void publish_embedding();
+  // Encodes the policy's weights (model/encoding.h), as after every step; call it after the
+  // optimizer has taken its masters from loaded weights, and after publish_embedding. With
+  // `result`, sets fp8_changed and is collective.
+  void encode_weights(StepResult* result = nullptr);
   // Zeroes all gradients, gaps between parameters included: the norm covers the whole buffer.
   void clear_gradients();
   // Gathers all reduced gradients into every rank's gradient buffer; after before_update.
@@ -116,6 +122,7 @@ class Trainer {
   std::unique_ptr<ActivationPlans> plans_;
   std::unique_ptr<Assigner> assigner_;
   std::unique_ptr<ScoreExchange> score_exchange_;
+  tensor::Buffer changed_;  // one i64, for encode_weights; empty without encoded weights
 };
 
 }  // namespace slimexx::train

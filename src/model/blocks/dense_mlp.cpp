@@ -55,8 +55,8 @@ DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const Den
     columns = {{.axis = 1}};
   }
   DenseMlpParameters<ParameterId> p;
-  p.gate_up.weight = list.add_weight(own + "gate_up.weight", gate_up, s.hidden_size, gate_and_up);
-  p.down.weight = list.add_weight(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
+  p.gate_up.weight = list.add_linear(own + "gate_up.weight", gate_up, s.hidden_size, gate_and_up);
+  p.down.weight = list.add_linear(own + "down.weight", {{hf + "down_proj.weight", s.hidden_size}},
                                   f, columns, InitKind::kResidual);
   p.gate_up.bias =
       list.add_bias_if(s.bias, own + "gate_up.bias",

@@ -105,14 +105,14 @@ GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& s, const 
   const Shard by_head_columns{.axis = 1, .sections = {{s.q_size(), s.head_dim}}};
   GqaParameters<ParameterId> p;
   p.qkv.weight =
-      list.add_weight(own + "attention.qkv.weight", qkv("weight"), s.hidden_size, {by_head});
+      list.add_linear(own + "attention.qkv.weight", qkv("weight"), s.hidden_size, {by_head});
   p.qkv.bias = list.add_bias_if(s.qkv_bias, own + "attention.qkv.bias", qkv("bias"), {by_head});
   p.q_norm = list.add_norm_if(s.qk_norm, own + "attention.q_norm.weight",
                               attention + "q_norm.weight", s.head_dim);
   p.k_norm = list.add_norm_if(s.qk_norm, own + "attention.k_norm.weight",
                               attention + "k_norm.weight", s.head_dim);
   p.o.weight =
-      list.add_weight(own + "attention.o.weight", {{attention + "o_proj.weight", s.hidden_size}},
+      list.add_linear(own + "attention.o.weight", {{attention + "o_proj.weight", s.hidden_size}},
                       s.q_size(), {by_head_columns}, InitKind::kResidual);
   p.o.bias = list.add_bias_if(s.o_bias, own + "attention.o.bias",
                               {{attention + "o_proj.bias", s.hidden_size}});

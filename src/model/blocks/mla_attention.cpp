@@ -170,7 +170,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   };
   const Shard by_head{.axis = 0};
   MlaParameters<ParameterId> p;
-  p.a.weight = list.add_weight(mine + "a.weight", into_ranks("weight"), s.hidden_size, {});
+  p.a.weight = list.add_linear(mine + "a.weight", into_ranks("weight"), s.hidden_size, {});
   p.a.bias = list.add_bias_if(s.bias, mine + "a.bias", into_ranks("bias"));
   p.q_norm = list.add_norm_if(s.q_rank > 0, mine + "q_norm.weight",
                               attention + "q_a_layernorm.weight", s.q_rank);
@@ -187,6 +187,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   });
   q.shards = {
       {.axis = 0, .sections = {{n * s.nope_dim, s.nope_dim}, {n * s.rope_dim, s.rope_dim}}}};
+  q.is_linear = true;
   p.q.weight = list.add(std::move(q));
 
   const auto add_from_latent = [&](const char* name, int64_t begin, int64_t size) {
@@ -199,7 +200,7 @@ MlaParameters<ParameterId> declare(ParameterList& list, const MlaSpec& s, const 
   };
   p.k_weight = add_from_latent("k.weight", 0, s.nope_dim);
   p.v_weight = add_from_latent("v.weight", s.nope_dim, s.value_dim);
-  p.o.weight = list.add_weight(
+  p.o.weight = list.add_linear(
       mine + "o.weight", {{attention + "o_proj.weight", s.hidden_size}}, n * s.value_dim,
       {{.axis = 1, .sections = {{n * s.value_dim, s.value_dim}}}}, InitKind::kResidual);
   p.o.bias =

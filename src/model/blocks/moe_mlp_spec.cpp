@@ -72,6 +72,7 @@ MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& s,
   }
   const Shard by_expert{.axis = 0, .dim = GridDim::kExpert, .num_copies = s.expert_copies};
   gate_up.reduce_group = down.reduce_group = ReduceGroup::kExpert;
+  gate_up.is_linear = down.is_linear = true;
   down.init = InitKind::kResidual;
   gate_up.shards = {by_expert, {.axis = 1, .sections = {{f}, {f}}}};
   down.shards = {by_expert, {.axis = 1}};

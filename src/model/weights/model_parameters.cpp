@@ -37,6 +37,12 @@ bool is_copied(const ModelSpec& spec, const std::string& hf_name) {
   return false;
 }
 
+void mark_encoded(ParameterList& list, const ModelSpec& spec) {
+  if (spec.encoding == nullptr) return;
+  for (ParameterInfo& info : list.infos)
+    if (std::ranges::binary_search(spec.encoded, info.name)) info.encoding = spec.encoding;
+}
+
 void set_export_dtypes(ParameterList& list, const ModelSpec& spec) {
   for (ParameterInfo& info : list.infos) {
     for (HfPart& part : info.parts) {
@@ -127,6 +133,7 @@ StageParameters<ParameterId> declare_stage(ParameterList& list, const ModelSpec&
         declare_mtp(list, spec, spec.mtp[i], spec.num_layers() + static_cast<int64_t>(i)));
   freeze_by_name(list, spec);
   set_export_dtypes(list, spec);
+  mark_encoded(list, spec);
   return p;
 }
 
@@ -155,13 +162,16 @@ struct Binder {
 template <class View>
 struct NamedView {
   const std::vector<ParameterInfo>& infos;
-  const View& view;  // name -> Tensor
+  const View& view;  // name -> ops::Linear without a bias
 
-  Tensor operator()(ParameterId id) const {
-    return id == kNoParameter ? Tensor{} : view(infos[static_cast<size_t>(id)].name);
-  }
+  Tensor operator()(ParameterId id) const { return linear(id).weight; }
   ops::Linear operator()(const LinearIds& ids) const {
-    return {.weight = (*this)(ids.weight), .bias = (*this)(ids.bias)};
+    ops::Linear w = linear(ids.weight);
+    w.bias = (*this)(ids.bias);
+    return w;
+  }
+  ops::Linear linear(ParameterId id) const {
+    return id == kNoParameter ? ops::Linear{} : view(infos[static_cast<size_t>(id)].name);
   }
 };
 
@@ -255,13 +265,14 @@ std::vector<ParameterInfo> list_parameters(const ModelSpec& spec) {
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
                              const StageRange& stage) {
   return bind(spec, stage,
-              [&](const std::string& name) { return store.weight(find_held(store, name)); });
+              [&](const std::string& name) { return store.linear(find_held(store, name)); });
 }
 
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec,
                                const StageRange& stage) {
-  return bind(spec, stage,
-              [&](const std::string& name) { return store.gradient(find_held(store, name)); });
+  return bind(spec, stage, [&](const std::string& name) {
+    return ops::Linear{.weight = store.gradient(find_held(store, name))};
+  });
 }
 
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec) {

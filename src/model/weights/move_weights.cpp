@@ -22,7 +22,7 @@ int64_t aligned(int64_t bytes) {
 }
 
 tensor::Tensor flat_weight(const ParameterStore& store, ParameterId id) {
-  const ParameterInfo& info = store.infos()[static_cast<size_t>(id)];
+  const ParameterInfo& info = store.info(id);
   return store.group_of(info).weights.rows(info.offset, info.offset + info.num_elements());
 }
 
@@ -44,9 +44,14 @@ void copy_box(const ops::Context& ctx, const std::vector<int64_t>& extents,
                              list.first.size * width, list.rows);
       continue;
     }
-    for (int64_t row = 0; row < list.rows; ++row)
-      ops::copy(ctx, part(to, target + row * list.to_stride),
-                part(from, source + row * list.from_stride));
+    for (int64_t row = 0; row < list.rows; ++row) {
+      const tensor::Tensor to_row = part(to, target + row * list.to_stride);
+      const tensor::Tensor from_row = part(from, source + row * list.from_stride);
+      if (from.dtype() == to.dtype())
+        tensor::copy_bytes(ctx.stream, to_row, from_row);
+      else
+        ops::copy(ctx, to_row, from_row);
+    }
   }
 }
 

@@ -22,6 +22,13 @@ ParameterId ParameterList::add_weight(const std::string& name, const std::vector
   return add(std::move(info));
 }
 
+ParameterId ParameterList::add_linear(const std::string& name, const std::vector<HfRows>& parts,
+                                      int64_t columns, std::vector<Shard> shards, InitKind init) {
+  const ParameterId id = add_weight(name, parts, columns, std::move(shards), init);
+  infos.back().is_linear = true;
+  return id;
+}
+
 ParameterId ParameterList::add_vector(const std::string& name, const std::vector<HfRows>& parts,
                                       InitKind init, std::vector<Shard> shards) {
   ParameterInfo info{.name = name,

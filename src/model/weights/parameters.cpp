@@ -7,6 +7,7 @@
 
 #include "slimexx/base/check.h"
 #include "slimexx/model/boxes.h"
+#include "slimexx/model/encoding.h"
 #include "slimexx/model/families.h"
 
 namespace slimexx::model {
@@ -51,31 +52,47 @@ int64_t bytes_of_gradients(const ParameterGroup& group) {
   return group.trainable ? group.num_elements * 4 : 0;
 }
 
-// Sets the group and offset of each parameter; returns the groups without memory.
+// Sets the group and offset of a parameter; adds its group, without memory, if there is none yet.
+void place_parameter(ParameterInfo& info, tensor::Device device,
+                     std::vector<ParameterGroup>& groups) {
+  const tensor::DType dtype = info.dtype.value_or(tensor::compute_dtype(device));
+  const auto group = std::ranges::find_if(groups, [&](const ParameterGroup& g) {
+    return g.reduce_group == info.reduce_group && g.dtype == dtype &&
+           g.trainable == info.trainable && g.is_derived == info.is_derived;
+  });
+  info.group = static_cast<int32_t>(group - groups.begin());
+  if (group == groups.end())
+    groups.push_back({.reduce_group = info.reduce_group,
+                      .dtype = dtype,
+                      .trainable = info.trainable,
+                      .is_derived = info.is_derived});
+  int64_t& num_elements = groups[static_cast<size_t>(info.group)].num_elements;
+  info.offset = num_elements;
+  num_elements += aligned_elements(info);
+}
+
 std::vector<ParameterGroup> place_parameters(std::vector<ParameterInfo>& infos,
+                                             std::vector<ParameterInfo>& derived,
                                              tensor::Device device) {
   std::vector<ParameterGroup> groups;
-  for (ParameterInfo& info : infos) {
-    const tensor::DType dtype = info.dtype.value_or(tensor::compute_dtype(device));
-    const auto group = std::ranges::find_if(groups, [&](const ParameterGroup& g) {
-      return g.reduce_group == info.reduce_group && g.dtype == dtype &&
-             g.trainable == info.trainable;
-    });
-    info.group = static_cast<int32_t>(group - groups.begin());
-    if (group == groups.end())
-      groups.push_back(
-          {.reduce_group = info.reduce_group, .dtype = dtype, .trainable = info.trainable});
-    int64_t& num_elements = groups[static_cast<size_t>(info.group)].num_elements;
-    info.offset = num_elements;
-    num_elements += aligned_elements(info);
-  }
+  for (ParameterInfo& info : infos)
+    if (info.has_plain) place_parameter(info, device, groups);
+  for (ParameterInfo& info : derived) place_parameter(info, device, groups);
   return groups;
+}
+
+// Completes the parts, on which the derived parameters depend.
+std::vector<ParameterInfo> complete_all(std::vector<ParameterInfo> infos) {
+  for (ParameterInfo& info : infos) complete_parts(info);
+  return infos;
 }
 
 }  // namespace
 
 int64_t ParameterStore::weight_bytes(std::vector<ParameterInfo> infos, tensor::Device device) {
-  return sum_bytes(place_parameters(infos, device), bytes_of_weights);
+  infos = complete_all(std::move(infos));
+  std::vector<ParameterInfo> derived = list_derived(infos);
+  return sum_bytes(place_parameters(infos, derived, device), bytes_of_weights);
 }
 
 int64_t ParameterStore::weight_bytes(const ModelSpec& spec, tensor::Device device) {
@@ -84,8 +101,9 @@ int64_t ParameterStore::weight_bytes(const ModelSpec& spec, tensor::Device devic
 
 ParameterStore::ParameterStore(std::vector<ParameterInfo> infos, tensor::Tensor memory)
     : device_(memory.device()),
-      infos_(std::move(infos)),
-      groups_(place_parameters(infos_, device_)) {
+      infos_(complete_all(std::move(infos))),
+      derived_(list_derived(infos_)),
+      groups_(place_parameters(infos_, derived_, device_)) {
   SLX_CHECK_LE(sum_bytes(groups_, bytes_of_weights), memory.size_bytes());
   complete_infos();
   place_weights(static_cast<char*>(memory.raw()));
@@ -94,8 +112,9 @@ ParameterStore::ParameterStore(std::vector<ParameterInfo> infos, tensor::Tensor 
 ParameterStore::ParameterStore(std::vector<ParameterInfo> infos, tensor::Device device,
                                bool with_gradients)
     : device_(device),
-      infos_(std::move(infos)),
-      groups_(place_parameters(infos_, device)),
+      infos_(complete_all(std::move(infos))),
+      derived_(list_derived(infos_)),
+      groups_(place_parameters(infos_, derived_, device)),
       weights_(device, sum_bytes(groups_, bytes_of_weights), "weights") {
   complete_infos();
   place_weights(static_cast<char*>(weights_.data()));
@@ -128,12 +147,37 @@ void read_values(const tensor::Tensor& from, float* values) {
 
 }  // namespace
 
-// Sets the ids and completes the parts.
+// Sets the ids.
 void ParameterStore::complete_infos() {
   for (ParameterInfo& info : infos_) {
     info.id = static_cast<ParameterId>(&info - infos_.data());
-    complete_parts(info);
     SLX_CHECK(ids_.emplace(info.name, info.id).second, "two parameters {}", info.name);
+    if (info.encoding)
+      values_of_.emplace(info.id,
+                         static_cast<ParameterId>(std::ssize(infos_) + 2 * std::ssize(values_of_)));
+  }
+  for (ParameterInfo& info : derived_) complete_parts(info);
+  if (!derived_.empty()) list_units();
+}
+
+void ParameterStore::list_units() {
+  std::vector<int32_t> all;
+  std::vector<std::pair<ParameterId, int64_t>> begins;
+  for (const ParameterInfo& info : infos_) {
+    if (!info.encoding) continue;
+    const auto table = list_block_units(info, *info.encoding);
+    SLX_CHECK(table.has_value(), "{} cannot be encoded", info.name);
+    begins.emplace_back(info.id, std::ssize(all));
+    all.insert(all.end(), table->begin(), table->end());
+  }
+  units_ = tensor::Buffer(device_, std::ssize(all) * 4, "blocks of encoded weights");
+  const tensor::Tensor flat = units_.view(tensor::DType::kI32, {std::ssize(all)});
+  tensor::upload(tensor::compute_stream(device_), flat, all.data());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const auto [id, begin] = begins[i];
+    const int64_t end = i + 1 < begins.size() ? begins[i + 1].second : std::ssize(all);
+    const int64_t per_block = info(id).encoding->units_per_block();
+    units_of_.emplace(id, flat.rows(begin, end).reshaped({(end - begin) / per_block, per_block}));
   }
 }
 
@@ -146,7 +190,8 @@ void ParameterStore::place_weights(char* memory) {
 
 int64_t ParameterStore::num_elements() const {
   int64_t n = 0;
-  for (const ParameterGroup& group : groups_) n += group.num_elements;
+  for (const ParameterGroup& group : groups_)
+    if (!group.is_derived) n += group.num_elements;
   return n;
 }
 
@@ -161,8 +206,9 @@ ParameterId ParameterStore::find(std::string_view name) const {
 }
 
 const ParameterInfo& ParameterStore::info(ParameterId id) const {
-  SLX_CHECK(id >= 0 && id < std::ssize(infos_), "no parameter {}", id);
-  return infos_[static_cast<size_t>(id)];
+  const int64_t n = std::ssize(infos_);
+  SLX_CHECK(id >= 0 && id < n + std::ssize(derived_), "no parameter {}", id);
+  return id < n ? infos_[static_cast<size_t>(id)] : derived_[static_cast<size_t>(id - n)];
 }
 
 tensor::Tensor ParameterStore::view(const tensor::Tensor& flat, const ParameterInfo& info) const {
@@ -173,8 +219,22 @@ tensor::Tensor ParameterStore::view(const tensor::Tensor& flat, const ParameterI
 }
 
 tensor::Tensor ParameterStore::weight(ParameterId id) const {
-  if (id == kNoParameter) return {};
+  if (id == kNoParameter || !info(id).has_plain) return {};
   return view(group_of(info(id)).weights, info(id));
+}
+
+ops::Linear ParameterStore::linear(ParameterId id) const {
+  ops::Linear held{.weight = weight(id)};
+  const auto values = values_of_.find(id);
+  if (values == values_of_.end()) return held;
+  held.values = weight(values->second);
+  held.scales = weight(values->second + 1);
+  return held;
+}
+
+tensor::Tensor ParameterStore::block_units(ParameterId id) const {
+  const auto units = units_of_.find(id);
+  return units == units_of_.end() ? tensor::Tensor{} : units->second;
 }
 
 tensor::Tensor ParameterStore::gradient(ParameterId id) const {

@@ -10,6 +10,7 @@
 #include "slimexx/base/error.h"
 #include "slimexx/base/thread_pool.h"
 #include "slimexx/model/boxes.h"
+#include "slimexx/model/encoding.h"
 
 namespace slimexx::model {
 namespace {
@@ -62,32 +63,43 @@ void add_box(HashedTensor& tensor, HashedBox added, const std::string& name,
 
 }  // namespace
 
+namespace {
+
+// Appends the hashes of the parts of one parameter.
+void append_hashes(const ParameterStore& store, const ParameterInfo& info,
+                   std::vector<float>& values, std::vector<uint64_t>& hashes) {
+  const size_t first_part = hashes.size();
+  hashes.resize(first_part + info.parts.size(), 0);
+  for (int64_t begin = 0; begin < info.num_elements(); begin += kHashedElements) {
+    const int64_t end = std::min(begin + kHashedElements, info.num_elements());
+    values.resize(static_cast<size_t>(end - begin));
+    store.read_weights(info, begin, values.data(), end - begin);
+    for (const ElementRun& run : list_runs(info, begin, end)) {
+      const float* first = values.data() + (run.in_parameter - begin);
+      hashes[first_part + run.part] += hash_run(first, run.on_disk, run.size);
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<uint64_t> hash_parts(const ParameterStore& store) {
   std::vector<uint64_t> hashes;
   std::vector<float> values;
-  for (const ParameterInfo& info : store.infos()) {
-    const size_t first_part = hashes.size();
-    hashes.resize(first_part + info.parts.size(), 0);
-    for (int64_t begin = 0; begin < info.num_elements(); begin += kHashedElements) {
-      const int64_t end = std::min(begin + kHashedElements, info.num_elements());
-      values.resize(static_cast<size_t>(end - begin));
-      store.read_weights(info, begin, values.data(), end - begin);
-      for (const ElementRun& run : list_runs(info, begin, end)) {
-        const float* first = values.data() + (run.in_parameter - begin);
-        hashes[first_part + run.part] += hash_run(first, run.on_disk, run.size);
-      }
-    }
-  }
+  for (const ParameterInfo& info : store.infos())
+    if (!info.encoding) append_hashes(store, info, values, hashes);
+  for (const ParameterInfo& info : store.derived()) append_hashes(store, info, values, hashes);
   return hashes;
 }
 
 WeightHashes sum_hashes(const Layout& layout, const std::vector<std::vector<uint64_t>>& by_rank,
                         const std::string& holder) {
   SLX_CHECK_EQ(by_rank.size(), layout.ranks.size());
+  const Layout moved = list_moved(layout);
   std::map<std::string, HashedTensor> tensors;
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     size_t at = 0;
-    for (const ParameterInfo& info : *layout.ranks[rank]) {
+    for (const ParameterInfo& info : *moved.ranks[rank]) {
       for (const HfPart& part : info.parts) {
         SLX_CHECK_LT(at, by_rank[rank].size());
         HashedTensor& tensor = tensors[part.name];

@@ -7,6 +7,7 @@
 #include "slimexx/ops/attention.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/experts.h"
+#include "slimexx/ops/float8.h"
 #include "slimexx/ops/heads.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
@@ -22,6 +23,13 @@ namespace slimexx::ops::cpu {
 void matmul_forward(Tensor y, Tensor x, Tensor w, Tensor bias);
 void matmul_backward_input(Tensor dx, Tensor dy, Tensor w, bool accumulate);
 void matmul_backward_weight(Tensor dw, Tensor dbias, Tensor dy, Tensor x);
+
+void quantise_rows(Tensor values, Tensor scales, Tensor x);
+// y[T,K] = the values that quantise_rows stores, times their scales.
+void round_rows(Tensor y, Tensor x);
+void quantise_blocks(const QuantisedBlocks& blocks);
+// plain[N,K] = values[N,K] times scales, which may have any unit of rows and width that divide.
+void dequantise_blocks(Tensor plain, Tensor values, Tensor scales);
 
 // x [T,H] or [T,heads,D]: the last dimension is normalised.
 void norm_forward(Tensor y, Tensor x, Tensor w, float eps);

@@ -2,15 +2,16 @@
 
 #include <utility>
 
+#include "slimexx/model/encoding.h"
 #include "slimexx/model/families.h"
 
 namespace slimexx::rl {
 
 model::Layout make_engine_layout(const RankInputs& inputs, const model::ModelSpec& engine_spec) {
   return spread_served(
-      inputs.roles,
-      model::make_layout({model::list_parameters(engine_spec)},
-                         dist::GridShape(inputs.roles.num_generators, inputs.engine_shape.sizes)));
+      inputs.roles, model::without_plain(model::make_layout(
+                        {model::list_parameters(engine_spec)},
+                        dist::GridShape(inputs.roles.num_generators, inputs.engine_shape.sizes))));
 }
 
 EngineModel make_engine_model(

@@ -121,6 +121,13 @@ void copy_policy(tensor::Device device, FrozenModel& frozen, const model::Parame
   for (const model::ParameterInfo& info : store.infos())
     ops::copy(ops::compute_context(no_scratch), store.weight(info.id),
               policy.weight(policy.find(info.name)));
+  for (const model::ParameterInfo& info : store.infos()) {
+    if (!info.encoding) continue;
+    const ops::Linear own = store.linear(info.id);
+    const ops::Linear from = policy.linear(policy.find(info.name));
+    tensor::copy_bytes(tensor::compute_stream(device), own.values, from.values);
+    tensor::copy_bytes(tensor::compute_stream(device), own.scales, from.scales);
+  }
   keep_copy(device, frozen, policy, trainer);
 }
 

@@ -78,16 +78,22 @@ void log_deviations(const LoadedModel& m, tensor::Device device, bool is_trained
   if (is_trained) log_rounded(m, tensor::compute_dtype(device));
 }
 
+void choose_use(LoadedModel& m, const ModelUse& use) {
+  if (use.training != nullptr) choose_trained(m.spec, *use.training, m.directory);
+  if (use.fp8 != nullptr) choose_fp8(m.spec, *use.fp8, m.folder->config(), m.directory);
+}
+
 LoadedModel describe_folder(const std::string& directory, OpenFolder open, const ModelRanks* ranks,
-                            const train::TrainOptions* training) {
+                            const ModelUse& use) {
   LoadedModel m;
   m.folder = make_for(ranks, [&] { return open(directory); });
   m.directory = m.folder->directory();
   m.spec = model::read_model_spec(m.folder->config(), join_path(m.directory, "config.json"));
   model::drop_missing_mtp(m.spec, *m.folder);
   model::take_stored_dtype(m.spec, *m.folder);
-  if (training != nullptr) choose_trained(m.spec, *training, m.directory);
-  const bool moves_biases = training != nullptr && training->moe_router_bias_update_rate > 0;
+  choose_use(m, use);
+  const bool moves_biases =
+      use.training != nullptr && use.training->moe_router_bias_update_rate > 0;
   m.spec.kept_dtypes =
       *make_for(ranks, [&] { return model::list_kept_dtypes(m.spec, *m.folder, moves_biases); });
   m.eos_token_ids = m.folder->eos_token_ids();
@@ -99,9 +105,8 @@ LoadedModel describe_folder(const std::string& directory, OpenFolder open, const
 
 // Also makes the store, which is still empty.
 LoadedModel prepare_model(const std::string& directory, OpenFolder open, tensor::Device device,
-                          bool with_gradients, const ModelRanks* ranks,
-                          const train::TrainOptions* training) {
-  LoadedModel m = describe_folder(directory, open, ranks, training);
+                          bool with_gradients, const ModelRanks* ranks, const ModelUse& use) {
+  LoadedModel m = describe_folder(directory, open, ranks, use);
   m.store = std::make_unique<model::ParameterStore>(m.held_parameters(), device, with_gradients);
   return m;
 }
@@ -142,14 +147,12 @@ const std::vector<model::ParameterInfo>& LoadedModel::held_parameters() const {
 }
 
 LoadedModel load_model(const std::string& directory, tensor::Device device, bool with_gradients,
-                       bool show_progress, const ModelRanks* ranks,
-                       const train::TrainOptions* training) {
+                       bool show_progress, const ModelRanks* ranks, const ModelUse& use) {
   observe::Span span("load_model");
-  LoadedModel m =
-      prepare_model(directory, io::HfFolder::open, device, with_gradients, ranks, training);
+  LoadedModel m = prepare_model(directory, io::HfFolder::open, device, with_gradients, ranks, use);
   observe::ProgressBar bar("loading weights", m.store->num_elements(), show_progress);
   read_weights(*m.store, m, ranks, [&](int64_t n) { bar.advance(n); });
-  log_deviations(m, device, training != nullptr);
+  log_deviations(m, device, use.training != nullptr);
   log_debug("loaded {} ({}, {} parameters) in {}", directory, m.spec.family,
             format_count(static_cast<double>(m.store->num_elements())),
             format_duration(span.seconds()));
@@ -157,7 +160,8 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
 }
 
 LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkpoint& checkpoint,
-                                  tensor::Device device, const ModelRanks* ranks) {
+                                  tensor::Device device, const ModelRanks* ranks,
+                                  const ModelUse& use) {
   observe::Span span("load_model");
   LoadedModel m;
   m.folder = make_for(ranks, [&] { return io::HfFolder::open_without_weights(directory); });
@@ -168,6 +172,7 @@ LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkp
     return checkpoint.find("master", name) != nullptr ||
            checkpoint.find("weights", name) != nullptr;
   });
+  choose_use(m, use);
   m.eos_token_ids = m.folder->eos_token_ids();
   m.layout = *make_for(ranks, [&] { return make_model_layout(m.spec, ranks); });
   m.rank = ranks != nullptr ? ranks->rank : 0;
@@ -180,10 +185,10 @@ LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkp
 
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks,
-                              const train::TrainOptions* training) {
+                              const ModelUse& use) {
   observe::Span span("load_model");
   LoadedModel m = prepare_model(directory, io::HfFolder::open_without_weights, device,
-                                with_gradients, ranks, training);
+                                with_gradients, ranks, use);
   model::init_random_weights(*m.store, m.spec, seed, /*spread_tokens=*/true);
   log_debug("{} random parameters ({}) in {}",
             format_count(static_cast<double>(m.store->num_elements())), m.spec.family,
@@ -191,11 +196,10 @@ LoadedModel make_random_model(const std::string& directory, tensor::Device devic
   return m;
 }
 
-LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks,
-                           bool has_weights) {
-  return describe_folder(directory,
-                         has_weights ? io::HfFolder::open : io::HfFolder::open_without_weights,
-                         ranks, nullptr);
+LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks, bool has_weights,
+                           const ModelUse& use) {
+  return describe_folder(
+      directory, has_weights ? io::HfFolder::open : io::HfFolder::open_without_weights, ranks, use);
 }
 
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,

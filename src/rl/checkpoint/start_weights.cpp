@@ -1,5 +1,7 @@
 #include "rl/checkpoint/start_weights.h"
 
+#include "slimexx/model/encoding.h"
+
 namespace slimexx::rl {
 namespace {
 
@@ -10,26 +12,42 @@ uint64_t seed_of(const Session& session) { return static_cast<uint64_t>(session.
 
 }  // namespace
 
+Fp8Choice fp8_choice(const Session& session) {
+  return {session.config.numerics, largest_sizes(session.config), session.request.device};
+}
+
+void encode_weights(const model::ParameterStore& store, tensor::Device device) {
+  tensor::Arena no_scratch(device, 0, "encoded weights");
+  model::encode_weights(ops::compute_context(no_scratch), store);
+}
+
 LoadedModel describe_start(const Session& session, const std::string& folder) {
-  return describe_model(folder, &session.model_ranks, !is_random(session));
+  const Fp8Choice fp8 = fp8_choice(session);
+  return describe_model(folder, &session.model_ranks, !is_random(session), {.fp8 = &fp8});
 }
 
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training) {
   const tensor::Device device = session.request.device;
+  const Fp8Choice fp8 = fp8_choice(session);
+  const ModelUse use{.training = training, .fp8 = &fp8};
   if (is_random(session))
     return make_random_model(folder, device, with_gradients, seed_of(session), &session.model_ranks,
-                             training);
-  return load_model(folder, device, with_gradients, session.is_root(), &session.model_ranks,
-                    training);
+                             use);
+  return load_model(folder, device, with_gradients, session.is_root(), &session.model_ranks, use);
 }
 
 std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory) {
-  if (!is_random(session)) return load_weights(described, memory, &session.model_ranks);
-  auto store = std::make_unique<model::ParameterStore>(described.held_parameters(), memory);
-  model::init_random_weights(*store, described.spec, seed_of(session), /*spread_tokens=*/true);
+  std::unique_ptr<model::ParameterStore> store;
+  if (is_random(session)) {
+    store = std::make_unique<model::ParameterStore>(described.held_parameters(), memory);
+    model::init_random_weights(*store, described.spec, seed_of(session), /*spread_tokens=*/true);
+  } else {
+    store = load_weights(described, memory, &session.model_ranks);
+  }
+  encode_weights(*store, session.request.device);
   return store;
 }
 

@@ -15,9 +15,14 @@ LoadedModel describe_start(const Session& session, const std::string& folder);
 // With weights. `training` as for load_model.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
-// The weights of a described model, in `memory`: see ParameterStore.
+// The weights of a described model that is not trained, encoded, in `memory`: see ParameterStore.
 std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory);
+
+// model::encode_weights; does nothing for a store without encoded parameters.
+void encode_weights(const model::ParameterStore& store, tensor::Device device);
+// The choice of FP8 for all models of the session.
+Fp8Choice fp8_choice(const Session& session);
 
 }  // namespace slimexx::rl

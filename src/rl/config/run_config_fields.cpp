@@ -459,6 +459,21 @@ void bind_section(Binder& b, NumericsOptions& o) {
        .max = kMaxInt32,
        .slime = "-",
        .when = "rollouts are generated"});
+  b.field("fp8", o.fp8,
+          {.doc = "Compute the projections of attention, MLPs and experts in FP8 (e4m3, blocks of "
+                  "128x128), in generation and in every forward of training; backward and the "
+                  "optimizer stay as they are. On: the weights are quantised after each update. "
+                  "Off: FP8 folders are dequantised on load. Auto: on if model.hf_checkpoint has "
+                  "FP8 weights in such blocks and the run is on the CPU.",
+           .choices = {"auto", "off", "on"},
+           .slime = "-"});
+  b.field("fp8_scale_fmt", o.fp8_scale_fmt,
+          {.doc = "Scales of FP8 weights. ue8m0: powers of two, so that quantising twice changes "
+                  "nothing and dequantised weights are exact in bf16. float: largest magnitude / "
+                  "448, as slime's conversion. auto: that of the folder, ue8m0 if it is not FP8.",
+           .choices = {"auto", "ue8m0", "float"},
+           .slime = "-",
+           .may_idle = true});
   b.end_section();
 }
 

@@ -12,6 +12,7 @@
 #include "slimexx/dist/agreement.h"
 #include "slimexx/dist/host.h"
 #include "slimexx/dist/make_once.h"
+#include "slimexx/model/encoding.h"
 #include "slimexx/model/weight_hash.h"
 
 namespace slimexx::rl {
@@ -50,8 +51,9 @@ model::WeightPlan plan_hand_over(const model::Layout& trainer, const model::Layo
     planned.resize(static_cast<size_t>(host.size()));
     std::iota(planned.begin(), planned.end(), 0);
   }
-  const auto plans =
-      dist::make_once(host, [&] { return model::make_weight_plans(trainer, engine, planned); });
+  const auto plans = dist::make_once(host, [&] {
+    return model::make_weight_plans(model::list_moved(trainer), model::list_moved(engine), planned);
+  });
   return plans->at(together ? static_cast<size_t>(host.rank()) : 0);
 }
 

@@ -22,11 +22,13 @@ namespace slimexx::rl {
 namespace {
 
 // Reads the spec like a run, but the folder may hold only config.json.
-model::ModelSpec read_spec(const std::string& directory, const train::TrainOptions* training) {
+model::ModelSpec read_spec(const std::string& directory, const train::TrainOptions* training,
+                           const Fp8Choice& fp8) {
   const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
   model::ModelSpec spec =
       model::read_model_spec(folder.config(), join_path(directory, "config.json"));
   if (training != nullptr) choose_trained(spec, *training, directory);
+  choose_fp8(spec, fp8, folder.config(), directory);
   return spec;
 }
 
@@ -36,7 +38,7 @@ class Planner {
 
   RunPlan make() {
     plan_.gpu = request_.gpu;
-    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train);
+    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train, fp8_choice());
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
     const model::PipelineSplit split = pipeline_split(config_.parallel);
@@ -64,6 +66,9 @@ class Planner {
   }
 
  private:
+  Fp8Choice fp8_choice() const {
+    return {config_.numerics, largest_sizes(config_), plan_device(request_.gpu)};
+  }
   void note(const std::string& text) { plan_.notes.push_back(text); }
 
   void take_lengths(LengthPlan lengths) {
@@ -93,7 +98,8 @@ class Planner {
     std::vector<model::ModelSpec> frozen;
     for (const FrozenModelOptions& options : config_.frozen_models) {
       const bool is_here = path_exists(join_path(options.folder, "config.json"));
-      frozen.push_back(read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr));
+      frozen.push_back(
+          read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr, fp8_choice()));
       if (!is_here)
         note(fmt::format("{} does not exist: the {} is assumed to have the policy's architecture",
                          options.folder, options.name));

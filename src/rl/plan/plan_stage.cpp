@@ -15,6 +15,7 @@
 #include "rl/plan/memory_plan.h"
 #include "rl/plan/plan_links.h"
 #include "slimexx/dist/planning.h"
+#include "slimexx/model/encoding.h"
 #include "slimexx/rollout/engine.h"
 #include "slimexx/tensor/planning.h"
 
@@ -198,15 +199,18 @@ class StagePlanner {
 
   // Weights that a decode step reads.
   void count_decode_bytes(const model::ParameterStore& store) {
-    for (const auto& info : store.infos()) {
-      if (info.name == "embedding.weight" && !in_.spec.tied_embeddings) continue;
-      if (is_idle(info)) continue;
-      const auto bytes = static_cast<double>(
-          info.num_elements() *
-          tensor::dtype_bytes(info.dtype.value_or(tensor::compute_dtype(device_))));
-      const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
-      (is_expert ? out_.decode_expert_bytes : out_.decode_dense_bytes) += bytes;
-    }
+    for (const auto& info : store.infos())
+      if (!info.encoding) count_decode_bytes(info);
+    for (const auto& info : store.derived()) count_decode_bytes(info);
+  }
+  void count_decode_bytes(const model::ParameterInfo& info) {
+    if (info.name == "embedding.weight" && !in_.spec.tied_embeddings) return;
+    if (is_idle(info)) return;
+    const auto bytes = static_cast<double>(
+        info.num_elements() *
+        tensor::dtype_bytes(info.dtype.value_or(tensor::compute_dtype(device_))));
+    const bool is_expert = info.reduce_group == model::ReduceGroup::kExpert;
+    (is_expert ? out_.decode_expert_bytes : out_.decode_dense_bytes) += bytes;
   }
 
   const dist::Groups& engine_groups() const {
@@ -231,7 +235,9 @@ class StagePlanner {
     const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
     hand_over_ = make_hand_over(
         trainer, store_, engine_model_,
-        model::make_weight_plan(trainer, engine_model_.layout, world_->rank()), *world_, device_);
+        model::make_weight_plan(model::list_moved(trainer), model::list_moved(engine_model_.layout),
+                                world_->rank()),
+        *world_, device_);
   }
 
   // A run allocates the staging memory after the pool, on top of mem_fraction_static.

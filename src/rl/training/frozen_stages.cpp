@@ -42,7 +42,10 @@ void build_frozen_models(const Session& session, int64_t longest, TrainerSide& t
     FrozenModel& frozen = trainer_side.frozen.emplace_back(
         place_frozen_model(session.rank_inputs(), options, std::move(described),
                            trainer_side.decoders, *policy.store));
-    if (!frozen.is_transient) frozen.model = load_start(session, options.folder, false);
+    if (!frozen.is_transient) {
+      frozen.model = load_start(session, options.folder, false);
+      encode_weights(*frozen.model.store, session.request.device);
+    }
     if (frozen.is_saved)
       check_same_parameters(frozen, *policy.store, "rl.ref_update_interval is set");
   }
@@ -71,6 +74,7 @@ void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
                         "the checkpoint's reference was updated from the policy");
   bring_in(session.request.device, *reference, policy);
   load_reference(checkpoint, *reference->model.store);
+  encode_weights(*reference->model.store, session.request.device);
   reference->is_saved = true;
   keep_copy(session.request.device, *reference, policy, *trainer_side.trainer);
 }

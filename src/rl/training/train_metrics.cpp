@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -119,6 +120,7 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, observe:
     return sum / steps;
   };
   double norm = 0, microbatches = 0, tokens = 0, room = 0, skipped = 0;
+  std::optional<double> fp8_changed;
   std::vector<double> mtp_losses(rollout.steps.front().mtp_losses.size());
   for (const auto& step : rollout.steps) {
     for (size_t i = 0; i < mtp_losses.size(); ++i) mtp_losses[i] += step.mtp_losses[i] / steps;
@@ -127,6 +129,7 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, observe:
     tokens += static_cast<double>(step.num_tokens);
     room += static_cast<double>(step.packed_room_tokens);
     skipped += step.skipped;
+    if (step.fp8_changed) fp8_changed = fp8_changed.value_or(0) + *step.fp8_changed / steps;
   }
   for (const NamedMetric& metric : list_loss_metrics(rollout, config))
     row.set(std::string("train/") + metric.name, mean(metric));
@@ -134,6 +137,7 @@ void set_train_metrics(const Rollout& rollout, const RunConfig& config, observe:
   set_router_loads("train/", rollout.steps, row);
   if (!config.is_sft() && !rollout.samples[0].rollout_log_probs.empty()) set_mismatch(rollout, row);
   row.set("train/grad_norm", norm);
+  if (fp8_changed) row.set("train/fp8_changed", *fp8_changed);
   row.set("train/skipped_steps", skipped);
   row.set("train/num_steps", steps);
   row.set("train/num_microbatches", microbatches / steps);
@@ -153,6 +157,7 @@ observe::MetricRow make_train_step_row(const Rollout& rollout, size_t index,
   set_mtp_losses(prefix, step.mtp_losses, row);
   set_router_loads(prefix, {&step, 1}, row);
   row.set(prefix + "grad_norm", step.gradient_norm);
+  if (step.fp8_changed) row.set(prefix + "fp8_changed", *step.fp8_changed);
   row.set(prefix + "lr", step.learning_rate);
   row.set(prefix + "skipped_steps", step.skipped ? 1 : 0);
   row.set(prefix + "num_microbatches", static_cast<double>(step.microbatches_per_rank));

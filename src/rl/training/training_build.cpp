@@ -119,6 +119,8 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
+  if (trainer_side.policy.spec.encoding != nullptr && session.is_root())
+    log_info("FP8: {}", describe_fp8(trainer_side.policy.spec));
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
                                                  rollout.rollout_stop_token_ids);
@@ -228,6 +230,7 @@ void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
   trainer_side.trainer = make_trainer(session.rank_inputs(), trainer_side.decoders,
                                       *trainer_side.policy.store, session.peers, grid.groups());
+  trainer_side.trainer->encode_weights();  // after the optimizer has taken its masters
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
                               .side_files_from = session.config.model.hf_checkpoint,
@@ -258,8 +261,33 @@ void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Pr
   }
 }
 
+// A run goes on with the products that it began with.
+void check_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& spec) {
+  const auto saved = checkpoint.state().find("numerics");
+  const Json before = saved != checkpoint.state().end() ? *saved : fp8_identity(model::ModelSpec());
+  const Json now = fp8_identity(spec);
+  for (const char* key : {"fp8", "fp8_scale_fmt", "not_fp8"}) {
+    const Json was = before.value(key, Json()), is = now.value(key, Json());
+    if (was == is || (was.is_null() && !before.contains(key)) || !now.contains(key)) continue;
+    const bool is_list = was.is_array();
+    throw Error(ErrorCode::kUsage,
+                is_list ? fmt::format("the run computed other matrices in FP8: {} stayed plain, "
+                                      "now {} do",
+                                      was.size(), is.size())
+                        : fmt::format("the checkpoint is from a run with numerics.{} {}, but it is "
+                                      "now {}",
+                                      key, was.dump(), is.dump()),
+                is_list ? "restore the tensor parallel sizes, or start a new run from the weights "
+                          "(model.finetune)"
+                        : "restore the earlier value, or start a new run from the weights "
+                          "(model.finetune)",
+                is_list ? "parallel.tensor_model_parallel_size" : fmt::format("numerics.{}", key));
+  }
+}
+
 void restore_training(const Session& session, const io::Checkpoint& checkpoint,
                       TrainerSide& trainer_side) {
+  dist::run_agreed(session.peers, [&] { check_fp8(checkpoint, trainer_side.policy.spec); });
   train::ShardedAdamW& optimizer = trainer_side.trainer->optimizer();
   dist::run_agreed(session.peers, [&] {
     check_frozen_weights(checkpoint, *trainer_side.policy.store, optimizer);
@@ -267,6 +295,7 @@ void restore_training(const Session& session, const io::Checkpoint& checkpoint,
   load_training_state(checkpoint, *trainer_side.policy.store, optimizer);
   restore_reference(session, checkpoint, trainer_side);
   trainer_side.trainer->publish_embedding();
+  trainer_side.trainer->encode_weights();
   optimizer.set_num_steps(io::read_counter(checkpoint.state(), "adam_steps",
                                            checkpoint.directory() + "/manifest.json"));
 }
@@ -333,6 +362,7 @@ void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& roll
       model::load_checkpoint_weights(*trainer_side.policy.store, checkpoint);
       trainer_side.trainer->optimizer().take_master();
       trainer_side.trainer->publish_embedding();
+      trainer_side.trainer->encode_weights();
     }
     if (session.is_root()) log_info("the weights come from {}", path);
   }

@@ -87,7 +87,7 @@ TEST(Export, KeepsTheDtypesOfWhatIsNotTrained) {
     const std::string folder = model::write_stored(dir, name, config, map);
     train::TrainOptions training;
     training.moe_router_bias_update_rate = bias_rate;
-    const LoadedModel loaded = load_model(folder, {}, false, false, nullptr, &training);
+    const LoadedModel loaded = load_model(folder, {}, false, false, nullptr, {.training = &training});
     export_hf(*loaded.store, loaded.layout, loaded.spec, folder, out, alone);
     const auto written = io::HfFolder::open(out);
     ASSERT_EQ(written.tensor_names().size(), map.size());
@@ -142,7 +142,7 @@ TEST(LoadModel, SaysWhatDeviates) {
   train::TrainOptions training;
   training.freeze_params_name_list = {"model.norm"};
   testing::internal::CaptureStderr();
-  load_model(folder, {}, false, false, nullptr, &training);
+  load_model(folder, {}, false, false, nullptr, {.training = &training});
   const std::string log = testing::internal::GetCapturedStderr();
   for (const std::string& line :
        {folder + "/config.json: \"eos_token_id\" holds 1048576, but the vocabulary has",

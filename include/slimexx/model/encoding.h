@@ -1,0 +1,61 @@
+// The encoded form of weights: values of a smaller type with a scale per block, from which the
+// products of every forward pass compute (ops/linear.h). It is derived from the plain weights after
+// each update, and an engine gets only this form.
+//
+// On disk a block is block_rows x block_columns elements of one tensor. In memory a scale belongs
+// to unit_rows rows, because a parameter may have the rows of a block in another order (heads of
+// latent attention); all units of a block have the same scale.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "slimexx/dist/process_grid.h"
+#include "slimexx/model/layout.h"
+#include "slimexx/model/parameters.h"
+#include "slimexx/ops/context.h"
+#include "slimexx/ops/float8.h"
+
+namespace slimexx::model {
+
+struct ModelSpec;
+
+struct Encoding {
+  tensor::DType values = tensor::DType::kF8E4M3;
+  int64_t block_rows = 128, block_columns = 128, unit_rows = ops::kF8UnitRows;
+  tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;
+  void (*encode)(const ops::Context&, const ops::QuantisedBlocks&) = ops::quantise_blocks;
+
+  int64_t units_per_block() const { return block_rows / unit_rows; }
+};
+
+// Sets spec.encoding, and spec.encoded to the names of the matrices that `encoding` can hold: the
+// weights of a Linear whose blocks no rank of `sizes` cuts (tensor and expert tensor parallelism).
+// `sizes` has the largest sizes of all grids that hold the model, so that all of them encode the
+// same matrices.
+void choose_encoded(ModelSpec& spec, const Encoding& encoding, const dist::GridSizes& sizes);
+
+// The blocks of an encoded parameter [N,K] or [E,N,K] as units, which are numbered over all its
+// rows: [blocks, units_per_block], -1 where a block at the end of a tensor has fewer units. Empty
+// optional: a unit has rows of several blocks, or a block is incomplete here.
+std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
+                                                     const Encoding& encoding);
+
+// The parameters that hold the encoded form of `infos`, two per encoded parameter, in order: values
+// and scales. Their parts have places in tensors that no folder has, which is enough to move and to
+// hash them.
+std::vector<ParameterInfo> list_derived(const std::vector<ParameterInfo>& infos);
+
+// What engines receive and what hashes cover: plain parameters without an encoding, then the
+// derived ones. Ids are those of a store of the list.
+Layout list_moved(const Layout& layout);
+// The same ranks without the plain form of encoded parameters, for engines.
+Layout without_plain(const Layout& layout);
+
+// Encodes every encoded parameter of the store, and rounds its plain values to the encoded ones.
+// `changed` ([1] i64, or undefined) is increased by the number of values whose bytes changed.
+void encode_weights(const ops::Context& ctx, const ParameterStore& store,
+                    tensor::Tensor changed = {});
+
+}  // namespace slimexx::model

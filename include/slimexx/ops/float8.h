@@ -1,0 +1,38 @@
+// FP8 (e4m3) products: both operands are quantised, and only forward computes them (numerics N10).
+//
+// Weights have a scale per 64 rows and 128 columns, activations one per row and 128 columns.
+#pragma once
+#include <cstdint>
+
+#include "slimexx/ops/context.h"
+#include "slimexx/ops/experts.h"
+#include "slimexx/ops/linear.h"
+#include "slimexx/tensor/float8.h"
+
+namespace slimexx::ops {
+
+inline constexpr int64_t kF8UnitRows = 64, kF8Columns = 128;
+
+// x[T,K] (strided) as an FP8 product reads it: values [T,K] kF8E4M3 and scales f32 [K/128,T4]; T4
+// is T rounded up to a multiple of 4. The scale is amax/448 of 128 columns, amax at least 1e-10;
+// NaN or infinity among them makes it NaN.
+void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
+
+// The blocks of a weight. plain[R,K] is rounded to bf16, then quantised, then replaced by value x
+// scale in the compute type.
+struct QuantisedBlocks {
+  Tensor plain = {}, values = {};  // [R,K] in the compute type and kF8E4M3
+  Tensor scales = {};              // f32 [R/64,K/128]
+  Tensor units = {};               // i32 [B,2]: the units of 64 rows of each block; -1: none
+  tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;
+  Tensor changed = {};  // [1] i64, or undefined: plus the number of values whose bytes changed
+};
+void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
+
+// (scratch) The forward products of matmul.h and experts.h for weights with FP8 values, which call
+// these. On the CPU they compute the same products of the dequantised operands.
+void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w);
+void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
+                               const RoutedRows& routed);
+
+}  // namespace slimexx::ops

@@ -1,0 +1,36 @@
+// Whether the forward products of a model are computed in FP8, and with which scales: from section
+// `numerics` and the model's folder.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "slimexx/base/json.h"
+#include "slimexx/dist/process_grid.h"
+#include "slimexx/model/encoding.h"
+#include "slimexx/rl/run_config.h"
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::rl {
+
+struct Fp8Choice {
+  NumericsOptions options;
+  // The largest tensor and expert tensor parallel sizes of trainer and engine.
+  dist::GridSizes sizes;
+  tensor::Device device;
+};
+
+// The tensor-parallel sizes of a run that Fp8Choice needs.
+dist::GridSizes largest_sizes(const RunConfig& config);
+
+// Sets spec.encoding and spec.encoded if the run computes in FP8. `config` is config.json of
+// `directory`. Throws Error(kUsage) if numerics.fp8 is on and the device, the model's sizes or the
+// folder's scales do not allow it.
+void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
+                const std::string& directory);
+
+// One line for logs and tables: how many matrices are FP8, and which are not.
+std::string describe_fp8(const model::ModelSpec& spec);
+// What a checkpoint records, and compares at resume.
+Json fp8_identity(const model::ModelSpec& spec);
+
+}  // namespace slimexx::rl

@@ -1,0 +1,97 @@
+#include "slimexx/ops/float8.h"
+
+#include "ops/checks.h"
+#include "ops/cpu/cpu_ops.h"
+#include "slimexx/base/error.h"
+
+namespace slimexx::ops {
+namespace {
+
+using tensor::DType;
+
+[[noreturn]] void refuse_device(const char* op, tensor::Device device) {
+  throw Error(ErrorCode::kEnvironment,
+              std::string(op) + ": FP8 products are computed on the CPU only, not on " +
+                  tensor::to_string(device),
+              "set it to off, or use --device cpu", "numerics.fp8");
+}
+
+int64_t count_units(int64_t rows) { return (rows + kF8UnitRows - 1) / kF8UnitRows; }
+
+// Checks w [N,K] or [E,N,K] with its scales.
+void check_fp8(const char* op, const Context& ctx, const Linear& w,
+               std::initializer_list<int64_t> shape, std::initializer_list<int64_t> scales) {
+  check_operand(op, "w.values", ctx, w.values, DType::kF8E4M3, shape, Strides::kRows);
+  check_f32(op, "w.scales", ctx, w.scales, scales, Strides::kRows);
+  SLX_CHECK(w.columns() % kF8Columns == 0, "{}: {} columns", op, w.columns());
+}
+
+// The plain values that the product of the quantised operand equals, on the CPU.
+Tensor round_rows(const Context& ctx, Tensor x) {
+  const Tensor rounded = ctx.arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
+  if (runs_on_cpu(ctx)) cpu::round_rows(rounded, x);
+  return rounded;
+}
+
+}  // namespace
+
+void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
+  constexpr const char* kOp = "quantise_rows";
+  check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
+  SLX_CHECK(x.dim(1) % kF8Columns == 0, "{}: {} columns", kOp, x.dim(1));
+  check_operand(kOp, "values", ctx, values, DType::kF8E4M3, {x.dim(0), x.dim(1)});
+  check_f32(kOp, "scales", ctx, scales, {x.dim(1) / kF8Columns, (x.dim(0) + 3) / 4 * 4});
+  if (runs_on_cpu(ctx)) return cpu::quantise_rows(values, scales, x);
+  if (!ctx.planning()) refuse_device(kOp, ctx.device());
+}
+
+void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks) {
+  constexpr const char* kOp = "quantise_blocks";
+  check_compute(kOp, "plain", ctx, blocks.plain, {kAny, kAny});
+  const int64_t rows = blocks.plain.dim(0), columns = blocks.plain.dim(1);
+  check_operand(kOp, "values", ctx, blocks.values, DType::kF8E4M3, {rows, columns});
+  check_f32(kOp, "scales", ctx, blocks.scales, {count_units(rows), columns / kF8Columns});
+  check_i32(kOp, "units", ctx, blocks.units, {kAny, 2});
+  if (blocks.changed.defined())
+    check_operand(kOp, "changed", ctx, blocks.changed, DType::kI64, {1});
+  if (runs_on_cpu(ctx)) return cpu::quantise_blocks(blocks);
+  if (!ctx.planning()) refuse_device(kOp, ctx.device());
+}
+
+void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w) {
+  constexpr const char* kOp = "fp8_matmul_forward";
+  const int64_t rows = w.rows(), columns = w.columns();
+  check_fp8(kOp, ctx, w, {rows, columns}, {count_units(rows), columns / kF8Columns});
+  check_compute(kOp, "x", ctx, x, {kAny, columns}, Strides::kRows);
+  if (w.bias.defined()) check_compute(kOp, "bias", ctx, w.bias, {rows});
+  if (x.dim(0) == 0) return;
+  if (!ctx.device().is_cpu() && !ctx.planning()) refuse_device(kOp, ctx.device());
+  const tensor::ArenaScope scope(ctx.arena);
+  Linear plain{.weight = w.weight, .bias = w.bias};
+  if (!plain.weight.defined()) {
+    plain.weight = ctx.arena.allocate(y.dtype(), {rows, columns});
+    if (runs_on_cpu(ctx)) cpu::dequantise_blocks(plain.weight, w.values, w.scales);
+  }
+  matmul_forward(ctx, y, round_rows(ctx, x), plain);
+}
+
+void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
+                               const RoutedRows& routed) {
+  constexpr const char* kOp = "fp8_expert_matmul_forward";
+  const int64_t experts = w.values.dim(0), rows = w.rows(), columns = w.columns();
+  check_fp8(kOp, ctx, w, {experts, rows, columns},
+            {experts, count_units(rows), columns / kF8Columns});
+  if (!ctx.device().is_cpu() && !ctx.planning()) refuse_device(kOp, ctx.device());
+  const tensor::ArenaScope scope(ctx.arena);
+  Tensor plain = w.weight;
+  if (!plain.defined()) {
+    plain = ctx.arena.allocate(y.dtype(), {experts, rows, columns});
+    if (runs_on_cpu(ctx))
+      cpu::dequantise_blocks(plain.reshaped({experts * rows, columns}),
+                             w.values.reshaped({experts * rows, columns}),
+                             w.scales.reshaped({experts * count_units(rows), w.scales.dim(2)}));
+  }
+  expert_matmul_forward(ctx, y, round_rows(ctx, x), {plain}, routed);
+}
+
+}  // namespace slimexx::ops

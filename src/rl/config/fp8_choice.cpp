@@ -1,0 +1,120 @@
+#include "slimexx/rl/fp8_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "slimexx/base/error.h"
+#include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
+#include "slimexx/model/families.h"
+#include "slimexx/model/quantization.h"
+#include "slimexx/rl/engine_shape.h"
+
+namespace slimexx::rl {
+namespace {
+
+constexpr const char* kKey = "numerics.fp8";
+
+bool has_fp8_blocks(const std::optional<model::Quantization>& folder) {
+  const model::Encoding encoding;
+  return folder && folder->kind == model::ScaleKind::kBlock &&
+         folder->block_rows == encoding.block_rows &&
+         folder->block_columns == encoding.block_columns;
+}
+
+// Whether the run computes in FP8.
+bool is_on(const Fp8Choice& choice, const std::optional<model::Quantization>& folder,
+           const std::string& directory) {
+  const std::string& mode = choice.options.fp8;
+  if (mode == "off") return false;
+  const bool is_cpu = choice.device.is_cpu();
+  if (mode == "auto") {
+    if (has_fp8_blocks(folder) && !is_cpu)
+      log_info("{} is FP8: its weights are dequantised, since FP8 products are on the CPU only",
+               directory);
+    return has_fp8_blocks(folder) && is_cpu;
+  }
+  if (!is_cpu)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} is on, but FP8 products are computed on the CPU only", kKey),
+                "set it to off: the run then trains and generates in bf16", kKey);
+  if (folder && !has_fp8_blocks(folder))
+    throw Error(ErrorCode::kInput,
+                fmt::format("the weights are FP8 with {}: a run computes with blocks of 128x128",
+                            folder->describe()),
+                "convert the bf16 folder: slimexx convert-hf --to fp8 --strategy block, or set "
+                "numerics.fp8: off",
+                join_path(directory, "config.json") + ": quantization_config");
+  return true;
+}
+
+// The rule of the folder's scales; powers of two for a folder that is not quantised.
+tensor::F8ScaleRule find_rule(const Fp8Choice& choice,
+                              const std::optional<model::Quantization>& folder,
+                              const Json& config) {
+  const std::string& format = choice.options.fp8_scale_fmt;
+  if (format == "float") return tensor::F8ScaleRule::kFloat;
+  if (format == "ue8m0" || !folder) return tensor::F8ScaleRule::kPowerOfTwo;
+  const Json& quantization = config.at("quantization_config");
+  const auto named = quantization.find("scale_fmt");
+  return named != quantization.end() && *named == "ue8m0" ? tensor::F8ScaleRule::kPowerOfTwo
+                                                          : tensor::F8ScaleRule::kFloat;
+}
+
+// Weights of products that stay plain.
+std::vector<std::string> list_plain(const model::ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const model::ParameterInfo& info : model::list_parameters(spec))
+    if (info.is_linear && !info.encoding) names.push_back(info.name);
+  return names;
+}
+
+}  // namespace
+
+dist::GridSizes largest_sizes(const RunConfig& config) {
+  dist::GridSizes sizes = grid_sizes(config.parallel);
+  sizes.tp = static_cast<int>(count_leaves(config.rollout, sizes));
+  return sizes;
+}
+
+void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
+                const std::string& directory) {
+  const auto folder = model::read_quantization(config, join_path(directory, "config.json"));
+  if (!is_on(choice, folder, directory)) return;
+  model::choose_encoded(spec, {.rule = find_rule(choice, folder, config)}, choice.sizes);
+  if (!spec.encoded.empty()) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("no matrix of {} can be FP8: a rank's rows and columns must be whole "
+                          "blocks of 128x128 (hidden_size is {}, tensor parallelism {})",
+                          directory, spec.hidden_size, choice.sizes.tp),
+              "set it to off", kKey);
+}
+
+std::string describe_fp8(const model::ModelSpec& spec) {
+  if (spec.encoding == nullptr) return "off";
+  constexpr size_t kNamed = 4;
+  const std::vector<std::string> plain = list_plain(spec);
+  const char* rule = spec.encoding->rule == tensor::F8ScaleRule::kPowerOfTwo ? "ue8m0" : "float";
+  std::string text =
+      fmt::format("{} matrices in blocks of 128x128 with {} scales", spec.encoded.size(), rule);
+  if (plain.empty()) return text;
+  const size_t named = std::min(kNamed, plain.size());
+  return text +
+         fmt::format("; {} are not, because their blocks would be cut: {}{}", plain.size(),
+                     fmt::join(plain.begin(), plain.begin() + static_cast<long>(named), ", "),
+                     plain.size() > named ? ", ..." : "");
+}
+
+Json fp8_identity(const model::ModelSpec& spec) {
+  Json identity = {{"fp8", spec.encoding != nullptr ? "on" : "off"}};
+  if (spec.encoding == nullptr) return identity;
+  identity["fp8_scale_fmt"] =
+      spec.encoding->rule == tensor::F8ScaleRule::kPowerOfTwo ? "ue8m0" : "float";
+  identity["not_fp8"] = list_plain(spec);
+  return identity;
+}
+
+}  // namespace slimexx::rl
