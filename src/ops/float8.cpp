@@ -33,7 +33,26 @@ Tensor round_rows(const Context& ctx, Tensor x) {
   return rounded;
 }
 
+// The plain values of w[N,K], in the compute type.
+Tensor plain_values(const Context& ctx, const Linear& w) {
+  if (w.weight.defined()) return w.weight;
+  const Tensor plain =
+      ctx.arena.allocate(tensor::compute_dtype(ctx.device()), {w.rows(), w.columns()});
+  if (runs_on_cpu(ctx)) cpu::dequantise_blocks(plain, w.values, w.scales);
+  return plain;
+}
+
 }  // namespace
+
+int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w) {
+  if (!w.is_fp8()) return 0;
+  tensor::Arena plan = tensor::Arena::for_planning(ctx.device(), "FP8 operands");
+  const Context planning = planning_context(plan);
+  plain_values(planning, w);
+  round_rows(planning, Tensor(nullptr, tensor::compute_dtype(ctx.device()), ctx.device(),
+                              {num_rows, w.columns()}));
+  return plan.high_water_bytes();
+}
 
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
   constexpr const char* kOp = "quantise_rows";
@@ -67,12 +86,8 @@ void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w)
   if (x.dim(0) == 0) return;
   if (!ctx.device().is_cpu() && !ctx.planning()) refuse_device(kOp, ctx.device());
   const tensor::ArenaScope scope(ctx.arena);
-  Linear plain{.weight = w.weight, .bias = w.bias};
-  if (!plain.weight.defined()) {
-    plain.weight = ctx.arena.allocate(y.dtype(), {rows, columns});
-    if (runs_on_cpu(ctx)) cpu::dequantise_blocks(plain.weight, w.values, w.scales);
-  }
-  matmul_forward(ctx, y, round_rows(ctx, x), plain);
+  const Tensor plain = plain_values(ctx, w);
+  matmul_forward(ctx, y, round_rows(ctx, x), {plain, w.bias});
 }
 
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,

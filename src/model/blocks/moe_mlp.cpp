@@ -1,11 +1,13 @@
 #include "slimexx/model/blocks/moe_mlp.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "model/blocks/split_experts.h"
 #include "slimexx/base/check.h"
 #include "slimexx/ops/branch.h"
 #include "slimexx/ops/elementwise.h"
+#include "slimexx/ops/float8.h"
 #include "slimexx/ops/matmul.h"
 
 namespace slimexx::model {
@@ -155,9 +157,12 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   std::optional<ops::Branch> beside;
   if (tape.shared_output.defined()) {
     // Memory for gate_up, in case the product on this device is not fused with SwiGLU.
-    const int64_t bytes =
-        normed.dim(0) * w.shared.gate_up.weight.dim(0) * tensor::dtype_bytes(normed.dtype());
-    beside.emplace(ctx, ctx.arena.allocate(DType::kU8, {bytes + kArenaAlignment}));
+    const int64_t gate_up =
+        normed.dim(0) * w.shared.gate_up.rows() * tensor::dtype_bytes(normed.dtype());
+    const int64_t operands = std::max(ops::fp8_scratch_bytes(ctx, normed.dim(0), w.shared.gate_up),
+                                      ops::fp8_scratch_bytes(ctx, normed.dim(0), w.shared.down));
+    const int64_t bytes = gate_up + kArenaAlignment + operands;
+    beside.emplace(ctx, ctx.arena.allocate(DType::kU8, {bytes}));
     project_up(beside->context(), *spec.shared, w.shared, batch, tape.shared, normed);
     project_down(beside->context(), *spec.shared, w.shared, batch, tape.shared, tape.shared_output);
   }

@@ -1,0 +1,196 @@
+// Runs that compute in FP8 (numerics.fp8): training computes the log-probs of generation to the bit
+// on every grid, the reference's KL starts at 0, and a resumed run ends with the same bytes.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "e2e/small_run.h"
+
+namespace slimexx::e2e {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+// Sizes of whole blocks on two tensor-parallel ranks. Heads of latent attention have 64 rows of
+// each kind.
+constexpr const char* kDense = R"({"hidden_size": 256, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 2})";
+constexpr const char* kExperts = R"({"hidden_size": 128, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256,
+  "moe_intermediate_size": 128, "num_hidden_layers": 2})";
+constexpr const char* kLatent = R"({"hidden_size": 128, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "q_lora_rank": 128, "kv_lora_rank": 64, "qk_nope_head_dim": 64,
+  "qk_rope_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 64, "intermediate_size": 256,
+  "moe_intermediate_size": 128, "num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]})";
+
+struct Way {
+  std::string name;
+  std::string model, changes;
+  int ranks = 1;
+  Settings settings = {};
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+std::vector<Way> list_ways() {
+  const std::string dense = "models/qwen3_tied_mqa", experts = "oracle/qwen3_moe",
+                    latent = "oracle/glm4_moe_lite";
+  const std::string tp2 = "parallel.tensor_model_parallel_size=2",
+                    ep2 = "parallel.expert_model_parallel_size=2",
+                    engine2 = "rollout.rollout_num_gpus_per_engine=2";
+  const Settings small_cache = {"rollout.page_size=1", "rollout.max_total_tokens=130",
+                                "rollout.chunked_prefill_size=7"};
+  const Settings apart = {"parallel.colocate=false", "parallel.actor_num_gpus=1",
+                          "parallel.rollout_num_gpus=1"};
+  return {
+      {"dense", dense, kDense},
+      {"dense_preempts", dense, kDense, 1, small_cache},
+      {"dense_float_scales", dense, kDense, 1, {"numerics.fp8_scale_fmt=float"}},
+      {"dense_drafts", dense, kDense, 1, {"rollout.speculative_algorithm=NGRAM"}},
+      {"dense_tp", dense, kDense, 2, {tp2, engine2}},
+      {"dense_engine_tp", dense, kDense, 2, {engine2}},
+      {"dense_trainer_tp", dense, kDense, 2, {tp2}},
+      {"dense_pp", dense, kDense, 2, {"parallel.pipeline_model_parallel_size=2"}},
+      {"dense_cp", dense, kDense, 2, {"parallel.context_parallel_size=2"}},
+      {"dense_apart", dense, kDense, 2, apart},
+      {"experts", experts, kExperts},
+      {"experts_ep", experts, kExperts, 2, {ep2}},
+      {"experts_engine_ep", experts, kExperts, 2, {ep2, engine2, "rollout.ep_size=2"}},
+      {"latent", latent, kLatent},
+      {"latent_preempts", latent, kLatent, 1, small_cache},
+      {"latent_drafts",
+       latent,
+       kLatent,
+       1,
+       {"rollout.speculative_algorithm=NEXTN", "rollout.speculative_num_steps=1"}},
+      {"latent_tp", latent, kLatent, 2, {tp2, engine2, "parallel.expert_tensor_parallel_size=1"}},
+      {"latent_apart", latent, kLatent, 2, apart},
+  };
+}
+
+class Fp8Run : public testing::TestWithParam<Way> {};
+
+TEST_P(Fp8Run, TrainsOnItsOwnBits) {
+  const Way& way = GetParam();
+  const Folder folder;
+  make_checkpoint(folder, way.model, way.changes);
+  make_prompts(folder);
+  Settings all = {"numerics.fp8=on",
+                  "debug.check_weight_hash=true",
+                  "rl.use_kl_loss=true",
+                  "rl.kl_loss_coef=0.01",
+                  "rollout.num_rollout=2",
+                  "model.ref_load=" + (folder / "model"),
+                  "checkpoint.save_hf=" + (folder / "hf")};
+  all.insert(all.end(), way.settings.begin(), way.settings.end());
+  all = train_arguments(folder, folder / "run", all);
+  all.push_back("--thread-ranks=" + std::to_string(way.ranks));
+  const Finished f = run_slimexx(0, all);
+  ASSERT_EQ(f.status, 0) << f.text();
+  const auto rows = read_rows(folder / "run/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 2u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(number(row, "train/mismatch_tokens"), 0);
+    EXPECT_EQ(number(row, "train/compared_tokens"), number(row, "rollout/num_tokens"));
+    EXPECT_GT(number(row, "rollout/num_tokens"), 16);
+    EXPECT_GT(number(row, "train/fp8_changed"), 0);
+    EXPECT_GT(number(row, "train/grad_norm"), 0);
+  }
+  EXPECT_EQ(number(rows[0], "train/kl_loss"), 0) << "the reference is quantised like the policy";
+  EXPECT_GT(number(rows[1], "train/kl_loss"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Fp8Run, testing::ValuesIn(list_ways()),
+                         [](const auto& instance) { return instance.param.name; });
+
+// The samples and log-probs do not depend on the grid, and differ from those of a plain run.
+TEST(Fp8, GridsGenerateTheSameBits) {
+  const Folder folder;
+  make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);
+  make_prompts(folder);
+  const auto run = [&](const std::string& name, const char* fp8, const Settings& settings) {
+    Settings all = {std::string("numerics.fp8=") + fp8, "rollout.num_rollout=1",
+                    "debug.save_rollout=" + (folder / (name + "/made"))};
+    all.insert(all.end(), settings.begin(), settings.end());
+    all = train_arguments(folder, folder / name, all);
+    all.push_back("--thread-ranks=2");
+    const Finished f = run_slimexx(0, all);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return read_bytes(folder / (name + "/made/rollout_000000.jsonl"));
+  };
+  const Settings engines = {"rollout.rollout_num_gpus_per_engine=2"};
+  Settings both = engines;
+  both.emplace_back("parallel.tensor_model_parallel_size=2");
+  const std::string expected = run("engines", "on", engines);
+  EXPECT_EQ(run("both", "on", both), expected);
+  EXPECT_NE(run("plain", "off", engines), expected);
+}
+
+TEST(Fp8, ResumedEqualsUninterrupted) {
+  const Folder folder;
+  make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);
+  make_prompts(folder);
+  const auto run = [&](const std::string& name, int rollouts, bool resumes,
+                       const Settings& settings = {}) {
+    Settings all = {"numerics.fp8=on", "rollout.num_rollout=" + std::to_string(rollouts),
+                    "checkpoint.save_hf=" + (folder / (name + "/hf"))};
+    all.insert(all.end(), settings.begin(), settings.end());
+    all = train_arguments(folder, folder / name, all);
+    if (resumes) all.emplace_back("--resume");
+    return run_slimexx(0, all);
+  };
+  EXPECT_EQ(run("whole", 3, false).status, 0);
+  EXPECT_EQ(run("parts", 1, false).status, 0);
+  const Finished off = run("parts", 3, true, {"numerics.fp8=off"});
+  EXPECT_EQ(off.status, 2) << off.text();
+  EXPECT_NE(off.text().find("numerics.fp8 \"on\", but it is now \"off\""), std::string::npos)
+      << off.text();
+  const Finished other = run("parts", 3, true, {"numerics.fp8_scale_fmt=float"});
+  EXPECT_EQ(other.status, 2) << other.text();
+  EXPECT_NE(other.text().find("numerics.fp8_scale_fmt \"ue8m0\""), std::string::npos)
+      << other.text();
+  const Finished resumed = run("parts", 3, true);
+  ASSERT_EQ(resumed.status, 0) << resumed.text();
+  EXPECT_EQ(read_bytes(folder / "parts/hf/model.safetensors"),
+            read_bytes(folder / "whole/hf/model.safetensors"));
+}
+
+// A folder of convert-hf --to fp8 gives the values that a run makes of the bf16 folder.
+TEST(Fp8, AFolderInFp8ComputesTheSame) {
+  const Folder folder;
+  Json changes = parse_json(kDense, "changes");
+  changes["dtype"] = "bfloat16";
+  make_checkpoint(folder, "models/qwen3_tied_mqa", changes.dump());
+  make_prompts(folder);
+  const Finished converted = run_slimexx(0, {"convert-hf", "--hf-checkpoint", folder / "model",
+                                             "--to", "fp8", "--save", folder / "fp8"});
+  ASSERT_EQ(converted.status, 0) << converted.text();
+  const auto run = [&](const std::string& name, const std::string& model, const char* fp8) {
+    Settings all = train_arguments(
+        folder, folder / name,
+        {std::string("numerics.fp8=") + fp8, "rollout.num_rollout=1",
+         "model.hf_checkpoint=" + model, "debug.save_rollout=" + (folder / (name + "/made"))});
+    const Finished f = run_slimexx(0, all);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return read_bytes(folder / (name + "/made/rollout_000000.jsonl"));
+  };
+  const std::string expected = run("plain_folder", folder / "model", "on");
+  EXPECT_EQ(run("fp8_folder", folder / "fp8", "auto"), expected);
+  EXPECT_NE(run("fp8_off", folder / "fp8", "off"), expected);
+}
+
+TEST(Fp8, RefusesWhatItCannotCompute) {
+  const Folder folder;
+  make_checkpoint(folder, "models/llama");
+  make_prompts(folder);
+  expect_refused(folder, 1, {"numerics.fp8=on"}, {"no matrix of", "numerics.fp8", "hidden_size"});
+  make_checkpoint(folder, "models/qwen3_tied_mqa", kDense, "wide");
+  const Finished converted =
+      run_slimexx(0, {"convert-hf", "--hf-checkpoint", folder / "wide", "--to", "fp8", "--strategy",
+                      "channel", "--save", folder / "channel"});
+  ASSERT_EQ(converted.status, 0) << converted.text();
+  expect_refused(folder, 1, {"numerics.fp8=on", "model.hf_checkpoint=" + (folder / "channel")},
+                 {"one scale per row", "--strategy block"});
+}
+
+}  // namespace
+}  // namespace slimexx::e2e
