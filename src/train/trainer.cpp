@@ -82,7 +82,7 @@ Trainer::Trainer(const StageDecoders& decoders, model::ParameterStore& policy,
       assigner_(std::make_unique<Assigner>(*stages_, *memory_)),
       score_exchange_(std::make_unique<ScoreExchange>(*stages_)),
       changed_(policy.derived().empty() ? tensor::Buffer()
-                                        : tensor::Buffer(device, 8, "changed FP8 values")) {}
+                                        : tensor::Buffer(device, 8, "blocks of encoded weights")) {}
 
 Trainer::~Trainer() = default;
 

@@ -65,6 +65,9 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
                                                     tensor::Tensor memory,
                                                     const ModelRanks* ranks = nullptr);
 
+// model::encode_weights for loaded weights; does nothing without encoded parameters.
+void encode_weights(const model::ParameterStore& store, tensor::Device device);
+
 inline constexpr const char* kStopTokensKey = "rollout.rollout_stop_token_ids";
 // Throws Error(kUsage) if one of the ids of `key` is not in the vocabulary.
 void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size,

@@ -13,6 +13,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/dist/make_once.h"
 #include "slimexx/io/tensor_list.h"
+#include "slimexx/model/encoding.h"
 #include "slimexx/model/freeze.h"
 #include "slimexx/model/load_hf.h"
 #include "slimexx/observe/console.h"
@@ -208,6 +209,11 @@ std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described
   auto store = std::make_unique<model::ParameterStore>(described.held_parameters(), memory);
   read_weights(*store, described, ranks, {});
   return store;
+}
+
+void encode_weights(const model::ParameterStore& store, tensor::Device device) {
+  tensor::Arena no_scratch(device, 0, "encoded weights");
+  model::encode_weights(ops::compute_context(no_scratch), store);
 }
 
 void check_stop_tokens(const std::vector<int64_t>& ids, int64_t vocab_size, const char* key) {

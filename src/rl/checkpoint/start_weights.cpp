@@ -1,7 +1,5 @@
 #include "rl/checkpoint/start_weights.h"
 
-#include "slimexx/model/encoding.h"
-
 namespace slimexx::rl {
 namespace {
 
@@ -14,11 +12,6 @@ uint64_t seed_of(const Session& session) { return static_cast<uint64_t>(session.
 
 Fp8Choice fp8_choice(const Session& session) {
   return {session.config.numerics, largest_sizes(session.config), session.request.device};
-}
-
-void encode_weights(const model::ParameterStore& store, tensor::Device device) {
-  tensor::Arena no_scratch(device, 0, "encoded weights");
-  model::encode_weights(ops::compute_context(no_scratch), store);
 }
 
 LoadedModel describe_start(const Session& session, const std::string& folder) {

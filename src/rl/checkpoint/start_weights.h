@@ -20,8 +20,6 @@ std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory);
 
-// model::encode_weights; does nothing for a store without encoded parameters.
-void encode_weights(const model::ParameterStore& store, tensor::Device device);
 // The choice of FP8 for all models of the session.
 Fp8Choice fp8_choice(const Session& session);
 

@@ -8,6 +8,7 @@
 #include "slimexx/base/strings.h"
 #include "slimexx/model/describe.h"
 #include "slimexx/observe/console.h"
+#include "slimexx/rl/fp8_choice.h"
 #include "slimexx/rl/plan.h"
 
 namespace slimexx::rl {
@@ -262,6 +263,8 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
   text += draw_grid(plan);
   text += fmt::format("engines    {} of {}: {}\n", plan.engines.num_engines,
                       count_of(plan.engines.num_ranks, "rank"), describe_engine(plan.engines));
+  if (plan.spec.encoding != nullptr)
+    text += fmt::format("FP8        {}\n", describe_fp8(plan.spec));
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
       "           at {} + {} tokens (mean prompt and response): {} per microbatch, {} per "

@@ -22,14 +22,15 @@ struct LearningSigns {
   bool has_advantage = false;   // some trained token has a nonzero advantage
   int64_t num_trained_tokens = 0;
   int64_t num_truncated = 0;
-  int64_t num_without_answer = 0;  // samples in which the grader found no answer
-  std::string reason, response;    // of the first such sample
-  std::optional<double> entropy;   // of the policy, mean over trained tokens
+  int64_t num_without_answer = 0;     // samples in which the grader found no answer
+  std::string reason, response;       // of the first such sample
+  std::optional<double> entropy;      // of the policy, mean over trained tokens
+  std::optional<double> fp8_changed;  // train/fp8_changed
 };
 LearningSigns find_signs(std::span<const Sample> samples, std::optional<double> entropy);
 
 struct LearningFault {
-  std::string name;  // "no_advantage", "no_answer", "all_truncated", "no_entropy"
+  std::string name;  // "no_advantage", "no_answer", "all_truncated", "no_entropy", "fp8_unchanged"
   std::string what;
 };
 std::vector<LearningFault> find_learning_faults(const LearningSigns& signs);

@@ -195,9 +195,13 @@ void log_samples(const Session& session, const Rollout& rollout) {
 // Checks whether the run learns: reported on the console at intervals, in status.json always.
 void watch_learning(const Session& session, RolloutSide& rollout_side, const Rollout& rollout) {
   if (session.config.is_sft()) return;
-  const double* entropy = rollout.row.find("train/entropy");
-  const auto faults = find_learning_faults(
-      find_signs(rollout.samples, entropy ? std::optional(*entropy) : std::nullopt));
+  const auto metric = [&](const char* name) {
+    const double* value = rollout.row.find(name);
+    return value != nullptr ? std::optional(*value) : std::nullopt;
+  };
+  LearningSigns signs = find_signs(rollout.samples, metric("train/entropy"));
+  signs.fp8_changed = metric("train/fp8_changed");
+  const auto faults = find_learning_faults(signs);
   std::string all;
   for (const LearningFault& fault : faults) all += (all.empty() ? "" : "; ") + fault.what;
   session.log->set_not_learning(all);

@@ -32,6 +32,12 @@ TEST(LearningWatch, OneSignIsOneFault) {
   EXPECT_EQ(names_of(healthy()), Names{});
   EXPECT_EQ(names_of(LearningSigns{}), Names{});
 
+  LearningSigns unchanged = healthy();
+  unchanged.fp8_changed = 1e-9;
+  EXPECT_EQ(names_of(unchanged), Names{});
+  unchanged.fp8_changed = 0;
+  EXPECT_EQ(names_of(unchanged), Names{"fp8_unchanged"});
+
   LearningSigns flat = healthy();
   flat.num_flat_groups = 2;
   EXPECT_EQ(names_of(flat), Names{}) << "a penalty gives an advantage all the same";
