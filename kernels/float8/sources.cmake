@@ -1,0 +1,2 @@
+list(APPEND SLX_KERNELS_SOURCES
+  float8/quantise.cu)
