@@ -1,11 +1,12 @@
 // Chooses the variant of an FP8 product that is the fastest under a small cost model.
+#include "kernels/float8/choose.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
-#include "slimexx/kernels/float8.h"
 
 namespace slimexx::kernels {
 namespace {
@@ -39,20 +40,6 @@ constexpr double kIngestBytes = 27;    // per clock, from L2, all multiprocessor
 constexpr double kMemoryBytes = 2400;  // per clock, of weights
 constexpr double kTileClocks = 900;    // stores that nothing hides
 
-// Few rows: as few rows of weights per tile as leave the number of waves as it is.
-Fp8GemmConfig balance_rows(Fp8GemmConfig c, int64_t m, int64_t n) {
-  if (!c.swap_operands) return c;
-  const int64_t clusters = kMultiprocessors / c.cluster;
-  const int64_t beside = divide_up(divide_up(m, int64_t{c.columns}), int64_t{c.cluster});
-  const int64_t waves = divide_up(divide_up(n, int64_t{c.rows}) * beside, clusters);
-  const int64_t tiles = std::max<int64_t>(1, waves * clusters / beside);
-  const int64_t step = 8 * c.cluster;
-  const int64_t least = c.rows - 64 + step;
-  c.rows = static_cast<int>(
-      std::clamp<int64_t>(divide_up(divide_up(n, tiles), step) * step, least, c.rows));
-  return c;
-}
-
 double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) {
   const int64_t of_rows = c.swap_operands ? n : m, of_columns = c.swap_operands ? m : n;
   const int64_t tiles = divide_up(of_rows, int64_t{c.rows}) *
@@ -72,6 +59,19 @@ double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) 
 
 }  // namespace
 
+Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n) {
+  if (!c.swap_operands) return c;
+  const int64_t clusters = kMultiprocessors / c.cluster;
+  const int64_t beside = divide_up(divide_up(m, int64_t{c.columns}), int64_t{c.cluster});
+  const int64_t waves = divide_up(divide_up(n, int64_t{c.rows}) * beside, clusters);
+  const int64_t tiles = std::max<int64_t>(1, waves * clusters / beside);
+  const int64_t step = 8 * c.cluster;
+  const int64_t least = c.rows - 64 + step;
+  c.rows = static_cast<int>(
+      std::clamp<int64_t>(divide_up(divide_up(n, tiles), step) * step, least, c.rows));
+  return c;
+}
+
 int count_fp8_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 Fp8GemmConfig get_fp8_gemm_config(int index) { return kConfigs[index]; }
 
@@ -81,7 +81,7 @@ Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k) {
   double least = 0;
   for (const Fp8GemmConfig& listed : kConfigs) {
     if (listed.swap_operands && listed.columns >= std::max<int64_t>(2 * m, 16)) continue;
-    const Fp8GemmConfig c = balance_rows(listed, m, n);
+    const Fp8GemmConfig c = balance_float8_rows(listed, m, n);
     const double clocks = estimate_clocks(c, m, n, k);
     if (least != 0 && clocks >= least) continue;
     least = clocks;
