@@ -1,0 +1,99 @@
+// FP8 (e4m3) on Hopper: quantisation, and y[m, n] = x[m, k] w[n, k]^T (+ bias[n]) of quantised
+// operands.
+//
+// Weights have an f32 scale per 64 rows and 128 columns, activations one per row and 128 columns.
+// An output is one chain: acc = 0; for each 128 of k in ascending order, t is the sum of four wgmma
+// of 32 that starts from zero, and acc = fma(t, scale of x * scale of w, acc) with a rounded
+// product of scales; then the bias is added in f32. The result is stored as f32 or rounded once to
+// bf16. There is no split-K. So a row of y has the same bits for every m and every Fp8GemmConfig.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "slimexx/kernels/both_sides.h"
+#include "slimexx/kernels/gemm.h"
+#include "slimexx/tensor/float8.h"
+
+namespace slimexx::kernels {
+
+inline constexpr int64_t kFp8GroupColumns = 128;  // columns of a scale
+inline constexpr int64_t kFp8UnitRows = 64;       // rows of a weight's scale
+
+// The row stride of the scales of m rows of activations.
+SLX_BOTH_SIDES int64_t fp8_scale_stride(int64_t m) { return (m + 3) / 4 * 4; }
+
+// q and scales of activations: tensor::f8_row_scale of each row's groups of 128 columns.
+struct QuantiseRowsArgs {
+  const void* x = nullptr;   // [m, k] bf16, rows 16-byte aligned
+  void* q = nullptr;         // [m, k] e4m3, 16-byte aligned
+  float* scales = nullptr;   // [k / 128, scale_stride] f32
+  int64_t x_stride = 0;      // elements from row to row, a multiple of 8; 0: k
+  int64_t scale_stride = 0;  // 0: fp8_scale_stride(m)
+  int64_t m = 0;
+  int64_t k = 0;  // a multiple of 128
+};
+// Returns null, or the error as a static text, as all launches here.
+[[nodiscard]] const char* launch_quantise_rows(const QuantiseRowsArgs& args, cudaStream_t stream);
+
+// q and scales of weights. A block has two units of 64 rows, which share tensor::f8_scale of their
+// largest magnitude. The kernel after this one must be launched without overlap.
+struct QuantiseBlocksArgs {
+  const void* w = nullptr;         // [rows, k] bf16, 16-byte aligned
+  void* rounded = nullptr;         // [rows, k] bf16: q * scale, rounded; may be w, or null
+  void* q = nullptr;               // [rows, k] e4m3, 16-byte aligned
+  float* scales = nullptr;         // [rows / 64, k / 128] f32
+  const int32_t* units = nullptr;  // [num_blocks, 2]: the units of each block, the second may be
+                                   // -1; null: units 2 b and 2 b + 1, an odd last one alone
+  int64_t num_blocks = 0;          // read only with units
+  int64_t* changed = nullptr;      // plus the number of bytes of q that changed; or null
+  int64_t rows = 0;                // a multiple of 64
+  int64_t k = 0;                   // a multiple of 128
+  tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;
+};
+[[nodiscard]] const char* launch_quantise_blocks(const QuantiseBlocksArgs& args,
+                                                 cudaStream_t stream);
+
+struct Fp8GemmArgs {
+  const void* x = nullptr;          // [m, k] e4m3, contiguous, 16-byte aligned
+  const float* x_scales = nullptr;  // [k / 128, x_scale_stride], 16-byte aligned
+  const void* w = nullptr;          // [n, k] e4m3, 16-byte aligned
+  const float* w_scales = nullptr;  // [n / 64, k / 128]
+  const void* bias = nullptr;       // [n] bf16, or null
+  void* y = nullptr;                // [m, n] bf16 or f32, 16-byte aligned
+  int64_t m = 0;
+  int64_t n = 0;               // a multiple of 64
+  int64_t k = 0;               // a multiple of 128
+  int64_t x_scale_stride = 0;  // a multiple of 4; 0: fp8_scale_stride(m)
+  int64_t w_stride = 0;        // elements from row to row, a multiple of 16; 0: k
+  int64_t w_scale_stride = 0;  // 0: k / 128
+  int64_t y_stride = 0;        // elements, rows of y are 16-byte aligned; 0: n
+  GemmOutput output = GemmOutput::kBf16;
+  // The kernel may start and read w, its scales and the bias, but nothing else, before earlier
+  // kernels of the stream have ended: see GemmArgs.
+  bool overlap_previous = false;
+};
+
+struct Fp8GemmConfig {
+  bool swap_operands = false;  // weights are the operand of 64 rows per warpgroup
+  int rows = 0;     // tile: rows of x; if swapped, of w, a multiple of 8 (in a cluster 16)
+  int columns = 0;  // tile: rows of w; if swapped, of x
+  int cluster = 1;  // thread blocks, adjacent along the columns, that share loads of the rows
+  int band = 1;     // rows of tiles that are computed together, for L2 reuse
+  int lead = 0;     // K blocks by which a warpgroup runs ahead of the next one
+  int tokens = 0;   // swapped: rows of x per tile; 0: as many as the tile holds
+};
+
+// The configurations that are compiled in, for tests and benchmarks. A swapped one may have up to
+// 56 rows fewer than listed.
+int count_fp8_gemm_configs();
+Fp8GemmConfig get_fp8_gemm_config(int index);
+
+// The configuration expected to be fastest. Depends only on the sizes.
+Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k);
+
+[[nodiscard]] const char* launch_fp8_gemm(const Fp8GemmArgs& args, cudaStream_t stream);
+[[nodiscard]] const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
+                                          cudaStream_t stream);
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,139 @@
+// Host side of one compiled variant of the FP8 product: tensor maps, grid, launch.
+#pragma once
+#include <algorithm>
+
+#include "kernels/common/early_launch.cuh"
+#include "kernels/common/sizes.h"
+#include "kernels/common/tensor_map.cuh"
+#include "kernels/float8/kernel.cuh"
+#include "kernels/float8/variants.h"
+
+namespace slimexx::kernels {
+
+// A matrix of bytes in boxes of box_rows x 128.
+inline bool encode_float8_matrix(CUtensorMap* map, const void* base, int64_t rows, int64_t columns,
+                                 int64_t pitch, int box_rows) {
+  return encode_tensor<2>(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, base, {columns, rows}, {pitch},
+                          {kBlockBytes, box_rows});
+}
+
+// Tiles of tokens begin at multiples of 4, because copies of scales have whole 16 bytes.
+inline int round_up_4(int64_t tokens) { return static_cast<int>(divide_up(tokens, 4) * 4); }
+
+// As in gemm/, the last tiles begin early enough to be full, and recompute some elements.
+template <class Tile>
+void describe_float8_tiles(Float8Problem& p, const Fp8GemmArgs& args, const Fp8GemmConfig& config) {
+  const int room = Tile::kSwap ? Tile::kColumns : Tile::kRows;
+  int tokens = Tile::kSwap && config.tokens > 0 ? config.tokens : room;
+  if (Tile::kSwap && tokens >= args.m) tokens = static_cast<int>(args.m);
+  if (tokens < args.m) tokens = std::max(4, tokens / 4 * 4);
+  const int features = Tile::kSwap ? config.rows : Tile::kColumns;
+  p.tokens = static_cast<int>(args.m);
+  p.features = static_cast<int>(args.n);
+  p.tile_tokens = tokens;
+  p.rows = Tile::kSwap ? config.rows : Tile::kRows;
+  p.columns = Tile::kSwap ? tokens : Tile::kColumns;
+  p.last_token = round_up_4(std::max<int64_t>(0, args.m - tokens));
+  p.last_feature = std::max(0, p.features - features);
+  p.last_unit = static_cast<int>(args.n / kFp8UnitRows) - 1;
+  const int64_t token_tiles = divide_up(args.m, tokens);
+  const int64_t feature_tiles = divide_up(args.n, features);
+  p.row_clusters = static_cast<int>(Tile::kSwap ? feature_tiles : token_tiles);
+  p.column_clusters =
+      static_cast<int>(divide_up(Tile::kSwap ? token_tiles : feature_tiles, Tile::kCluster));
+  p.tiles = p.row_clusters * p.column_clusters;
+  p.weights_read_once = token_tiles == 1;
+  p.k_blocks = static_cast<int>(args.k / kFp8GroupColumns);
+  p.band = std::max(1, config.band);
+  p.lead = config.lead;
+  p.stages = Tile::count_stages(p.rows);
+}
+
+template <class Tile>
+bool describe_float8_problem(Float8Problem& p, const Fp8GemmArgs& args,
+                             const Fp8GemmConfig& config) {
+  describe_float8_tiles<Tile>(p, args, config);
+  p.y_base = args.y;
+  p.y_stride = args.y_stride == 0 ? args.n : args.y_stride;
+  p.y_is_f32 = args.output == GemmOutput::kF32;
+  p.overlap = args.overlap_previous;
+  p.bias = static_cast<const __nv_bfloat16*>(args.bias);
+  p.x_scales = args.x_scales;
+  p.w_scales = args.w_scales;
+  p.x_scale_stride = args.x_scale_stride == 0 ? fp8_scale_stride(args.m) : args.x_scale_stride;
+  p.w_scale_stride = args.w_scale_stride == 0 ? p.k_blocks : args.w_scale_stride;
+  if (!Tile::kSwap && !p.y_is_f32 &&
+      !encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64)) {
+    return false;
+  }
+  CUtensorMap* w = Tile::kSwap ? &p.a : &p.b;
+  CUtensorMap* x = Tile::kSwap ? &p.b : &p.a;
+  const int row_box = p.rows / Tile::kCluster;
+  return encode_float8_matrix(w, args.w, args.n, args.k,
+                              args.w_stride == 0 ? args.k : args.w_stride,
+                              Tile::kSwap ? row_box : p.columns) &&
+         encode_float8_matrix(x, args.x, args.m, args.k, args.k, Tile::kSwap ? p.columns : row_box);
+}
+
+template <class Tile, class Epilogue>
+const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t stream,
+                                 const Epilogue& epilogue) {
+  const int clusters = sm_count / Tile::kCluster;
+  // At most as many stages as a thread block has K blocks; see start_variant of gemm/launch.cuh.
+  if (Tile::kSwap) {
+    const int64_t most = int64_t{divide_up(p.tiles, clusters)} * p.k_blocks;
+    p.stages = static_cast<int>(std::clamp<int64_t>(most, 2, p.stages));
+  }
+  auto* kernel = float8_gemm_kernel<Tile, Epilogue>;
+  cudaError_t error = allow_shared_bytes(kernel, kMaxSharedBytes);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (p.overlap) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (Tile::kCluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {Tile::kCluster, 1, 1};
+  }
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(static_cast<unsigned>(Tile::kCluster * std::min(p.tiles, clusters)));
+  launch.blockDim = dim3(Tile::kThreads);
+  launch.dynamicSmemBytes =
+      Tile::shared_bytes(p.rows, Tile::kSwap ? p.stages : Tile::count_stages(Tile::kRows));
+  launch.stream = stream;
+  launch.attrs = attributes;
+  launch.numAttrs = count;
+  error = cudaLaunchKernelEx(&launch, kernel, p, epilogue);
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+template <class Tile>
+bool matches_float8(const Fp8GemmConfig& c) {
+  const bool rows_fit = Tile::kSwap ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows &&
+                                          c.rows % (8 * Tile::kCluster) == 0
+                                    : c.rows == Tile::kRows;
+  return c.swap_operands == Tile::kSwap && rows_fit && c.columns == Tile::kColumns &&
+         c.cluster == Tile::kCluster && c.lead >= 0 && c.lead < 3 && c.tokens >= 0 &&
+         c.tokens <= Tile::kTokens;
+}
+
+template <class Tile, class... Rest>
+const char* launch_float8_matching(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
+                                   int sm_count, cudaStream_t stream) {
+  if (matches_float8<Tile>(config)) {
+    Float8Problem problem{};
+    if (!describe_float8_problem<Tile>(problem, args, config)) {
+      return "fp8_gemm: the driver refused a tensor map of x, w or y";
+    }
+    return start_float8_variant<Tile>(problem, sm_count, stream, StoreProduct{});
+  }
+  if constexpr (sizeof...(Rest) > 0) {
+    return launch_float8_matching<Rest...>(args, config, sm_count, stream);
+  } else {
+    return "fp8_gemm: no variant is compiled for this tile";
+  }
+}
+
+}  // namespace slimexx::kernels

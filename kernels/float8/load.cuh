@@ -1,0 +1,140 @@
+// Shared memory of a block of the FP8 product, and what fills its ring of stages: one thread loads
+// rows, one loads columns, and a warp loads scales.
+#pragma once
+#include "kernels/common/cluster.cuh"
+#include "kernels/common/tma.cuh"
+#include "kernels/common/warp_release.cuh"
+#include "kernels/float8/tile.cuh"
+
+namespace slimexx::kernels {
+
+template <class Tile>
+struct Float8Shared {
+  uint8_t* stages;   // each: the rows of A, then those of B
+  uint8_t* staging;  // one buffer per warpgroup
+  float* slots;      // scales of each stage
+  uint64_t* full;    // per stage: both operands and the scales are there
+  uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
+  int row_bytes;
+  int stage_bytes;
+
+  __device__ Float8Shared(uint8_t* raw, const Float8Problem& p) {
+    row_bytes = tile_rows<Tile>(p) * kBlockBytes;
+    stage_bytes = Tile::stage_bytes(tile_rows<Tile>(p));
+    // Dynamic shared memory starts at the same offset in all blocks of a cluster.
+    stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    staging = stages + float8_stages<Tile>(p) * stage_bytes + Tile::kOverreadBytes;
+    full = reinterpret_cast<uint64_t*>(staging + Tile::kGroups * Tile::kStagingBytes);
+    empty = full + kFloat8MaxStages;
+    slots = reinterpret_cast<float*>(empty + kFloat8MaxStages);
+  }
+  __device__ __forceinline__ uint8_t* rows(int stage) const { return stages + stage * stage_bytes; }
+  __device__ __forceinline__ uint8_t* columns(int stage) const { return rows(stage) + row_bytes; }
+  __device__ __forceinline__ float* slot(int stage) const {
+    return slots + stage * Tile::kSlotFloats;
+  }
+};
+
+// Calls load(position, K block, stage) for every K block of the block's tiles, when its stage is
+// empty.
+template <class Tile, class Load>
+__device__ __forceinline__ void for_each_stage(const Float8Problem& p,
+                                               const Float8Shared<Tile>& shared, int rank,
+                                               const Load& load) {
+  StageCursor cursor;
+  const int clusters = gridDim.x / Tile::kCluster;
+  for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
+    const Float8Position position = locate_float8_tile<Tile>(p, tile, rank);
+    for (int block = 0; block < p.k_blocks; ++block) {
+      wait(shared.empty + cursor.stage, cursor.parity ^ 1);
+      load(position, block, cursor.stage);
+      cursor.advance(float8_stages<Tile>(p));
+    }
+  }
+}
+
+// In a cluster a block loads its share of the rows and multicasts it to all blocks.
+template <class Tile>
+__device__ void load_float8_rows(const Float8Problem& p, const Float8Shared<Tile>& shared,
+                                 int rank) {
+  const uint64_t hint = Tile::kSwap && p.weights_read_once ? kEvictFirst : kEvictNormal;
+  for_each_stage(p, shared, rank, [&](Float8Position position, int block, int stage) {
+    uint64_t* full = shared.full + stage;
+    arrive_expect_bytes(full, shared.row_bytes);
+    if constexpr (Tile::kCluster > 1) {
+      const int share = tile_rows<Tile>(p) / Tile::kCluster;
+      load_box_multicast(shared.rows(stage) + rank * share * kBlockBytes, &p.a, full,
+                         block * kBlockBytes, position.row + rank * share,
+                         static_cast<uint16_t>((1 << Tile::kCluster) - 1));
+    } else {
+      load_box_hinted(shared.rows(stage), &p.a, full, block * kBlockBytes, position.row, hint);
+    }
+  });
+}
+
+template <class Tile>
+__device__ void load_float8_columns(const Float8Problem& p, const Float8Shared<Tile>& shared,
+                                    int rank) {
+  const uint64_t hint = !Tile::kSwap && p.weights_read_once ? kEvictFirst : kEvictNormal;
+  for_each_stage(p, shared, rank, [&](Float8Position position, int block, int stage) {
+    uint64_t* full = shared.full + stage;
+    arrive_expect_bytes(full, p.columns * kBlockBytes);
+    load_box_hinted(shared.columns(stage), &p.b, full, block * kBlockBytes, position.column, hint);
+  });
+}
+
+// Scales of the tile's units of weights: lane i holds those of K block `first` + i.
+template <class Tile>
+struct UnitScales {
+  float values[Tile::kUnits];
+  __device__ __forceinline__ UnitScales(const Float8Problem& p, int feature, int first) {
+    const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
+    const int unit = feature / static_cast<int>(kFp8UnitRows);
+#pragma unroll
+    for (int i = 0; i < Tile::kUnits; ++i) {
+      values[i] = __ldg(p.w_scales + min(unit + i, p.last_unit) * p.w_scale_stride + block);
+    }
+  }
+  // Lane i receives the scale of unit i.
+  __device__ __forceinline__ float spread(int block) const {
+    float own = 0;
+#pragma unroll
+    for (int i = 0; i < Tile::kUnits; ++i) {
+      const float value = __shfl_sync(0xffffffff, values[i], block % 32);
+      if (threadIdx.x % 32 == i) own = value;
+    }
+    return own;
+  }
+};
+
+// One warp loads the scales. It reads the first ones of weights before earlier kernels have ended.
+template <class Tile>
+__device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Tile>& shared,
+                                   int rank) {
+  const int lane = threadIdx.x % 32;
+  const Float8Position first =
+      locate_float8_tile<Tile>(p, static_cast<int>(blockIdx.x) / Tile::kCluster, rank);
+  UnitScales<Tile> scales(p, Tile::kSwap ? first.row : first.column, 0);
+  await_previous_grids();
+  for_each_stage(p, shared, rank, [&](Float8Position position, int block, int stage) {
+    const int feature = Tile::kSwap ? position.row : position.column;
+    const int token = Tile::kSwap ? position.column : position.row;
+    if (block % 32 == 0) scales = UnitScales<Tile>(p, feature, block);
+    const float own = scales.spread(block);
+    float* slot = shared.slot(stage);
+    if (lane < Tile::kUnits) slot[lane] = own;
+    __syncwarp();
+    uint64_t* full = shared.full + stage;
+    if (lane == 0) {
+      const auto bytes =
+          static_cast<uint32_t>(min(int64_t{Tile::kTokens}, p.x_scale_stride - token) * 4);
+      arrive_expect_bytes(full, bytes);
+      load_bytes(slot + kSlotUnits, p.x_scales + block * p.x_scale_stride + token, bytes, full);
+    } else if (kArrivalsPerWarp == 32) {
+      arrive(full);
+    }
+    __syncwarp();
+  });
+}
+
+}  // namespace slimexx::kernels

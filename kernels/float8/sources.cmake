@@ -1,0 +1,8 @@
+list(APPEND SLX_KERNELS_SOURCES
+  float8/choose.cpp
+  float8/gemm.cpp
+  float8/plain.cu
+  float8/quantise.cu
+  float8/swapped_64.cu
+  float8/swapped_128.cu
+  float8/swapped_192.cu)

@@ -1,0 +1,116 @@
+// A compiled variant of the FP8 product: tile sizes, shared memory, and the arguments of the
+// kernel.
+//
+// As in gemm/tile.cuh the kernel computes D[a, b] = A[a, k] B[b, k]^T; plain: A is x, swapped: A is
+// w. A box of 128 bytes is one K block, and its scales are one group: 128 elements.
+//
+// Why these tiles. The sums exist twice, as acc and as the temporary t of a K block, so a warpgroup
+// with 64 x 128 outputs has 128 of its registers in them, and three warpgroups fit (160 each).
+// Measured clocks of one warpgroup per K block, 64 x n: 236, 259, 299, 378, 543 for n = 8, 16, 32,
+// 64, 128; with two temporaries in turn 229, 245, 279, 345, 474. The tensor cores need 2 n. So they
+// are busy half of the time with one warpgroup of 64 x 128, 94 % with two (108 % with two
+// temporaries) and always with three, even while one of these stores. Shared memory: wgmma of n =
+// 128 reads 96 of 128 bytes per clock, TMA writes 53 (tile 192 x 128): at most 86 % of 1979
+// TFLOP/s. L2: 192 x 128 x 128 in a cluster of two that shares A reads 28 KB per 6.3 MFLOP, so 1200
+// TFLOP/s read 5.3 TB/s; a tile of 128 x 128 without a cluster would need 9.4 TB/s.
+#pragma once
+#include "kernels/gemm/tile.cuh"
+#include "slimexx/kernels/float8.h"
+
+namespace slimexx::kernels {
+
+constexpr int kFloat8MaxStages = 24;
+constexpr int kFloat8BarrierBytes = 2 * kFloat8MaxStages * 8;
+constexpr int kBlockBytes = 128;  // of a row: one K block
+constexpr int kSlotUnits = 4;     // room for scales of weights in a stage's slot
+
+template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks = 1>
+struct Float8Tile {
+  static constexpr bool kSwap = kSwapOperands;
+  static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
+  static constexpr int kRows = 64 * kGroups;   // each warpgroup computes 64 rows
+  static constexpr int kColumns = kTileColumns;
+  // The thread blocks of a cluster compute the same rows and different columns. Each multicasts its
+  // share of the rows to all of them.
+  static constexpr int kCluster = kClusterBlocks;
+  static constexpr int kThreads = 128 * (kGroups + 1);
+  // Two: the scaled addition of one overlaps the products of the other.
+  static constexpr int kTemporaries =
+      kGroups * kColumns <= 256 && (kGroups < 3 || kColumns <= 64) ? 2 : 1;
+  static constexpr bool kMoveRegisters =
+      kGroups == 2 ? kColumns > 64 : kGroups == 3 && kColumns > 32;
+
+  // Output staging of one warpgroup, as in GemmTile.
+  static constexpr bool kStaged = true;
+  static constexpr int kBuffers = kColumns > 64 ? 2 : 1;
+  static constexpr int kStagingBytes =
+      kBuffers * (kSwap && kColumns < 64 ? kColumns * kBlockBytes : 8192);
+  // What else the functions of gemm/ ask of a tile.
+  static constexpr bool kPingPong = false, kFewerRows = kSwap;
+  static constexpr int kRowBlocks = 1;
+
+  // A stage may hold fewer rows than wgmma reads; see GemmTile.
+  static constexpr int kOverreadBytes = kSwap ? 56 * kBlockBytes : 0;
+  static constexpr int kFixedBytes =
+      1024 + kOverreadBytes + kGroups * kStagingBytes + kFloat8BarrierBytes;
+  // Scales of a stage: of the tile's units of weights, then of its tokens.
+  static constexpr int kTokens = kSwap ? kColumns : kRows;
+  static constexpr int kSlotFloats = kSlotUnits + kTokens;
+  static constexpr int kUnits = kSwap ? kSlotUnits : kColumns / kFp8UnitRows;
+
+  __host__ __device__ static constexpr int stage_bytes(int rows) {
+    return (rows + kColumns) * kBlockBytes;
+  }
+  __host__ __device__ static constexpr int count_stages(int rows) {
+    const int stages = (kMaxSharedBytes - kFixedBytes) / (stage_bytes(rows) + kSlotFloats * 4);
+    return stages < kFloat8MaxStages ? stages : kFloat8MaxStages;
+  }
+  static constexpr int shared_bytes(int rows, int stages) {
+    return kFixedBytes + stages * (stage_bytes(rows) + kSlotFloats * 4);
+  }
+
+  static_assert(kSwap || kColumns % kFp8UnitRows == 0, "a tile starts with a unit of weights");
+  static_assert(kUnits <= kSlotUnits && kTokens % 8 == 0);
+};
+
+// Named by the rows x columns of D.
+template <int kRows, int kColumns, int kCluster = 1>
+using Float8PlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster>;
+template <int kRows, int kColumns, int kCluster = 1>
+using Float8SwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster>;
+
+// The members of GemmProblem have their meaning there, except that a cluster is adjacent along the
+// columns: row_clusters counts tiles. columns: rows in a box of B.
+struct Float8Problem : GemmProblem {
+  const float* x_scales;
+  const float* w_scales;
+  int64_t x_scale_stride;
+  int64_t w_scale_stride;
+  int last_unit;  // of 64 rows of w
+};
+
+template <class Tile>
+__device__ __forceinline__ int float8_stages(const Float8Problem& p) {
+  return Tile::kSwap ? p.stages : Tile::count_stages(Tile::kRows);
+}
+
+// The corner of a tile in D. The order of tiles is that of locate_tile.
+struct Float8Position {
+  int row, column;
+};
+template <class Tile>
+__device__ __forceinline__ Float8Position locate_float8_tile(const Float8Problem& p, int tile,
+                                                             int rank) {
+  const int band_tiles = p.band * p.column_clusters;
+  const int band = tile / band_tiles;
+  const int first = band * p.band;
+  const int height = min(p.band, p.row_clusters - first);
+  const int within = tile - band * band_tiles;
+  const int row = (first + within % height) * tile_rows<Tile>(p);
+  const int column =
+      (within / height * Tile::kCluster + rank) * (Tile::kSwap ? p.tile_tokens : Tile::kColumns);
+  return {min(row, Tile::kSwap ? p.last_feature : p.last_token),
+          min(column, Tile::kSwap ? p.last_token : p.last_feature)};
+}
+
+}  // namespace slimexx::kernels
