@@ -2,19 +2,12 @@
 
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
-#include "slimexx/base/error.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace slimexx::ops {
 namespace {
 
 using tensor::DType;
-
-[[noreturn]] void refuse_device(const char* op, tensor::Device device) {
-  throw Error(ErrorCode::kEnvironment,
-              std::string(op) + ": FP8 products are computed on the CPU only, not on " +
-                  tensor::to_string(device),
-              "set it to off, or use --device cpu", "numerics.fp8");
-}
 
 int64_t count_units(int64_t rows) { return (rows + kF8UnitRows - 1) / kF8UnitRows; }
 
@@ -26,7 +19,19 @@ void check_fp8(const char* op, const Context& ctx, const Linear& w,
   SLX_CHECK(w.columns() % kF8Columns == 0, "{}: {} columns", op, w.columns());
 }
 
-// The plain values that the product of the quantised operand equals, on the CPU.
+// x as quantise_rows stores it, from the arena.
+struct QuantisedRows {
+  Tensor values, scales;
+};
+QuantisedRows quantise_rows(const Context& ctx, Tensor x) {
+  const QuantisedRows rows{
+      ctx.arena.allocate(DType::kF8E4M3, {x.dim(0), x.dim(1)}),
+      ctx.arena.allocate(DType::kF32, {x.dim(1) / kF8Columns, (x.dim(0) + 3) / 4 * 4})};
+  quantise_rows(ctx, rows.values, rows.scales, x);
+  return rows;
+}
+
+// On the CPU: the plain values that the product of the quantised operand equals.
 Tensor round_rows(const Context& ctx, Tensor x) {
   const Tensor rounded = ctx.arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
   if (runs_on_cpu(ctx)) cpu::round_rows(rounded, x);
@@ -48,9 +53,14 @@ int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w)
   if (!w.is_fp8()) return 0;
   tensor::Arena plan = tensor::Arena::for_planning(ctx.device(), "FP8 operands");
   const Context planning = planning_context(plan);
-  plain_values(planning, w);
-  round_rows(planning, Tensor(nullptr, tensor::compute_dtype(ctx.device()), ctx.device(),
-                              {num_rows, w.columns()}));
+  const Tensor x(nullptr, tensor::compute_dtype(ctx.device()), ctx.device(),
+                 {num_rows, w.columns()});
+  if (ctx.device().is_cpu()) {
+    plain_values(planning, w);
+    round_rows(planning, x);
+  } else {
+    quantise_rows(planning, x);
+  }
   return plan.high_water_bytes();
 }
 
@@ -61,7 +71,7 @@ void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
   check_operand(kOp, "values", ctx, values, DType::kF8E4M3, {x.dim(0), x.dim(1)});
   check_f32(kOp, "scales", ctx, scales, {x.dim(1) / kF8Columns, (x.dim(0) + 3) / 4 * 4});
   if (runs_on_cpu(ctx)) return cpu::quantise_rows(values, scales, x);
-  if (!ctx.planning()) refuse_device(kOp, ctx.device());
+  SLX_LAUNCH(quantise_rows(ctx, values, scales, x));
 }
 
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks) {
@@ -74,7 +84,7 @@ void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks) {
   if (blocks.changed.defined())
     check_operand(kOp, "changed", ctx, blocks.changed, DType::kI64, {1});
   if (runs_on_cpu(ctx)) return cpu::quantise_blocks(blocks);
-  if (!ctx.planning()) refuse_device(kOp, ctx.device());
+  SLX_LAUNCH(quantise_blocks(ctx, blocks));
 }
 
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w) {
@@ -84,8 +94,12 @@ void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w)
   check_compute(kOp, "x", ctx, x, {kAny, columns}, Strides::kRows);
   if (w.bias.defined()) check_compute(kOp, "bias", ctx, w.bias, {rows});
   if (x.dim(0) == 0) return;
-  if (!ctx.device().is_cpu() && !ctx.planning()) refuse_device(kOp, ctx.device());
   const tensor::ArenaScope scope(ctx.arena);
+  if (!ctx.device().is_cpu()) {
+    [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
+    SLX_LAUNCH(fp8_matmul_forward(ctx, y, quantised.values, quantised.scales, w));
+    return;
+  }
   const Tensor plain = plain_values(ctx, w);
   matmul_forward(ctx, y, round_rows(ctx, x), {plain, w.bias});
 }
@@ -96,7 +110,7 @@ void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Lin
   const int64_t experts = w.values.dim(0), rows = w.rows(), columns = w.columns();
   check_fp8(kOp, ctx, w, {experts, rows, columns},
             {experts, count_units(rows), columns / kF8Columns});
-  if (!ctx.device().is_cpu() && !ctx.planning()) refuse_device(kOp, ctx.device());
+  SLX_CHECK(ctx.device().is_cpu(), "{}: FP8 products of experts are on the CPU only", kOp);
   const tensor::ArenaScope scope(ctx.arena);
   Tensor plain = w.weight;
   if (!plain.defined()) {

@@ -33,18 +33,6 @@ const std::array<float, 256>& value_table() {
   return table;
 }
 
-// The scale of a group of activations, and the factor by which its values are quantised.
-struct RowScale {
-  float scale = 0, factor = 0;
-};
-RowScale row_scale(float amax) {
-  constexpr float kLeast = 1e-10f;
-  if (magnitude(amax) >= 0x7F800000)
-    return {std::bit_cast<float>(uint32_t{0x7FC00000}), std::bit_cast<float>(uint32_t{0x7FC00000})};
-  const float a = std::max(amax, kLeast);
-  return {a / tensor::kF8E4M3Max, tensor::kF8E4M3Max / a};
-}
-
 // Calls visit(row, group, x, scale) for each row and group of 128 columns.
 template <class Visit>
 void for_each_group(const Tensor& x, const Visit& visit) {
@@ -52,7 +40,7 @@ void for_each_group(const Tensor& x, const Visit& visit) {
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t group = 0; group < x.dim(1) / kF8Columns; ++group) {
         const float* from = x.f32() + row * x.stride(0) + group * kF8Columns;
-        visit(row, group, from, row_scale(largest(from, kF8Columns)));
+        visit(row, group, from, tensor::f8_row_scale(largest(from, kF8Columns)));
       }
     }
   });
@@ -75,20 +63,23 @@ struct BlockRows {
 }  // namespace
 
 void quantise_rows(Tensor values, Tensor scales, Tensor x) {
-  for_each_group(x, [&](int64_t row, int64_t group, const float* from, const RowScale& s) {
-    scales.f32()[group * scales.dim(1) + row] = s.scale;
-    uint8_t* to = values.data<uint8_t>() + row * x.dim(1) + group * kF8Columns;
-    for (int64_t i = 0; i < kF8Columns; ++i) to[i] = tensor::f32_to_f8_e4m3(from[i] * s.factor);
-  });
+  for_each_group(x,
+                 [&](int64_t row, int64_t group, const float* from, const tensor::F8RowScale& s) {
+                   scales.f32()[group * scales.dim(1) + row] = s.scale;
+                   uint8_t* to = values.data<uint8_t>() + row * x.dim(1) + group * kF8Columns;
+                   for (int64_t i = 0; i < kF8Columns; ++i)
+                     to[i] = tensor::f32_to_f8_e4m3(from[i] * s.factor);
+                 });
 }
 
 void round_rows(Tensor y, Tensor x) {
   const std::array<float, 256>& value = value_table();
-  for_each_group(x, [&](int64_t row, int64_t group, const float* from, const RowScale& s) {
-    float* to = y.f32() + row * y.stride(0) + group * kF8Columns;
-    for (int64_t i = 0; i < kF8Columns; ++i)
-      to[i] = value[tensor::f32_to_f8_e4m3(from[i] * s.factor)] * s.scale;
-  });
+  for_each_group(x,
+                 [&](int64_t row, int64_t group, const float* from, const tensor::F8RowScale& s) {
+                   float* to = y.f32() + row * y.stride(0) + group * kF8Columns;
+                   for (int64_t i = 0; i < kF8Columns; ++i)
+                     to[i] = value[tensor::f32_to_f8_e4m3(from[i] * s.factor)] * s.scale;
+                 });
 }
 
 void quantise_blocks(const QuantisedBlocks& b) {

@@ -10,6 +10,7 @@
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/embedding.h"
 #include "slimexx/ops/experts.h"
+#include "slimexx/ops/float8.h"
 #include "slimexx/ops/heads.h"
 #include "slimexx/ops/log_prob.h"
 #include "slimexx/ops/matmul.h"
@@ -28,6 +29,11 @@ namespace slimexx::ops::cuda {
 [[noreturn]] void missing(const char* op);
 
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias);
+void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
+void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
+// x as quantise_rows stores it.
+void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
+                        const Linear& w);
 bool fuses_swiglu(const Tensor& w);  // whether matmul_swiglu_forward supports w[2F,K]
 void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias);
 void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, bool accumulate);

@@ -1,0 +1,63 @@
+#include "slimexx/kernels/float8.h"
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/launch.h"
+
+namespace slimexx::ops::cuda {
+namespace {
+
+// As for bf16 products (matmul.cpp).
+constexpr int64_t kEarlyRows = 64;
+
+}  // namespace
+
+void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
+  const kernels::QuantiseRowsArgs args{.x = x.raw(),
+                                       .q = values.raw(),
+                                       .scales = scales.f32(),
+                                       .x_stride = x.stride(0),
+                                       .scale_stride = scales.dim(1),
+                                       .m = x.dim(0),
+                                       .k = x.dim(1)};
+  check_launch("quantise_rows", kernels::launch_quantise_rows(args, handle(ctx)), x, scales);
+}
+
+void quantise_blocks(const Context& ctx, const QuantisedBlocks& b) {
+  const kernels::QuantiseBlocksArgs args{.w = b.plain.raw(),
+                                         .rounded = b.plain.raw(),
+                                         .q = b.values.raw(),
+                                         .scales = b.scales.f32(),
+                                         .units = b.units.i32(),
+                                         .num_blocks = b.units.dim(0),
+                                         .changed = b.changed.data<int64_t>(),
+                                         .rows = b.plain.dim(0),
+                                         .k = b.plain.dim(1),
+                                         .rule = b.rule};
+  check_launch("quantise_blocks", kernels::launch_quantise_blocks(args, handle(ctx)), b.plain,
+               b.scales);
+}
+
+void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
+                        const Linear& w) {
+  const bool f32 = y.dtype() == tensor::DType::kF32;
+  const kernels::Fp8GemmArgs args{
+      .x = x_values.raw(),
+      .x_scales = x_scales.f32(),
+      .w = w.values.raw(),
+      .w_scales = w.scales.f32(),
+      .bias = w.bias.raw(),
+      .y = y.raw(),
+      .m = x_values.dim(0),
+      .n = w.rows(),
+      .k = w.columns(),
+      .x_scale_stride = x_scales.dim(1),
+      .w_stride = w.values.stride(0),
+      .w_scale_stride = w.scales.stride(0),
+      .y_stride = y.stride(0),
+      .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
+      .overlap_previous = x_values.dim(0) <= kEarlyRows};
+  check_launch("fp8_matmul_forward", kernels::launch_fp8_gemm(args, handle(ctx)), x_values,
+               w.values);
+}
+
+}  // namespace slimexx::ops::cuda

@@ -1,0 +1,81 @@
+// FP8 runs on a device: training computes the log-probs of generation to the bit.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "e2e/small_run.h"
+#include "slimexx/tensor/tensor.h"
+
+namespace slimexx::e2e {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+constexpr const char* kSizes = R"({"hidden_size": 256, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 512, "num_hidden_layers": 3,
+  "initializer_range": 0.12, "max_position_embeddings": 2048})";
+
+struct Way {
+  std::string name;
+  int ranks = 1;
+  Settings settings = {};
+  double least_tokens = 300;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+std::vector<Way> list_ways() {
+  const std::string tp2 = "parallel.tensor_model_parallel_size=2",
+                    engine2 = "rollout.rollout_num_gpus_per_engine=2",
+                    small = "rollout.kv_cache_gib=0.05";
+  return {
+      {"one", 1, {}},
+      {"float_scales", 1, {"numerics.fp8_scale_fmt=float"}},
+      {"preempts", 1, {"rollout.max_total_tokens=256", "rollout.chunked_prefill_size=20"}},
+      {"drafts", 1, {"rollout.speculative_algorithm=NGRAM"}},
+      {"long",
+       1,
+       {"rollout.rollout_max_response_len=1200", "rollout.max_running_requests=7",
+        "train.max_tokens_per_gpu=4096", "optimizer.lr=1.0e-4"},
+       2000},
+      {"tp", 2, {tp2, engine2, small}},
+      {"engine_tp", 2, {engine2, small}},
+      {"trainer_tp", 2, {tp2, small}},
+      {"pp", 2, {"parallel.pipeline_model_parallel_size=2", small}},
+      {"cp", 2, {"parallel.context_parallel_size=2", small}},
+  };
+}
+
+class Fp8Cuda : public testing::TestWithParam<Way> {};
+
+TEST_P(Fp8Cuda, TrainsOnItsOwnBits) {
+  if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
+  const Way& way = GetParam();
+  const Folder folder;
+  make_checkpoint(folder, "models/qwen3_tied_mqa", kSizes);
+  make_prompts(folder);
+  Settings all = {"numerics.fp8=on",     "debug.check_weight_hash=true",
+                  "rl.use_kl_loss=true", "rl.kl_loss_coef=0.01",
+                  "rl.kl_loss_type=k1",  "model.ref_load=" + (folder / "model")};
+  all.insert(all.end(), way.settings.begin(), way.settings.end());
+  all = train_arguments(folder, folder / "run", all);
+  all.insert(all.end(), {"--device", "cuda", "--thread-ranks=" + std::to_string(way.ranks)});
+  const Finished f = run_slimexx(0, all);
+  ASSERT_EQ(f.status, 0) << f.text();
+  const auto rows = read_rows(folder / "run/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 3u);
+  double tokens = 0;
+  for (const Json& row : rows) {
+    EXPECT_EQ(number(row, "train/mismatch_tokens"), 0) << row.dump();
+    EXPECT_GT(number(row, "train/fp8_changed"), 0);
+    tokens += number(row, "train/compared_tokens");
+  }
+  EXPECT_GT(tokens, way.least_tokens);
+  EXPECT_EQ(number(rows[0], "train/ref_kl"), 0);
+  EXPECT_NE(number(rows[1], "train/ref_kl"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Fp8Cuda, testing::ValuesIn(list_ways()),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace slimexx::e2e
