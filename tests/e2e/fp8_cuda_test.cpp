@@ -12,7 +12,7 @@ namespace {
 using Settings = std::vector<std::string>;
 
 constexpr const char* kSizes = R"({"hidden_size": 256, "num_attention_heads": 4,
-  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 512, "num_hidden_layers": 3,
+  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 512, "num_hidden_layers": 4,
   "initializer_range": 0.12, "max_position_embeddings": 2048})";
 
 struct Way {
