@@ -16,7 +16,7 @@ struct RoutedSum {
   int width, top_k;
 };
 
-// Elements [at, at + kChunk) of a token's sum. Loads of kFlight rows are in flight at a time.
+// Elements [at, at + kChunk) of a token's sum. kFlight rows are loaded at a time.
 template <bool kWeighted, int kFlight>
 __device__ __forceinline__ Chunk sum_chunk(const RoutedSum& a, int64_t token, int at) {
   const int64_t first = token * a.top_k;
@@ -67,7 +67,7 @@ struct AddNormArgs {
   float inverse_width, eps;
 };
 
-// A thread block a token, as in add_rms_norm_forward, whose branch is the sum.
+// One thread block per token, as in add_rms_norm_forward; the branch is the token's sum.
 template <int kChunks>
 __global__ void __launch_bounds__(kMaxThreads)
     combine_add_norm_kernel(const RoutedSum sum, const AddNormArgs a) {

@@ -1,5 +1,5 @@
-// Which copy of its expert each choice goes to: a look-up in a table that a launch carries along,
-// so that a recorded launch needs no memory.
+// Maps each choice of an expert to a physical copy of that expert, by a look-up table. The table is
+// a kernel parameter, so a recorded launch needs no device memory for it.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "slimexx/kernels/experts.h"

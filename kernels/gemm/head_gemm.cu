@@ -176,7 +176,7 @@ bool rotates_beside_input_grad(const HeadGemmArgs& args) {
 const char* launch_head_input_grad(const HeadGemmArgs& args, const HeadRotation& rotation,
                                    cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
-  if (!rotates_beside_input_grad(args)) return "head gemm: too many tokens to rotate beside";
+  if (!rotates_beside_input_grad(args)) return "head gemm: too many tokens for a fused rotation";
   if (rotation.x.data == nullptr || rotation.y.data == nullptr || rotation.width % 2 != 0 ||
       rotation.tables.rotary_dim > rotation.width) {
     return "head gemm: a rotation needs x and y, and an even width of rotary_dim and more";

@@ -12,11 +12,12 @@ namespace slimexx::kernels::peers {
 inline constexpr int kEpochAt = 0, kFlagsAt = 256, kHeaderAt = 768;
 static_assert(kFlagsAt + 4 * kMostPeers <= kHeaderAt);
 
-// Control memory of a thread block: its number of calls, and by rank what that rank's thread block
-// wrote.
+// Control memory of a thread block: a count of its calls and, indexed by rank, the words that the
+// other ranks' thread blocks of the same index write.
 inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
-  uint64_t begun[kMostPeers];  // the call it has begun; in the upper bits, where its array begins
+  uint64_t begun[kMostPeers];  // latest call that the rank has begun (low bits), and the offset of
+                               // its array in its region (high bits)
   unsigned ended[kMostPeers];  // the last call that it has finished
   unsigned calls, unused[2];
   unsigned mails;  // calls of the low-latency protocol (peer_mail.cu)
@@ -96,8 +97,8 @@ __device__ __forceinline__ BlockControl* block_control(const PeerRegions& p, int
 // thread per rank. All ranks launch the same number of thread blocks; those of the same index
 // synchronise.
 
-// Publishes `place` of this rank's array, and finds where the arrays of all ranks begin. Afterwards
-// all that the ranks' streams had finished before the launches is visible.
+// Publishes `place`, the offset of this rank's array, and finds the addresses of all ranks' arrays.
+// On return, everything that the streams of all ranks finished before this launch is visible.
 __device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place,
                                              char* (&arrays)[kMostPeers]) {
   const int peer = static_cast<int>(threadIdx.x);
@@ -117,14 +118,15 @@ __device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place
   __syncthreads();
 }
 
-// Returns when all have done their part; what their blocks wrote is seen.
+// Returns when the thread blocks of this index on all ranks have finished their part; their writes
+// are then visible.
 __device__ __forceinline__ void end_blocks(const PeerRegions& p) {
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
   BlockControl* own = block_control(p, p.rank);
   const unsigned call = own->calls + 1;
   if (peer < p.size) {
-    __threadfence_system();  // also of what this block's other threads wrote
+    __threadfence_system();  // also covers writes of this block's other threads
     release(&block_control(p, peer)->ended[p.rank], call);
     await(p, &own->ended[peer], call);
   }

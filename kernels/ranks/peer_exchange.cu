@@ -158,7 +158,8 @@ const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const P
   return name_error(cudaGetLastError());
 }
 
-// Bytes as words of two; none where a range does not begin and end at one.
+// Converts byte ranges to ranges of two-byte words; empty if a range does not begin and end at a
+// whole word.
 PeerRanges words_of(const PeerRegions& ranks, const PeerRanges& bytes) {
   PeerRanges words;
   for (int r = 0; r < ranks.size; ++r) {

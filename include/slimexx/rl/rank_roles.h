@@ -5,7 +5,7 @@
 
 namespace slimexx::rl {
 
-// Colocated: every rank does both. Disaggregated (apart): the first num_trainers ranks train and
+// Colocated: every rank does both. Disaggregated: the first num_trainers ranks train and
 // the ranks after them generate, as slime places them.
 struct RankRoles {
   int num_trainers = 1, num_generators = 1;

@@ -160,7 +160,7 @@ struct RunConfig {
   // One row for each; a run and its plan build all of them.
   std::vector<FrozenModelOptions> frozen_models;
   bool is_sft() const { return train.loss_type == "sft"; }
-  // What training and rollouts divide logits by.
+  // The temperature by which training and rollouts divide logits.
   double training_temperature() const { return is_sft() ? 1.0 : rollout.rollout_temperature; }
 };
 
