@@ -39,7 +39,8 @@ __device__ __forceinline__ void score_row(const float* logits, int experts, bool
   for (float& score : scores) score /= sum;
 }
 
-// Order by value; equal values (including +0 and -0) are ordered by descending index. Never 0.
+// A key that grows with the value; of equal values (+0 equals -0) the lower index has the larger
+// key. Never 0.
 __device__ __forceinline__ uint64_t rank_key(float value, int index) {
   const uint32_t bits = __float_as_uint(value + 0.0f);
   const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;

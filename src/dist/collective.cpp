@@ -345,7 +345,8 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
   tensor::copy_bytes(stream, result.rows(got, got + receive_rows[own]),
                      source.rows(sent, sent + send_rows[own]));
   if (!backend_) return;
-  if (stream.is_planning) {  // counts unknown: one side has the actual rows, the other the most
+  if (stream.is_planning) {  // while planning the counts need not match: one side has actual rows,
+                             // the other the upper bound
     const int64_t bytes = std::min(source.size_bytes(), result.size_bytes());
     return backend_->plan_sent(bytes / size_ * (size_ - 1));
   }

@@ -103,8 +103,8 @@ TEST_F(Remote, PostsJsonAndPutsAnswersInOrder) {
   EXPECT_LE(server.num_connections(), 8) << "connections are kept";
 }
 
-// Where the service has no room for more connections, those that wait for it do not wait for TCP's
-// next try, which comes after one second, then after two, four, ...
+// If the service has no room for more connections, a request must not wait for TCP to retry its
+// connection, which happens after one second, then after two, four, ...
 TEST_F(Remote, DoesNotWaitForConnectionsThatAServiceHasNoRoomFor) {
   std::atomic<int> asked = 0;
   HttpServer server(
@@ -193,7 +193,8 @@ TEST_F(Remote, RefusesAnswersThatAreNoReward) {
   }
 }
 
-// "The grader failed" is not "the score is 0", and costs no other sample its grade.
+// "The grader failed" differs from "the score is 0", and does not affect the grades of other
+// samples.
 TEST_F(Remote, AnswerThatIsNoRewardFailsThatSampleOnly) {
   HttpServer server([&](const std::string& body) {
     const std::string response = parse_json(body, "request").at("response");
@@ -276,7 +277,7 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// What is logged while `n` inputs are graded by a service that fails at first.
+// The log lines while `n` inputs are graded by a service that fails at first.
 std::string warnings_of(const std::function<HttpAnswer()>& answer, int n, const RemoteClock& clock,
                         std::string& url) {
   HttpServer server([&](const std::string&) { return answer(); });

@@ -63,7 +63,7 @@ void save_after_failure(const Session& session, TrainerSide& trainer_side,
   }
 }
 
-// If updates were skipped up to the end, the run must fail instead of ending as trained.
+// If the last updates were all skipped, the run must fail instead of ending as trained.
 void check_updates(const Progress& progress) {
   const bool none_applied =
       progress.optimizer_steps > 0 && progress.skipped_steps == progress.optimizer_steps;

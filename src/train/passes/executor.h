@@ -35,7 +35,7 @@ struct SlotCounts {
 SlotCounts count_all(std::span<const Operation> operations);
 // All slots, scratch and deferred products together, each aligned as device arenas are.
 int64_t bytes_of_slots(const SlotBytes& bytes, const SlotCounts& counts);
-// What each slot may keep in `capacity` bytes beside scratch and deferred products.
+// Bytes that each slot may keep, if `capacity` also holds scratch and deferred products.
 int64_t share_of_slots(int64_t capacity, const SlotBytes& bytes, const SlotCounts& counts);
 
 // The memory of a step or a scoring pass.

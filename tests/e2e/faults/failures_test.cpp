@@ -387,7 +387,7 @@ TEST_P(SkippedSteps, CountInARowAndLeaveTheScheduleAlone) {
   }
 }
 
-// A run too short to exceed max_skipped_steps must still fail.
+// A run that is too short to exceed max_skipped_steps must still fail.
 TEST_P(SkippedSteps, OfAWholeRunOrItsEndFailIt) {
   put_dump("whole/0", 2, true);
   put_dump("ending/0", 0, false);
