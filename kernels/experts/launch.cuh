@@ -9,7 +9,7 @@
 
 namespace slimexx::kernels {
 
-static_assert(kMaxExperts == kMostExperts, "every expert that is served has a first tile");
+static_assert(kMaxExperts == kMostExperts, "every supported expert needs a first tile");
 
 // Fills in the fields that all grouped products share. `features`: rows of one expert in the
 // weights' operand.

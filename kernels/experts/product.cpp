@@ -14,7 +14,8 @@ const char* find_fault(const GroupedRows& rows, int64_t n, int64_t k) {
   }
   if (rows.rows < 0 || n <= 0 || k <= 0 || rows.rows > kMaxSize || rows.experts * n > kMaxSize ||
       k > kMaxSize) {
-    return "grouped gemm: rows from 0, n and k from 1; rows, experts * n and k must be < 2^29";
+    return "grouped gemm: rows must be at least 0, n and k at least 1; rows, experts * n and k < "
+           "2^29";
   }
   if (n % 8 != 0 || k % 8 != 0) return "grouped gemm: n and k must be multiples of 8";
   return nullptr;
@@ -24,7 +25,7 @@ const char* find_fault(const GroupedGemmArgs& a) {
   if (const char* fault = find_fault(a.rows, a.n, a.k)) return fault;
   if (a.rows.rows == 0) return nullptr;
   if (a.one_x_row && a.rows.rows > a.rows.experts + 1) {
-    return "grouped gemm: one row of x has one row of each expert at most";
+    return "grouped gemm: with one_x_row each expert may have at most one row";
   }
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr || a.rows.offsets == nullptr) {
     return "grouped gemm: an operand is null";
@@ -93,7 +94,7 @@ bool fuses_grouped_swiglu(int64_t n, int64_t k) { return n % 16 == 0 && k % 64 =
 const char* launch_grouped_gemm_swiglu(const GroupedGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (!fuses_grouped_swiglu(args.n, args.k)) {
-    return "grouped gemm: SwiGLU wants n in multiples of 16, k of 64";
+    return "grouped gemm: SwiGLU needs n in multiples of 16, k in multiples of 64";
   }
   if (args.rows.rows == 0) return nullptr;
   return start(launch_grouped_swiglu, args, choose_config(args.rows, args.n, kPairFeatures),

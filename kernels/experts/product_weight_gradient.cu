@@ -182,7 +182,7 @@ const char* find_fault(const GroupedWeightGradArgs& a) {
   }
   if (a.rows.rows < 0 || a.n <= 0 || a.k <= 0 || a.rows.rows > kMaxSize || a.n > kMaxSize ||
       a.k > kMaxSize) {
-    return "grouped weight gradient: rows from 0, n and k from 1, all < 2^29";
+    return "grouped weight gradient: rows must be at least 0, n and k at least 1, all < 2^29";
   }
   if (a.n % 8 != 0 || a.k % 8 != 0) {
     return "grouped weight gradient: n and k must be multiples of 8";

@@ -136,9 +136,9 @@ __device__ __forceinline__ void end_blocks(const PeerRegions& p) {
 
 inline const char* find_fault(const PeerRegions& p) {
   if (p.size < 1 || p.size > kMostPeers || p.rank < 0 || p.rank >= p.size) {
-    return "peers: from 1 to 64 ranks";
+    return "peers: the number of ranks must be from 1 to 64";
   }
-  return p.cancelled == nullptr ? "peers: no word of the host's" : nullptr;
+  return p.cancelled == nullptr ? "peers: the host's cancel flag is null" : nullptr;
 }
 inline const char* name_error(cudaError_t error) {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -131,7 +131,7 @@ unsigned count_blocks(const PeerRegions& p, const PeerRanges& ranges, int64_t el
 const char* find_fault(const PeerRegions& p, int64_t place, const void* own,
                        const PeerRanges& ranges) {
   if (const char* fault = peers::find_fault(p)) return fault;
-  if (!p.waits) return "peer exchange: ranks that do not wait for one another";
+  if (!p.waits) return "peer exchange: the ranks do not wait for one another";
   for (int r = 0; r < p.size; ++r)
     if (ranges.of[r].begin < 0 || ranges.of[r].end < ranges.of[r].begin)
       return "peer exchange: a range ends before it begins";
@@ -182,7 +182,7 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
     case RankTerm::kF64:
       return sum_terms<double>(ranks, place, result, elements, stream);
   }
-  return "peer exchange: no such type";
+  return "peer exchange: the type is not supported";
 }
 
 const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place, void* result,

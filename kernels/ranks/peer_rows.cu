@@ -59,7 +59,8 @@ __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int ra
 // More rows arrived than y has room for. Dropping some would silently give a wrong result, so the
 // kernel traps.
 __device__ __noinline__ void refuse_rows(int received, int most) {
-  printf("slimexx: %d rows of experts were received, and there is room for %d\n", received, most);
+  printf("slimexx: %d rows of experts were received, but there is room for only %d\n", received,
+         most);
   __trap();
 }
 __device__ __forceinline__ void check_room(int received, int most) {
@@ -296,10 +297,10 @@ const char* find_fault(const ShownRows& shown) {
        {shown.offsets_at, shown.rows_at, shown.values_at, shown.returned_values_at})
     aligned = aligned && at % 4 == 0;
   for (const int64_t at : shown.inputs_at) aligned = aligned && at % 16 == 0;
-  if (!aligned) return "peer rows: rows that are shown must be 16-byte aligned";
+  if (!aligned) return "peer rows: published rows must be 16-byte aligned";
   if (shown.tokens < 0 || shown.top_k < 1 || shown.top_k > kMostRoutedTo ||
       shown.tokens * shown.top_k > INT32_MAX / kMostPeers) {
-    return "peer rows: too many tokens, or choices of one";
+    return "peer rows: too many tokens, or too many choices per token";
   }
   return nullptr;
 }
@@ -311,7 +312,7 @@ const char* find_fault(const PeerRegions& ranks, const PeerRuns& runs, const voi
     return "peer rows: the width must be a multiple of 8, at most 16384";
   }
   if (most < 0 || most > INT32_MAX / 2 || !is_aligned(y, 16)) {
-    return "peer rows: too many rows, or not 16-byte aligned";
+    return "peer rows: too many rows, or y is not 16-byte aligned";
   }
   return nullptr;
 }

@@ -45,7 +45,8 @@ bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
 int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Tensor& w,
                      const Tensor& shared_w) {
   if (!shared_w.defined()) return num_rows(routed);
-  SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert of {} tokens", op, routed.rows.dim(0));
+  SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert needs a single token, not {}", op,
+            routed.rows.dim(0));
   check_compute(op, "shared_w", ctx, shared_w, {w.dim(1), w.dim(2)});
   return num_rows(routed) + 1;
 }

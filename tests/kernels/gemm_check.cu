@@ -417,7 +417,7 @@ void check_tiny() {
   }
 }
 
-// Ping-pong with many tiles, each of several rounds of the ring.
+// Ping-pong with many tiles, each with several rounds of the ring.
 void check_turns() {
   Operands o(2000, 5128, 1000, true);
   for (int i = 0; i < count_gemm_configs(); ++i) {

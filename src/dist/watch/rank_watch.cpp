@@ -52,7 +52,8 @@ struct RankWatch::Impl {
   std::string directory;
   std::unique_ptr<RankRecord> record;
   std::chrono::steady_clock::time_point last_look;
-  double look_s = 0, far_look_s = 0;  // seconds that the last look and the last far look count for
+  // Seconds that the last look counts for, and the last look at other hosts.
+  double look_s = 0, far_look_s = 0;
   double since_far_look_s = 0, since_hang_look_s = 0;
   OwnLooks own_looks;
   HangJudge judge;

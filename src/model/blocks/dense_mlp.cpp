@@ -139,7 +139,7 @@ void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
               const Batch& batch, const DenseMlpTape& tape, Tensor own_dout, Tensor normed,
               Tensor dnormed, bool accumulate, const RouterBalance&) {
-  SLX_CHECK(!spec.is_replicated, "a replicated MLP is for generation");
+  SLX_CHECK(!spec.is_replicated, "replicated MLPs have no backward");
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});

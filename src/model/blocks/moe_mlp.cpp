@@ -143,7 +143,8 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
 
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts,
                      MoeMlpTape& tape) {
-  SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // in no model family
+  SLX_CHECK(!is_split(spec),
+            "the output of experts on several ranks cannot be normed");  // in no model family
   tape.h = allocate_rows(arena, spec, counts.own, spec.intermediate_size);
   if (spec.shared) keep_down_input(arena, *spec.shared, counts, tape.shared);
 }
