@@ -58,7 +58,8 @@ struct Gatherer {
     return static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x % 16);
   }
 
-  // Position of this lane's key of a block in the sequence; -1 past the end of the list.
+  // Position in the sequence of the key that this lane copies for a block; -1 past the end of the
+  // list.
   __device__ __forceinline__ int read_position(const ListedItem& listed, int block) const {
     const int at = block * kBlock + own_row();
     if (at >= listed.item.keys) return -1;

@@ -26,8 +26,9 @@ struct BlockControl {
   // never 0, the value of lines that were never written.
   __device__ __forceinline__ unsigned next_mail() const { return mails + 1 == 0 ? 2 : mails + 1; }
 };
-// The call and the place share one word, which arrives as a whole; a second store would need a
-// wait. The lowest bits of the call are enough, because ranks are at most one call apart.
+// The call number and the array's place share one word, which arrives as a whole; a second store
+// would need a wait. The lowest bits of the call are enough, because ranks are at most one call
+// apart.
 inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
 inline constexpr int kMailAt = 64 << 10;

@@ -149,7 +149,7 @@ void check_product(const HeadShape& s, bool by_input) {
 }
 
 int run(CheckSize size) {
-  // Narrow tiles up to 64 tokens, then those of 128 columns.
+  // Up to 64 tokens the tiles are narrow; above that they have 128 columns.
   std::vector<HeadShape> shapes = {{1, 1, 8, 8}, {3, 2, 72, 136}, {130, 1, 72, 72}};
   if (size != CheckSize::kTiny)
     shapes.insert(shapes.end(), {{3, 20, 256, 512}, {65, 8, 16, 24}, {70, 3, 128, 512}});

@@ -68,7 +68,8 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
 // packing or ranks.
 std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
                                               const StepLoss& loss);
-// Their exact sum: 1 if every sample has a token to train and no divisor is given.
+// The exact sum of the token weights: 1 if every sample has a token to train and no divisor is
+// given.
 double sum_token_weights(std::span<const Sample> samples, const StepLoss& loss);
 
 }  // namespace slimexx::train

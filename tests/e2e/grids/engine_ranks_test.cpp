@@ -1,5 +1,5 @@
-// Whole GRPO runs with engines of several ranks: generation and training agree to the bit for any
-// two layouts, and an impossible layout is refused by name.
+// Tests whole GRPO runs with engines of several ranks: generation and training agree to the bit for
+// any two layouts, and an impossible layout is refused by name.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -83,8 +83,8 @@ class EngineRanksTrain : public testing::TestWithParam<Layouts> {
 TEST_P(EngineRanksTrain, IsExact) {
   expect_exact("run", train("run", engine()));
   const Layouts& layouts = GetParam();
-  // Engines of one rank use the leaves of a trainer with several: the same samples in the same
-  // order give the same weights.
+  // Engines of one rank use as many leaves as a trainer with several ranks: the same samples in the
+  // same order give the same weights.
   if (layouts.tp != layouts.engine_ranks / layouts.attention_groups) return;
   expect_exact("alone", train("alone", {}));
   EXPECT_TRUE(exported("run") == exported("alone"));

@@ -58,7 +58,7 @@ TEST_P(SparseAttention, FewerKeysThanWantedAreAllSelectedWhateverTheirScores) {
   EXPECT_EQ(select(ctx_, {kNan, -kInf, 1}, 3), (Ids{0, 1, 2}));
 }
 
-// Against a full sort, in one call and in several. Scores with few values make many ties.
+// Compares with a full sort, in one call and in several. Scores with few values make many ties.
 TEST_P(SparseAttention, SelectionAgreesWithSorting) {
   const std::vector<int32_t> cu{0, 90, 90, 97, 250};
   const AttentionLayout layout{cu, {}, {}, 0};

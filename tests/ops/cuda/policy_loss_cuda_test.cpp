@@ -10,7 +10,7 @@ namespace {
 
 class PolicyLossCuda : public DeviceTest {};
 
-// The same formulas in f32, with another exp.
+// Tolerances: both sides use the same f32 formulas, but different implementations of exp.
 constexpr double kRelative = 1e-5, kAbsolute = 1e-6;
 
 struct Problem {
