@@ -14,7 +14,8 @@ namespace slimexx::kernels::latent_attention {
 
 inline constexpr int kGatherThreads = 128;
 
-// Heads of one token. The number of keys in its list follows from its position.
+// A work item: heads of one token. The number of keys in the token's list follows from its
+// position.
 struct ListedItem {
   Item item;
   int token = 0;        // counted over the batch

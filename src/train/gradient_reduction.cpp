@@ -44,7 +44,7 @@ GradientReduction::GradientReduction(const TrainedStages& stages, const Optimize
 StageHooks GradientReduction::start_step(const ops::Context& ctx) {
   num_started_parts_ = 0;
   last_stage_done_ = -1;
-  // Copies of a head are summed before replicas, and after the last backward.
+  // Gradients of copied heads are summed before those of replicas, and after the last backward.
   if (!optimizer_.sums_beside() || !copied_gradients_.empty()) return {};
   return {.stage_done = [this, &ctx](int64_t stage) { finish_stage(ctx, stage); },
           .attention_next = [this, &ctx] { start_final_parts(ctx); }};

@@ -42,7 +42,7 @@ std::vector<RewardInput> make_inputs(int n) {
   return inputs;
 }
 
-// Why a service that answers gave no reward: the reason of the failed grade.
+// Returns the reason of the failed grade if a service answers without a reward.
 std::string reason_of(const RewardOptions& options) {
   const Grade grade = make_remote_grader(options, kFast)->grade(make_inputs(1)).at(0);
   EXPECT_TRUE(grade.failed) << grade.reason;
@@ -51,7 +51,7 @@ std::string reason_of(const RewardOptions& options) {
   return grade.reason;
 }
 
-// Why the run stops: the service cannot be reached.
+// Returns the error that stops the run if the service cannot be reached.
 std::string failure_of(const RewardOptions& options) {
   try {
     make_remote_grader(options, kFast)->grade(make_inputs(1));

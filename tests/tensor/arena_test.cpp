@@ -1,4 +1,4 @@
-// Arenas: order of release, growth, and borrowed memory.
+// Tests arenas: order of release, growth, and borrowed memory.
 #include <gtest/gtest.h>
 
 #include <cstdint>

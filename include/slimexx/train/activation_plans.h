@@ -26,8 +26,8 @@ struct ActivationBytes {
   int64_t num_deferred = 0, deferred = 0;
 };
 
-// Whose sizes a planning context measures. The rank with the most rows need not take the most
-// memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
+// The rank whose sizes a planning context measures. The rank with the most rows need not take the
+// most memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
 enum class MeasuredRank {
   kLargest,  // the largest sizes of any tp and cp rank, for a plan that holds on all of them
   kOwn,      // those of this rank

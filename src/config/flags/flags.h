@@ -11,7 +11,7 @@ namespace slimexx::config {
 
 enum class FlagStatus : uint8_t {
   kKey,         // a key stands for it (FieldMeta::slime); the key has the status
-  kNotNeeded,   // accepted without effect, for the values in `values`
+  kNotNeeded,   // accepted without effect, if the value is in `values`
   kLater,       // planned; accepted for values that do not enable it
   kPythonOnly,  // needs Python or slime's servers
 };

@@ -29,7 +29,7 @@ struct Approximated {
   Ref exact, decimal;
 };
 Approximated split_approximation(const Ref& value);
-// Whether the two are constants that differ by more than rounding.
+// Whether the exact value and the decimal are constants that differ by more than rounding.
 bool contradicts(const Approximated& both, Budget& budget);
 // Whether `value` is the decimal, and the decimal is the exact value rounded to its last place.
 bool is_rounded(const Approximated& both, const Ref& value, Budget& budget);

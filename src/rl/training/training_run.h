@@ -1,5 +1,5 @@
-// A training run, built: session, roles and progress. The constructor loads models and data, makes
-// engine and trainer, resumes, and opens the run folder last.
+// A fully built training run: session, roles and progress. The constructor loads models and data,
+// makes engine and trainer, resumes, and opens the run folder last.
 #pragma once
 #include <cstdint>
 #include <memory>

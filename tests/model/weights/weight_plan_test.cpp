@@ -174,8 +174,8 @@ Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
   return sum;
 }
 
-// Rounds of one row of a square, for any amount of data, use the memory of one round: 16 bytes per
-// peer and direction, plus arena alignment.
+// If a round moves one row of a square, memory is that of one round for any amount of data: 16
+// bytes per peer and direction, plus arena alignment.
 TEST(WeightPlan, RoundsTakeLittleMemory) {
   const dist::GridShape grid(4, {.tp = 4});
   const Layout rows = make_layout({cut_parameters(0, 1)}, grid);

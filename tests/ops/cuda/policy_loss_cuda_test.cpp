@@ -1,4 +1,4 @@
-// Token losses and their derivatives on the device against the CPU's, over every kind of loss.
+// Compares token losses and their derivatives on the device with the CPU's, for every kind of loss.
 #include "slimexx/ops/policy_loss.h"
 
 #include "cpu_context.h"

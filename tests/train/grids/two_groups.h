@@ -1,5 +1,5 @@
-// A made-up model with dense and expert parameters over a grid of ranks: two groups, summed over
-// different ranks.
+// A made-up model with dense and expert parameters on a grid of ranks: two parameter groups, whose
+// gradients are summed over different ranks.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
