@@ -1,4 +1,4 @@
-// One product of a gradient, and the two ways to compute it.
+// A product in a gradient, and the two functions that compute it.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -94,7 +94,7 @@ struct Gatherer {
     }
   }
 
-  // `row`: tensor row of this lane's key; -1: no key.
+  // `row`: row in the tensor for this lane's key; -1: no key.
   __device__ __forceinline__ void load_block(int row) {
     const uint32_t n = block_count++, parity = stage_parity(n) ^ 1;
     const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x) / 32;

@@ -57,8 +57,8 @@ __device__ __forceinline__ uint64_t acquire(const uint64_t* word) {
 __device__ __forceinline__ bool was_cancelled(const PeerRegions& p, int tries) {
   return tries % 1024 == 0 && *static_cast<const volatile int*>(p.cancelled) != 0;
 }
-// Epochs wrap around after days of generation (two barriers per layer with experts and step). They
-// are unsigned, and their difference tells which is earlier: ranks are at most one call apart.
+// Epochs wrap around after days of generation (each step has two barriers per layer with experts).
+// They are unsigned, and their difference tells which is earlier: ranks are at most one call apart.
 __device__ __forceinline__ bool is_before(unsigned epoch, unsigned other) {
   return static_cast<int>(epoch - other) < 0;
 }
@@ -85,7 +85,7 @@ __device__ __forceinline__ void meet(const PeerRegions& p) {
   __syncthreads();
 }
 
-// The i-th rank after this one, in a circle, so that every rank starts with a different one.
+// The i-th rank after this one, cyclically, so that every rank starts with a different peer.
 __device__ __forceinline__ int rank_after(const PeerRegions& p, int i) {
   return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
 }

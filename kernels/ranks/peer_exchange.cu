@@ -21,15 +21,15 @@ using namespace peers;
 using namespace rank_terms;
 
 constexpr int kThreads = 512;
-constexpr int64_t kBlockBytes = kThreads * 16;  // bytes of a range per thread block, at least
+constexpr int64_t kBlockBytes = kThreads * 16;  // minimum bytes of a range per thread block
 
 template <class P>
 __device__ __forceinline__ P& piece_at(const void* array, int64_t i) {
   return static_cast<P*>(const_cast<void*>(array))[i];
 }
 
-// Pieces [0, n), `at` bytes after the beginning of each of `arrays`. kRanks: the number of ranks,
-// or 0 for any number.
+// Sums pieces [0, n), which start `at` bytes after the beginning of each of `arrays`. kRanks: the
+// number of ranks, or 0 for any number.
 template <class T, int kCount, int kRanks>
 __device__ __forceinline__ void add_pieces(char* const* arrays, int ranks, int64_t at, T* result,
                                            int64_t n) {

@@ -144,7 +144,7 @@ void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
   ops::matmul_backward_input(ctx, dh, dout, w.down.weight, false);
-  // One pass: d(gate_up) overwrites gate_up; h, if it was not kept, overwrites dh.
+  // In one pass d(gate_up) overwrites gate_up, and h overwrites dh if it was not kept.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
   ops::matmul_backward_weight(ctx, g.down.weight, on_first_tp_rank(ctx, g.down.bias), dout, h,

@@ -84,7 +84,7 @@ void check_exactness(const Session& session, const Rollout& rollout);
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout);
 void log_summary(const RunConfig& config, const RolloutSide& rollout_side);
-// Whether metrics.jsonl has the evaluation after a rollout.
+// Whether metrics.jsonl has a row for the evaluation after a rollout.
 bool has_evaluation(const std::string& metrics_path, int64_t rollout);
 
 // ---- checkpoint_stages.cpp ----

@@ -42,7 +42,7 @@ int64_t share_of_slots(int64_t capacity, const SlotBytes& bytes, const SlotCount
 struct SlotPlan {
   SlotCounts counts;
   SlotBytes most;                        // over its microbatches
-  std::vector<int64_t> least_kept = {};  // of a step: bytes of a slot, by microbatch
+  std::vector<int64_t> least_kept = {};  // least bytes of a slot in a step, by microbatch
   // By microbatch: 0 if it fits, otherwise the bytes of all slots with it. `most` leaves these out.
   std::vector<int64_t> too_large = {};
 };

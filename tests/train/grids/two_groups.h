@@ -66,7 +66,7 @@ inline float starting_weight(const std::string& tensor, int64_t i) {
   return static_cast<float>(
       std::sin(0.7 * static_cast<double>(i) + static_cast<double>(tensor.size())));
 }
-// What one rank contributes to the sum of a gradient.
+// The contribution of one rank to the sum of a gradient.
 inline float gradient_share(const std::string& tensor, int64_t i, int64_t step, int rank) {
   return static_cast<float>(std::sin(1.3 * static_cast<double>(i) + static_cast<double>(step) +
                                      0.1 * static_cast<double>(tensor.size()) + 2.0 * rank));
