@@ -134,7 +134,8 @@ __device__ __forceinline__ int find_run(const int* starts, int count, int row) {
 // Copy of the run table in shared memory, because a launch reads it all the time.
 struct NearRuns {
   int starts[kMostRuns + 1], firsts[kMostRuns];
-  int first_tokens[kMostPeers + 1];  // of the ranks' tokens, in the order in which they are walked
+  int first_tokens[kMostPeers + 1];  // first token of each rank, if tokens are numbered in the
+                                     // order in which this rank walks them
 
   // By all threads of a block.
   __device__ __forceinline__ void load(const RunTable& table, const PeerRegions& ranks,

@@ -1,5 +1,5 @@
 // Which ranks of an expert-parallel group hold which experts. Loading, hand-over and dispatch all
-// go by it.
+// use this placement.
 //
 // Physical experts are numbered consecutively: number c is a copy of expert c % E. The first E
 // copies are one of each expert; the redundant copies follow, from expert 0 on (SGLang's trivial

@@ -78,8 +78,9 @@ class ActivationPlans {
   std::vector<model::KeepPlan> choose_keeps(std::span<const Sample> samples,
                                             const Assignment& assignment,
                                             const SlotPlan& plan) const;
-  // Upper bound on the tokens in the EP x ETP group when a microbatch of num_tokens meets any
-  // others of the pass. All ranks know all microbatches, so no communication is needed.
+  // Upper bound on the tokens in the EP x ETP group if this rank runs a microbatch of num_tokens
+  // and the others run any microbatches of the pass. All ranks know all microbatches, so no
+  // communication is needed.
   int64_t most_ep_rows(int64_t num_tokens) const;
 
  private:

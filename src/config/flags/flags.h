@@ -20,7 +20,7 @@ struct KnownFlag {
   std::string_view owner;  // "slime", "Megatron", "SGLang", "sglang-config", a tool
   std::string_view name;   // "mem-fraction-static"; SGLang's without slime's prefix
   FlagStatus status;
-  std::string_view values;  // accepted, "a|b"; empty: any for kNotNeeded, none for kLater
+  std::string_view values;  // accepted values, as "a|b"; empty: any for kNotNeeded, none for kLater
   std::string_view text;    // why it is not needed, what is planned, what to use instead
 };
 
