@@ -43,9 +43,9 @@ struct WeightGradientProblem {
 };
 
 struct ExpertTile {
-  int expert, n, k;  // first feature of either side
-  int first_row,
-      rows;  // of the expert An expert without rows has one block, whose rows are all zeroed.
+  int expert, n, k;     // first feature of either side
+  int first_row, rows;  // of the expert
+  // An expert without rows has one block, whose rows are all zeroed.
   __device__ int blocks() const { return max(1, divide_up(rows, kRowsPerStage)); }
 };
 

@@ -96,7 +96,7 @@ Bits multiply_heads_alone(const HeadProduct& p, const Bf16Array& x) {
   return y.get();
 }
 
-// The product, and in the same kernel the rotation of the kRotary columns after it.
+// Checks the product and, in the same kernel, the rotation of the kRotary columns after it.
 void check_rotation(const HeadProduct& p, const Bf16Array& x, const Bf16Array& w,
                     const Bits& product) {
   const HeadShape& s = p.shape;

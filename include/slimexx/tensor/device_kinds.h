@@ -57,8 +57,7 @@ struct DeviceKind {
   double sheet_bytes_per_s = 0;  // memory, from the data sheet
   double sheet_flop_per_s = 0;   // dense bf16 products, from the data sheet
   double copy_bytes_per_s = 0;   // copy within device memory, bytes read plus bytes written
-  double decode_copy_share =
-      0;  // share of copy_bytes_per_s at which decode steps read weights and keys
+  double decode_copy_share = 0;  // share of copy_bytes_per_s at which decode steps read memory
   double update_copy_share = 0;  // share of copy_bytes_per_s at which AdamW runs on the device
   LayerWaits layer_waits = {};   // of decode steps
   ProductRates dense = {};       // models of dense layers

@@ -55,8 +55,7 @@ struct IndexStorage {
   int64_t columns = 0;      // columns of the scores; 0: an odd number that is large enough
   int64_t most_keys = 0;    // the host's upper bound on the keys of a query; 0: their actual number
   int64_t padding = 0;      // rows after the last sequence's
-  int64_t score_rows =
-      0;  // rows of the scores buffer, computed one run at a time; 0: all rows at once
+  int64_t score_rows = 0;   // rows of scores computed at a time; 0: all
 };
 
 // Several chunks as one batch. Slots of pages that no key uses, and padding, are NaN.

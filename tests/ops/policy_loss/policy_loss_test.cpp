@@ -89,8 +89,8 @@ TEST(PolicyLoss, GspoByHand) {
   EXPECT_NEAR(out.dlog_probs[0], -0.5, 1e-6);
   EXPECT_NEAR(out.dlog_probs[1], -0.5, 1e-6);
   EXPECT_EQ(out.dlog_probs[2], 0);
-  // With unequal advantages the derivative by the mean, -(0.5 * 1 + 0.5 * 5), is still shared
-  // equally.
+  // With unequal advantages the derivative with respect to the mean, -(0.5 * 1 + 0.5 * 5), is still
+  // shared equally.
   p.advantages = {1, 5, 1};
   out = run_policy_loss(p, {.kind = LossKind::kGspo});
   EXPECT_NEAR(out.dlog_probs[0], -1.5, 1e-6);
