@@ -91,7 +91,7 @@ void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpT
                       spec.router, balance.rule);
 }
 
-// The gradients of the router's weights. Adds the router's part to dnormed.
+// Computes the gradients of the router's weights, and adds the router's part to dnormed.
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                      const MoeMlpTape& tape, Tensor dweights, Tensor normed, Tensor dnormed,

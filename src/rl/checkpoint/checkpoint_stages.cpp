@@ -202,7 +202,7 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
   session.communicator.barrier();
 }
 
-// Memory may be short here too: each part that fails is skipped.
+// Memory may be short here too, so each part that fails is skipped.
 void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
           const char* what, bool is_agreed) noexcept {
   try {
