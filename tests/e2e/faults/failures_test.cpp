@@ -193,7 +193,7 @@ TEST_F(FailuresOfRanks, OneThatIsStoppedForAWhileIsWaitedFor) {
   program.signal_rank(1, SIGCONT);
   const size_t before = read_bytes(rows).size();
   ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > before + 2000; }));
-  // Ranks check each other's heartbeats several times a second, and rows come faster.
+  // Wait long enough for several heartbeat checks and for more rows.
   std::this_thread::sleep_for(std::chrono::seconds(3));
   program.signal_launcher(SIGUSR1);
   const Finished f = program.wait();
