@@ -168,7 +168,7 @@ class Validation {
     }
   }
 
-  // The model, if its config.json is readable: then proposed sizes suit the model too.
+  // The model's spec, if its config.json is readable, so that proposed sizes also suit the model.
   std::optional<model::ModelSpec> try_read_spec() const {
     try {
       const std::string& folder = run_.model.hf_checkpoint;
