@@ -17,7 +17,7 @@ int64_t count_rows(const DenseMlpSpec& spec, const RowCounts& rows) {
   return spec.is_replicated ? rows.own : rows.all;
 }
 
-// The batch as the products see it: a replicated block works as on one tp rank.
+// The batch that the products get: for a replicated block, the same as with a single tp rank.
 Batch rows_of(const DenseMlpSpec& spec, const Batch& batch) {
   Batch seen = batch;
   if (spec.is_replicated) seen.tp_rows = {};

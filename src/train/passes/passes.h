@@ -34,7 +34,8 @@ struct Pass {
 };
 
 struct StageHooks {
-  // Called when all work that adds to the gradients of this stage of list_gradient_parts is queued.
+  // Called when all work that adds to the gradients of this stage (see list_gradient_parts) is
+  // queued.
   std::function<void(int64_t stage)> stage_done = [](int64_t) {};
   std::function<void()> attention_next = [] {};  // see BackwardHooks
 };
