@@ -193,9 +193,9 @@ void time_speculation(const BenchModel& m, int64_t drafts, int64_t count, int64_
   const Timing t = run_warm(engine, m.spec, count, prompt, response);
   const rollout::EngineStats& stats = engine.stats();
   fmt::print(
-      "speculate {} x {} in / {} out, {} guesses: prefill {:.2f} s, decode {:.2f} s in {} steps of "
-      "{:.3f} ms; of {} guesses {} were right; of a step {:.1f} us are work on the host, {:.1f} us "
-      "waiting for the device\n",
+      "speculate {} x {} in / {} out, {} drafts: prefill {:.2f} s, decode {:.2f} s in {} steps of "
+      "{:.3f} ms; of {} drafts {} were accepted; per step {:.1f} us of work on the host, {:.1f} us "
+      "of waiting for the device\n",
       count, prompt, response, drafts, t.prefill, t.decode, t.decode_steps,
       t.decode * 1e3 / static_cast<double>(std::max<int64_t>(1, t.decode_steps)),
       stats.draft_tokens, stats.accepted_tokens, t.host * 1e6, t.waiting * 1e6);
@@ -235,8 +235,9 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
   const double total = t.prefill + t.decode, out = n * static_cast<double>(response);
   fmt::print(
       "generate {} x {} in / {} out: {:.2f} s, {:.0f} output tokens/s; prefill {:.2f} s, decode "
-      "{:.2f} s in {} steps of {:.3f} ms; weights and cache at {:.0f} GB/s, {:.1f} % of copy's "
-      "{:.0f}; of a step {:.1f} us are work on the host, {:.1f} us waiting for the device\n",
+      "{:.2f} s in {} steps of {:.3f} ms; weights and cache at {:.0f} GB/s, {:.1f} % of the copy "
+      "rate of {:.0f}; per step {:.1f} us of work on the host, {:.1f} us of waiting for the "
+      "device\n",
       count, prompt, response, total, out / total, t.prefill, t.decode, t.steps,
       t.decode * 1e3 / static_cast<double>(response - 1), bytes / t.decode * 1e-9,
       100 * bytes / t.decode / bandwidth, bandwidth * 1e-9, t.host * 1e6, t.waiting * 1e6);

@@ -1,5 +1,5 @@
-// What a run reports: every metric of the catalogue is written by some run, every optimizer step
-// has its own row, samples are on disk, and a sample without a grade does not count as 0.
+// Tests what a run reports: every metric of the catalogue is written by some run, every optimizer
+// step has its own row, samples are on disk, and a sample without a grade does not count as 0.
 #include <gtest/gtest.h>
 
 #include <cstdio>
