@@ -57,15 +57,36 @@ double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) 
   return std::hypot(waves * tile, double(n * k) / kMemoryBytes);
 }
 
+bool suits_swiglu(const Fp8GemmConfig& c) {
+  return c.swap_operands ? c.columns % 16 == 0 : c.columns == 128;
+}
+
+template <class Suits>
+Fp8GemmConfig choose(int64_t m, int64_t n, int64_t k, int64_t row_step, const Suits& suits) {
+  m = std::max<int64_t>(m, 1);
+  Fp8GemmConfig best;
+  double least = INFINITY;
+  for (const Fp8GemmConfig& listed : kConfigs) {
+    if (!suits(listed)) continue;
+    if (listed.swap_operands && listed.columns >= std::max<int64_t>(2 * m, 24)) continue;
+    const Fp8GemmConfig c = balance_float8_rows(listed, m, n, row_step);
+    const double clocks = estimate_clocks(c, m, n, k);
+    if (clocks >= least) continue;
+    least = clocks;
+    best = c;
+  }
+  return best;
+}
+
 }  // namespace
 
-Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n) {
+Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n, int64_t row_step) {
   if (!c.swap_operands) return c;
   const int64_t clusters = kMultiprocessors / c.cluster;
   const int64_t beside = divide_up(divide_up(m, int64_t{c.columns}), int64_t{c.cluster});
   const int64_t waves = divide_up(divide_up(n, int64_t{c.rows}) * beside, clusters);
   const int64_t tiles = std::max<int64_t>(1, waves * clusters / beside);
-  const int64_t step = 8 * c.cluster;
+  const int64_t step = row_step * c.cluster;
   const int64_t least = c.rows - 64 + step;
   c.rows = static_cast<int>(
       std::clamp<int64_t>(divide_up(divide_up(n, tiles), step) * step, least, c.rows));
@@ -76,18 +97,20 @@ int count_fp8_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 Fp8GemmConfig get_fp8_gemm_config(int index) { return kConfigs[index]; }
 
 Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k) {
-  m = std::max<int64_t>(m, 1);
-  Fp8GemmConfig best = kConfigs[0];
-  double least = 0;
-  for (const Fp8GemmConfig& listed : kConfigs) {
-    if (listed.swap_operands && listed.columns >= std::max<int64_t>(2 * m, 16)) continue;
-    const Fp8GemmConfig c = balance_float8_rows(listed, m, n);
-    const double clocks = estimate_clocks(c, m, n, k);
-    if (least != 0 && clocks >= least) continue;
-    least = clocks;
-    best = c;
-  }
-  return best;
+  return choose(m, n, k, kFloat8RowStep, [](const Fp8GemmConfig&) { return true; });
+}
+
+int count_fp8_gemm_swiglu_configs() {
+  return static_cast<int>(std::ranges::count_if(kConfigs, suits_swiglu));
+}
+Fp8GemmConfig get_fp8_gemm_swiglu_config(int index) {
+  const auto* config = std::ranges::find_if(kConfigs, suits_swiglu);
+  for (; index > 0; --index) config = std::find_if(config + 1, std::end(kConfigs), suits_swiglu);
+  return *config;
+}
+
+Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k) {
+  return choose(m, n, k, kFloat8GateUpRowStep, suits_swiglu);
 }
 
 }  // namespace slimexx::kernels

@@ -22,14 +22,17 @@ namespace slimexx::kernels {
 constexpr int kFloat8MaxStages = 24;
 constexpr int kFloat8BarrierBytes = 2 * kFloat8MaxStages * 8;
 constexpr int kBlockBytes = 128;  // of a row: one K block
-constexpr int kSlotUnits = 4;     // room for scales of weights in a stage's slot
+constexpr int kSlotUnits = 8;     // room for scales of weights in a stage's slot
 
-template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks = 1>
+// Gate-up: the weights' rows alternate as in gemm/swiglu/swiglu_weights.cuh.
+template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks = 1,
+          bool kIsGateUp = false>
 struct Float8Tile {
   static constexpr bool kSwap = kSwapOperands;
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
   static constexpr int kRows = 64 * kGroups;   // each warpgroup computes 64 rows
   static constexpr int kColumns = kTileColumns;
+  static constexpr bool kGateUp = kIsGateUp;
   // The thread blocks of a cluster compute the same rows and different columns. Each multicasts its
   // share of the rows to all of them.
   static constexpr int kCluster = kClusterBlocks;
@@ -56,7 +59,9 @@ struct Float8Tile {
   // Scales of a stage: of the tile's units of weights, then of its tokens.
   static constexpr int kTokens = kSwap ? kColumns : kRows;
   static constexpr int kSlotFloats = kSlotUnits + kTokens;
-  static constexpr int kUnits = kSwap ? kSlotUnits : kColumns / kFp8UnitRows;
+  // Units of a tile, which in swapped order may begin within one. Gate-up: first those of gate.
+  static constexpr int kSwappedUnits = kGateUp ? 2 * (kGroups == 3 ? 3 : 2) : kGroups + 1;
+  static constexpr int kUnits = kSwap ? kSwappedUnits : kColumns / kFp8UnitRows;
 
   __host__ __device__ static constexpr int stage_bytes(int rows) {
     return (rows + kColumns) * kBlockBytes;
@@ -71,6 +76,7 @@ struct Float8Tile {
 
   static_assert(kSwap || kColumns % kFp8UnitRows == 0, "a tile starts with a unit of weights");
   static_assert(kUnits <= kSlotUnits && kTokens % 8 == 0);
+  static_assert(!kGateUp || (kSwap ? kColumns % 16 == 0 : kColumns == 128));
 };
 
 // Named by the rows x columns of D.
@@ -79,6 +85,11 @@ using Float8PlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster>;
 template <int kRows, int kColumns, int kCluster = 1>
 using Float8SwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster>;
 
+template <int kRows, int kColumns, int kCluster = 1>
+using Float8GateUpPlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster, true>;
+template <int kRows, int kColumns, int kCluster = 1>
+using Float8GateUpSwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster, true>;
+
 // The members of GemmProblem have their meaning there, except that a cluster is adjacent along the
 // columns: row_clusters counts tiles. columns: rows in a box of B.
 struct Float8Problem : GemmProblem {
@@ -86,7 +97,7 @@ struct Float8Problem : GemmProblem {
   const float* w_scales;
   int64_t x_scale_stride;
   int64_t w_scale_stride;
-  int last_unit;  // of 64 rows of w
+  int last_unit;  // of 64 rows of w; gate-up: of gate, whose units are before those of up
 };
 
 template <class Tile>
