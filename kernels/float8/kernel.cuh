@@ -1,9 +1,9 @@
 // The persistent FP8 product: one warpgroup loads tiles through a ring of shared-memory stages, one
 // to three warpgroups multiply and store.
 //
-// Roles: in warpgroup 0 a thread of warp 0 loads rows, one of warp 1 columns, and warp 2 the scales
-// (load.cuh). The other warpgroups multiply 64 rows each (multiply.cuh) and store with the epilogue
-// of gemm/. Barriers per stage: full, an arrival of each loading thread and one of warp 2; empty,
+// Roles: in warpgroup 0 a thread of warp 0 loads rows, one of warp 1 columns, and warps 2 and 3 the
+// scales (load.cuh). The other warpgroups multiply 64 rows each (multiply.cuh) and store with the epilogue
+// of gemm/. Barriers per stage: full, an arrival of each loading thread and one of a scales' warp; empty,
 // one of each computing warp of the cluster. Named barriers: 1 + group belongs to a warpgroup while
 // it stores; 8 + group starts a warpgroup `lead` K blocks after the one before it, so that they do
 // not all store at the same time. Bits: an output is one chain in one warpgroup (float8.h).
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       if (Tile::kSwap) await_previous_grids();
       load_float8_columns<Tile>(p, shared, rank);
     }
-    if (warp == 2) load_float8_scales<Tile>(p, shared, rank);
+    if (warp >= 2) load_float8_scales<Tile>(p, shared, rank, warp - 2);
     __syncwarp();
   } else {
     if constexpr (Tile::kMoveRegisters) grow_registers<Tile::kGroups == 2 ? 232 : 160>();

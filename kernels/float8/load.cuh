@@ -1,5 +1,5 @@
 // Shared memory of a block of the FP8 product, and what fills its ring of stages: one thread loads
-// rows, one loads columns, and a warp loads scales.
+// rows, one loads columns, and two warps load scales.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"
@@ -37,18 +37,20 @@ struct Float8Shared {
 };
 
 // Calls load(position, K block, stage) for every K block of the block's tiles, when its stage is
-// empty.
-template <class Tile, class Load>
+// empty. kParts: only for K blocks `part`, `part` + kParts, ... of each tile.
+template <class Tile, int kParts = 1, class Load>
 __device__ __forceinline__ void for_each_stage(const Float8Problem& p,
                                                const Float8Shared<Tile>& shared, int rank,
-                                               const Load& load) {
+                                               const Load& load, int part = 0) {
   StageCursor cursor;
   const int clusters = gridDim.x / Tile::kCluster;
   for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
     const Float8Position position = locate_float8_tile<Tile>(p, tile, rank);
     for (int block = 0; block < p.k_blocks; ++block) {
-      wait(shared.empty + cursor.stage, cursor.parity ^ 1);
-      load(position, block, cursor.stage);
+      if (block % kParts == part) {
+        wait(shared.empty + cursor.stage, cursor.parity ^ 1);
+        load(position, block, cursor.stage);
+      }
       cursor.advance(float8_stages<Tile>(p));
     }
   }
@@ -129,19 +131,21 @@ struct UnitScales {
   }
 };
 
-// One warp loads the scales. It reads the first ones of weights before earlier kernels have ended.
+// Two warps load the scales, `part` 0 those of even K blocks and 1 those of odd ones: one alone is
+// slower than products of few rows. They read the first scales of weights before earlier kernels
+// have ended.
 template <class Tile>
 __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Tile>& shared,
-                                   int rank) {
+                                   int rank, int part) {
   const int lane = threadIdx.x % 32;
   const Float8Position first =
       locate_float8_tile<Tile>(p, static_cast<int>(blockIdx.x) / Tile::kCluster, rank);
   UnitScales<Tile> scales(p, Tile::kSwap ? first.row : first.column, 0);
   await_previous_grids();
-  for_each_stage(p, shared, rank, [&](Float8Position position, int block, int stage) {
+  const auto load = [&](Float8Position position, int block, int stage) {
     const int weights = Tile::kSwap ? position.row : position.column;
     const int token = Tile::kSwap ? position.column : position.row;
-    if (block % 32 == 0) scales = UnitScales<Tile>(p, weights, block);
+    if (block % 32 == part) scales = UnitScales<Tile>(p, weights, block - part);
     const float own = scales.spread(block);
     float* slot = shared.slot(stage);
     if (lane < Tile::kUnits) slot[lane] = own;
@@ -156,7 +160,8 @@ __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Ti
       arrive(full);
     }
     __syncwarp();
-  });
+  };
+  for_each_stage<Tile, 2>(p, shared, rank, load, part);
 }
 
 }  // namespace slimexx::kernels

@@ -68,16 +68,28 @@ struct ScaleColumns {
 };
 
 // The scales of a K block. Plain: the products for the thread's two rows and all units of columns.
-// Swapped: those of its two rows; the columns' stay in shared memory.
+// Swapped, few columns: the products for its two rows and its columns. Swapped, more columns: those
+// of its two rows; the columns' stay in shared memory.
 template <class Tile>
 struct BlockScales {
-  static constexpr int kPerRow = Tile::kSwap ? 1 : Tile::kUnits;
+  static constexpr bool kProducts = Tile::kSwap && Tile::kEarlyScales;
+  static constexpr int kPerRow = kProducts ? Tile::kColumns / 4 : Tile::kSwap ? 1 : Tile::kUnits;
   float low[kPerRow], high[kPerRow];
   const float* columns;
 
   __device__ __forceinline__ BlockScales(const float* slot, ScaleColumns own) {
     columns = slot + kSlotUnits + 2 * (threadIdx.x % 4);
-    if constexpr (Tile::kSwap) {
+    if constexpr (kProducts) {
+      const float of_low = slot[own.low], of_high = slot[own.high];
+#pragma unroll
+      for (int j = 0; j < kPerRow / 2; ++j) {
+        const float2 x = *reinterpret_cast<const float2*>(columns + 8 * j);
+        low[2 * j] = __fmul_rn(x.x, of_low);
+        low[2 * j + 1] = __fmul_rn(x.y, of_low);
+        high[2 * j] = __fmul_rn(x.x, of_high);
+        high[2 * j + 1] = __fmul_rn(x.y, of_high);
+      }
+    } else if constexpr (Tile::kSwap) {
       low[0] = slot[own.low];
       high[0] = slot[own.high];
     } else {
@@ -92,7 +104,12 @@ struct BlockScales {
 #pragma unroll
     for (int j = 0; j < Tile::kColumns / 8; ++j) {
       float scale[4];
-      if constexpr (Tile::kSwap) {
+      if constexpr (kProducts) {
+        scale[0] = low[2 * j];
+        scale[1] = low[2 * j + 1];
+        scale[2] = high[2 * j];
+        scale[3] = high[2 * j + 1];
+      } else if constexpr (Tile::kSwap) {
         const float2 x = *reinterpret_cast<const float2*>(columns + 8 * j);
         scale[0] = __fmul_rn(x.x, low[0]);
         scale[1] = __fmul_rn(x.y, low[0]);
@@ -124,34 +141,94 @@ struct Float8Walk {
   int signal_block;
   int barrier;
 
-  __device__ __forceinline__ void start_block(Float8Sums<Tile>& t) {
-    wait(operands.full + 8 * next.stage, next.parity);
-    wgmma_fence();
-    const uint32_t offset = next.stage * operands.stage_step;
-    const uint64_t a = complete_descriptor(operands.rows + offset);
-    const uint64_t b = complete_descriptor(operands.columns + offset);
+  // The products of the next kCount K blocks, one group of wgmma.
+  template <int kCount>
+  __device__ __forceinline__ void start(Float8Sums<Tile> (&t)[kCount]) {
+    uint32_t offsets[kCount];
 #pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      wgmma_f8_k32(t, a + step * kDescriptorStepK16, b + step * kDescriptorStepK16, step > 0);
+    for (uint32_t& offset : offsets) {
+      wait(operands.full + 8 * next.stage, next.parity);
+      offset = next.stage * operands.stage_step;
+      next.advance(operands.stages);
+    }
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const uint64_t a = complete_descriptor(operands.rows + offsets[i]);
+      const uint64_t b = complete_descriptor(operands.columns + offsets[i]);
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+        wgmma_f8_k32(t[i], a + step * kDescriptorStepK16, b + step * kDescriptorStepK16, step > 0);
+      }
     }
     wgmma_commit();
-    next.advance(operands.stages);
     if constexpr (Tile::kGroups > 1) {
-      if (signal_block-- == 0) arrive_named(barrier, 256);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        if (signal_block-- == 0) arrive_named(barrier, 256);
+      }
     }
   }
   // kPending: groups of products that were queued after t's.
   template <int kPending>
-  __device__ __forceinline__ void add_block(Float8Sums<Tile>& t, Float8Sums<Tile>& sums) {
-    const BlockScales<Tile> scales(operands.slots + done.stage * Tile::kSlotFloats, own);
-    wgmma_wait<kPending>();
-    pin_registers(t);
-    if constexpr (!Tile::kSwap) release_float8_stage(operands, done.stage);
-    scales.add(t, sums);
-    if constexpr (Tile::kSwap) release_float8_stage(operands, done.stage);
+  __device__ __forceinline__ void add(Float8Sums<Tile> (&t)[1], Float8Sums<Tile>& sums) {
+    const int stage = done.stage;
     done.advance(operands.stages);
+    const BlockScales<Tile> scales(operands.slots + stage * Tile::kSlotFloats, own);
+    wgmma_wait<kPending>();
+    pin_registers(t[0]);
+    if constexpr (Tile::kEarlyScales) release_float8_stage(operands, stage);
+    scales.add(t[0], sums);
+    if constexpr (!Tile::kEarlyScales) release_float8_stage(operands, stage);
+  }
+  template <int kPending>
+  __device__ __forceinline__ void add(Float8Sums<Tile> (&t)[2], Float8Sums<Tile>& sums) {
+    const int first = done.stage;
+    done.advance(operands.stages);
+    const int second = done.stage;
+    done.advance(operands.stages);
+    const BlockScales<Tile> scales(operands.slots + first * Tile::kSlotFloats, own);
+    const BlockScales<Tile> after(operands.slots + second * Tile::kSlotFloats, own);
+    wgmma_wait<kPending>();
+    pin_registers(t[0]);
+    pin_registers(t[1]);
+    if constexpr (Tile::kEarlyScales) {
+      release_float8_stage(operands, first);
+      release_float8_stage(operands, second);
+    }
+    scales.add(t[0], sums);
+    after.add(t[1], sums);
+    if constexpr (!Tile::kEarlyScales) {
+      release_float8_stage(operands, first);
+      release_float8_stage(operands, second);
+    }
   }
 };
+
+// The products of one batch overlap the additions of the one before it. batches: at least 1.
+template <class Tile, int kBatch>
+__device__ __forceinline__ void multiply_in_turn(int batches, Float8Walk<Tile>& walk,
+                                                 Float8Sums<Tile> (&t)[kBatch],
+                                                 Float8Sums<Tile>& sums) {
+  Float8Sums<Tile> other[kBatch] = {};
+#pragma unroll
+  for (auto& block : other) pin_registers(block);
+  walk.start(t);
+  int batch = 0;
+  for (; batch + 2 < batches; batch += 2) {
+    walk.start(other);
+    walk.template add<1>(t, sums);
+    walk.start(t);
+    walk.template add<1>(other, sums);
+  }
+  if (batch + 1 < batches) {
+    walk.start(other);
+    walk.template add<1>(t, sums);
+    walk.template add<0>(other, sums);
+  } else {
+    walk.template add<0>(t, sums);
+  }
+}
 
 template <class Tile>
 __device__ __forceinline__ void multiply_float8_tile(int k_blocks, Float8Walk<Tile> walk,
@@ -159,31 +236,24 @@ __device__ __forceinline__ void multiply_float8_tile(int k_blocks, Float8Walk<Ti
 #pragma unroll
   for (float& sum : sums) sum = 0.0f;
   // Pinned, so that the compiler sets the registers here and not while products are in flight.
-  Float8Sums<Tile> t{};
+  Float8Sums<Tile> t[Tile::kBatch] = {};
   pin_registers(sums);
-  pin_registers(t);
+#pragma unroll
+  for (auto& block : t) pin_registers(block);
   if constexpr (Tile::kTemporaries == 1) {
     for (int block = 0; block < k_blocks; ++block) {
-      walk.start_block(t);
-      walk.template add_block<0>(t, sums);
+      walk.start(t);
+      walk.template add<0>(t, sums);
     }
+  } else if constexpr (Tile::kBatch == 1) {
+    multiply_in_turn(k_blocks, walk, t, sums);
   } else {
-    Float8Sums<Tile> other{};
-    pin_registers(other);
-    walk.start_block(t);
-    int block = 0;
-    for (; block + 2 < k_blocks; block += 2) {
-      walk.start_block(other);
-      walk.template add_block<1>(t, sums);
-      walk.start_block(t);
-      walk.template add_block<1>(other, sums);
-    }
-    if (block + 1 < k_blocks) {
-      walk.start_block(other);
-      walk.template add_block<1>(t, sums);
-      walk.template add_block<0>(other, sums);
-    } else {
-      walk.template add_block<0>(t, sums);
+    if (k_blocks >= 2) multiply_in_turn(k_blocks / 2, walk, t, sums);
+    if (k_blocks % 2 == 1) {
+      Float8Sums<Tile> last[1] = {};
+      pin_registers(last[0]);
+      walk.start(last);
+      walk.template add<0>(last, sums);
     }
   }
 }

@@ -40,7 +40,11 @@ struct Float8Tile {
   static constexpr int kThreads = 128 * (kGroups + 1);
   // Two: the scaled addition of one overlaps the products of the other.
   static constexpr int kTemporaries =
-      kGroups * kColumns <= 256 && (kGroups < 3 || kColumns <= 64) ? 2 : 1;
+      kGroups * kColumns <= 256 && kColumns <= 128 && (kGroups < 3 || kColumns <= 64) ? 2 : 1;
+  // K blocks per temporary. With few columns the wait for a K block costs more than its products.
+  static constexpr int kBatch = kSwap && kGroups * kColumns <= 64 ? 2 : 1;
+  // Whether the products of scales are computed while the tensor cores work.
+  static constexpr bool kEarlyScales = !kSwap || kColumns <= 32;
   static constexpr bool kMoveRegisters =
       kGroups == 2 ? kColumns > 64 : kGroups == 3 && kColumns > 32;
 
