@@ -2,11 +2,12 @@
 // to three warpgroups multiply and store.
 //
 // Roles: in warpgroup 0 a thread of warp 0 loads rows, one of warp 1 columns, and warps 2 and 3 the
-// scales (load.cuh). The other warpgroups multiply 64 rows each (multiply.cuh) and store with the epilogue
-// of gemm/. Barriers per stage: full, an arrival of each loading thread and one of a scales' warp; empty,
-// one of each computing warp of the cluster. Named barriers: 1 + group belongs to a warpgroup while
-// it stores; 8 + group starts a warpgroup `lead` K blocks after the one before it, so that they do
-// not all store at the same time. Bits: an output is one chain in one warpgroup (float8.h).
+// scales (load.cuh). The other warpgroups multiply 64 rows each (multiply.cuh) and store with the
+// epilogue of gemm/. Barriers per stage: full, an arrival of each loading thread and one of a
+// scales' warp; empty, one of each computing warp of the cluster. Named barriers: 1 + group belongs
+// to a warpgroup while it stores; 8 + group starts a warpgroup `lead` K blocks after the one before
+// it, so that they do not all store at the same time. Bits: an output is one chain in one warpgroup
+// (float8.h).
 #pragma once
 #include "kernels/float8/multiply.cuh"
 #include "kernels/gemm/kernel.cuh"
@@ -50,7 +51,7 @@ __device__ __forceinline__ void init_float8_barriers(const Float8Problem& p, uin
 }
 
 template <class Tile, class Epilogue>
-__global__ void __launch_bounds__(Tile::kThreads, 1)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     float8_gemm_kernel(const __grid_constant__ Float8Problem p,
                        const __grid_constant__ Epilogue epilogue) {
   static_assert(Tile::count_stages(Tile::kRows) >= 4);

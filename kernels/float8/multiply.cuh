@@ -46,6 +46,13 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
   }
 }
 
+template <class Tile, int kCount>
+__device__ __forceinline__ void release_float8_stages(const Float8Operands<Tile>& operands,
+                                                      const int (&stages)[kCount]) {
+#pragma unroll
+  for (const int stage : stages) release_float8_stage(operands, stage);
+}
+
 // Which scales of a slot belong to this thread's accumulators.
 struct ScaleColumns {
   int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
@@ -77,7 +84,7 @@ struct BlockScales {
   float low[kPerRow], high[kPerRow];
   const float* columns;
 
-  __device__ __forceinline__ BlockScales(const float* slot, ScaleColumns own) {
+  __device__ __forceinline__ void read(const float* slot, ScaleColumns own) {
     columns = slot + kSlotUnits + 2 * (threadIdx.x % 4);
     if constexpr (kProducts) {
       const float of_low = slot[own.low], of_high = slot[own.high];
@@ -169,39 +176,24 @@ struct Float8Walk {
       }
     }
   }
-  // kPending: groups of products that were queued after t's.
-  template <int kPending>
-  __device__ __forceinline__ void add(Float8Sums<Tile> (&t)[1], Float8Sums<Tile>& sums) {
-    const int stage = done.stage;
-    done.advance(operands.stages);
-    const BlockScales<Tile> scales(operands.slots + stage * Tile::kSlotFloats, own);
-    wgmma_wait<kPending>();
-    pin_registers(t[0]);
-    if constexpr (Tile::kEarlyScales) release_float8_stage(operands, stage);
-    scales.add(t[0], sums);
-    if constexpr (!Tile::kEarlyScales) release_float8_stage(operands, stage);
-  }
-  template <int kPending>
-  __device__ __forceinline__ void add(Float8Sums<Tile> (&t)[2], Float8Sums<Tile>& sums) {
-    const int first = done.stage;
-    done.advance(operands.stages);
-    const int second = done.stage;
-    done.advance(operands.stages);
-    const BlockScales<Tile> scales(operands.slots + first * Tile::kSlotFloats, own);
-    const BlockScales<Tile> after(operands.slots + second * Tile::kSlotFloats, own);
-    wgmma_wait<kPending>();
-    pin_registers(t[0]);
-    pin_registers(t[1]);
-    if constexpr (Tile::kEarlyScales) {
-      release_float8_stage(operands, first);
-      release_float8_stage(operands, second);
+  // Adds kCount K blocks in ascending order. kPending: groups of products queued after t's.
+  template <int kPending, int kCount>
+  __device__ __forceinline__ void add(Float8Sums<Tile> (&t)[kCount], Float8Sums<Tile>& sums) {
+    int stages[kCount];
+    BlockScales<Tile> scales[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      stages[i] = done.stage;
+      done.advance(operands.stages);
+      scales[i].read(operands.slots + stages[i] * Tile::kSlotFloats, own);
     }
-    scales.add(t[0], sums);
-    after.add(t[1], sums);
-    if constexpr (!Tile::kEarlyScales) {
-      release_float8_stage(operands, first);
-      release_float8_stage(operands, second);
-    }
+    wgmma_wait<kPending>();
+#pragma unroll
+    for (auto& block : t) pin_registers(block);
+    if constexpr (Tile::kEarlyScales) release_float8_stages(operands, stages);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) scales[i].add(t[i], sums);
+    if constexpr (!Tile::kEarlyScales) release_float8_stages(operands, stages);
   }
 };
 
@@ -248,8 +240,8 @@ __device__ __forceinline__ void multiply_float8_tile(int k_blocks, Float8Walk<Ti
   } else if constexpr (Tile::kBatch == 1) {
     multiply_in_turn(k_blocks, walk, t, sums);
   } else {
-    if (k_blocks >= 2) multiply_in_turn(k_blocks / 2, walk, t, sums);
-    if (k_blocks % 2 == 1) {
+    if (k_blocks >= Tile::kBatch) multiply_in_turn(k_blocks / Tile::kBatch, walk, t, sums);
+    for (int rest = k_blocks % Tile::kBatch; rest > 0; --rest) {
       Float8Sums<Tile> last[1] = {};
       pin_registers(last[0]);
       walk.start(last);

@@ -43,6 +43,9 @@ struct Float8Tile {
       kGroups * kColumns <= 256 && kColumns <= 128 && (kGroups < 3 || kColumns <= 64) ? 2 : 1;
   // K blocks per temporary. With few columns the wait for a K block costs more than its products.
   static constexpr int kBatch = kSwap && kGroups * kColumns <= 64 ? 2 : 1;
+  // Blocks that fit one multiprocessor: two, so that with few columns the next kernel can load
+  // weights while this one runs.
+  static constexpr int kBlocksPerSm = kSwap && kGroups == 1 && kColumns <= 32 ? 2 : 1;
   // Whether the products of scales are computed while the tensor cores work.
   static constexpr bool kEarlyScales = !kSwap || kColumns <= 32;
   static constexpr bool kMoveRegisters =
@@ -61,6 +64,7 @@ struct Float8Tile {
   static constexpr int kOverreadBytes = kSwap ? 56 * kBlockBytes : 0;
   static constexpr int kFixedBytes =
       1024 + kOverreadBytes + kGroups * kStagingBytes + kFloat8BarrierBytes;
+  static constexpr int kSharedBytes = kBlocksPerSm == 2 ? 113 * 1024 : kMaxSharedBytes;
   // Scales of a stage: of the tile's units of weights, then of its tokens.
   static constexpr int kTokens = kSwap ? kColumns : kRows;
   static constexpr int kSlotFloats = kSlotUnits + kTokens;
@@ -72,7 +76,7 @@ struct Float8Tile {
     return (rows + kColumns) * kBlockBytes;
   }
   __host__ __device__ static constexpr int count_stages(int rows) {
-    const int stages = (kMaxSharedBytes - kFixedBytes) / (stage_bytes(rows) + kSlotFloats * 4);
+    const int stages = (kSharedBytes - kFixedBytes) / (stage_bytes(rows) + kSlotFloats * 4);
     return stages < kFloat8MaxStages ? stages : kFloat8MaxStages;
   }
   static constexpr int shared_bytes(int rows, int stages) {
