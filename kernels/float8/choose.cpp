@@ -39,9 +39,9 @@ constexpr double kChainStart = 325;          // one warpgroup: kChainStart + cha
 constexpr double kChainColumn = 0.55;        // with two temporaries
 constexpr double kAloneColumn = 2.2;         // with one
 constexpr double kSharedFactor = 1.09;       // times the bytes of shared memory at 128 per clock
-constexpr double kIngestBytes = 2400;        // per clock, of loads from L2: hardly a limit
+constexpr double kIngestBytes = 1500;        // per clock, of loads from L2: hardly a limit
 constexpr double kColumnClocks = 25;         // start and stores of a tile, per column
-constexpr double kClusterClocks = 2400;      // once, in a cluster
+constexpr double kClusterClocks = 2000;      // once, in a cluster
 constexpr double kMemoryBytes = 1860;        // per clock, of weights
 constexpr double kManyReadersExcess = 1.08;  // factor if several tiles read each weight
 
