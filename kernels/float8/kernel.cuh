@@ -54,7 +54,8 @@ template <class Tile, class Epilogue>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     float8_gemm_kernel(const __grid_constant__ Float8Problem p,
                        const __grid_constant__ Epilogue epilogue) {
-  static_assert(Tile::count_stages(Tile::kRows) >= 4);
+  static_assert(Tile::count_stages(Tile::kRows) >= 4 &&
+                Tile::count_stages(Tile::kRows) >= 2 * Tile::kBatch);
   extern __shared__ uint8_t raw[];
   const Float8Shared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;

@@ -153,18 +153,20 @@ struct Float8Walk {
   __device__ __forceinline__ void start(Float8Sums<Tile> (&t)[kCount]) {
     uint32_t offsets[kCount];
 #pragma unroll
-    for (uint32_t& offset : offsets) {
+    for (int i = 0; i < kCount; ++i) {
       wait(operands.full + 8 * next.stage, next.parity);
-      offset = next.stage * operands.stage_step;
+      offsets[i] = next.stage * operands.stage_step;
       next.advance(operands.stages);
     }
     wgmma_fence();
+    // With few columns a wgmma takes longer than its operations when it adds to the result of the
+    // one before it. So the chains of the K blocks alternate.
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const uint64_t a = complete_descriptor(operands.rows + offsets[i]);
-      const uint64_t b = complete_descriptor(operands.columns + offsets[i]);
+    for (int step = 0; step < 4; ++step) {
 #pragma unroll
-      for (int step = 0; step < 4; ++step) {
+      for (int i = 0; i < kCount; ++i) {
+        const uint64_t a = complete_descriptor(operands.rows + offsets[i]);
+        const uint64_t b = complete_descriptor(operands.columns + offsets[i]);
         wgmma_f8_k32(t[i], a + step * kDescriptorStepK16, b + step * kDescriptorStepK16, step > 0);
       }
     }

@@ -41,13 +41,16 @@ struct Float8Tile {
   // Two: the scaled addition of one overlaps the products of the other.
   static constexpr int kTemporaries =
       kGroups * kColumns <= 256 && kColumns <= 128 && (kGroups < 3 || kColumns <= 64) ? 2 : 1;
-  // K blocks per temporary. With few columns the wait for a K block costs more than its products.
-  static constexpr int kBatch = kSwap && kGroups * kColumns <= 64 ? 2 : 1;
+  // K blocks that start and end together, each with its own temporary. With few columns they take
+  // hardly longer than one: wgmma of a chain wait for each other, and so do barriers and additions.
+  static constexpr int kBatch = !kSwap || kGroups * kColumns > 64 ? 1
+                                : kGroups* kColumns > 16          ? 2
+                                                                  : 4;
   // Blocks that fit one multiprocessor: two, so that with few columns the next kernel can load
   // weights while this one runs.
   static constexpr int kBlocksPerSm = kSwap && kGroups == 1 && kColumns <= 32 ? 2 : 1;
   // Whether the products of scales are computed while the tensor cores work.
-  static constexpr bool kEarlyScales = !kSwap || kColumns <= 32;
+  static constexpr bool kEarlyScales = !kSwap || kColumns <= (kGroups < 3 ? 64 : 32);
   static constexpr bool kMoveRegisters =
       kGroups == 2 ? kColumns > 64 : kGroups == 3 && kColumns > 32;
 
