@@ -46,13 +46,6 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
   }
 }
 
-template <class Tile, int kCount>
-__device__ __forceinline__ void release_float8_stages(const Float8Operands<Tile>& operands,
-                                                      const int (&stages)[kCount]) {
-#pragma unroll
-  for (const int stage : stages) release_float8_stage(operands, stage);
-}
-
 // Which scales of a slot belong to this thread's accumulators.
 struct ScaleColumns {
   int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
@@ -192,10 +185,12 @@ struct Float8Walk {
     wgmma_wait<kPending>();
 #pragma unroll
     for (auto& block : t) pin_registers(block);
-    if constexpr (Tile::kEarlyScales) release_float8_stages(operands, stages);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) scales[i].add(t[i], sums);
-    if constexpr (!Tile::kEarlyScales) release_float8_stages(operands, stages);
+    for (int i = 0; i < kCount; ++i) {
+      if constexpr (Tile::kEarlyScales) release_float8_stage(operands, stages[i]);
+      scales[i].add(t[i], sums);
+      if constexpr (!Tile::kEarlyScales) release_float8_stage(operands, stages[i]);
+    }
   }
 };
 

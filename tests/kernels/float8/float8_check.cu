@@ -333,7 +333,7 @@ int run(CheckSize size) {
   } else {
     check_nan_scales();
     check_ragged({1, 7, 8, 17, 64, 65, 130, 195, 300, 600}, {64, 192, 320, 1088},
-                 {128, 256, 640, 3200});
+                 {128, 256, 896, 1536, 3200});
     Operands heights({.m = 97, .n = 1600, .k = 640, .has_bias = true});
     check_row_heights(heights);
     check_few_rows({.m = 64, .n = 448, .k = 1152, .has_bias = true});
