@@ -112,10 +112,13 @@ struct UnitScales {
   __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first) {
     const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
     constexpr int kHalf = Tile::kGateUp ? Tile::kUnits / 2 : Tile::kUnits;
+    constexpr bool kParts = !Tile::kSwap && Tile::kScaleColumns < kFp8UnitRows;
     const int first_unit = first_unit_of<Tile>(weights);
 #pragma unroll
     for (int i = 0; i < Tile::kUnits; ++i) {
-      const int unit = min(first_unit + i % kHalf, p.last_unit) + i / kHalf * (p.last_unit + 1);
+      const int own =
+          kParts ? first_unit_of<Tile>(weights + i * Tile::kScaleColumns) : first_unit + i % kHalf;
+      const int unit = min(own, p.last_unit) + i / kHalf * (p.last_unit + 1);
       values[i] = __ldg(p.w_scales + unit * p.w_scale_stride + block);
     }
   }

@@ -116,8 +116,7 @@ struct BlockScales {
         scale[2] = __fmul_rn(x.x, high[0]);
         scale[3] = __fmul_rn(x.y, high[0]);
       } else {
-        constexpr int kUnitGroups = static_cast<int>(kFp8UnitRows) / 8;
-        const int unit = Tile::kGateUp ? j % 2 : j / kUnitGroups;
+        const int unit = Tile::kGateUp ? j % 2 : j / (Tile::kScaleColumns / 8);
         scale[0] = scale[1] = low[unit];
         scale[2] = scale[3] = high[unit];
       }

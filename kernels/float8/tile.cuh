@@ -73,7 +73,9 @@ struct Float8Tile {
   static constexpr int kSlotFloats = kSlotUnits + kTokens;
   // Units of a tile, which in swapped order may begin within one. Gate-up: first those of gate.
   static constexpr int kSwappedUnits = kGateUp ? 2 * (kGroups == 3 ? 3 : 2) : kGroups + 1;
-  static constexpr int kUnits = kSwap ? kSwappedUnits : kColumns / kFp8UnitRows;
+  // Plain: columns that share a scale. A tile of 96 columns may begin in the middle of a unit.
+  static constexpr int kScaleColumns = kColumns % kFp8UnitRows == 0 ? kFp8UnitRows : 32;
+  static constexpr int kUnits = kSwap ? kSwappedUnits : kColumns / kScaleColumns;
 
   __host__ __device__ static constexpr int stage_bytes(int rows) {
     return (rows + kColumns) * kBlockBytes;
@@ -86,7 +88,7 @@ struct Float8Tile {
     return kFixedBytes + stages * (stage_bytes(rows) + kSlotFloats * 4);
   }
 
-  static_assert(kSwap || kColumns % kFp8UnitRows == 0, "a tile starts with a unit of weights");
+  static_assert(kSwap || kColumns % kScaleColumns == 0);
   static_assert(kUnits <= kSlotUnits && kTokens % 8 == 0);
   static_assert(!kGateUp || (kSwap ? kColumns % 16 == 0 : kColumns == 128));
 };
