@@ -10,7 +10,7 @@
 //   swiglu the products with SwiGLU as epilogue; without sizes only those of gate and up
 // The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
 // TFLOP/s (bf16: 989.5). 4.28 TB/s is the copy rate of an H200; the memory of an H100 has at most
-// 3.35 TB/s, so there the share of the bound stays below 78 %.
+// 3.35 TB/s, so what is limited by memory reaches at most 78 % of this bound there.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -34,8 +34,10 @@ constexpr Fp8GemmConfig kConfigs[] = {
 };
 
 // Fitted to 336 measured times of four products at 1, 16, 64, 256 and 8192 rows on an H100, with a
-// root mean square error of 7 %. In clocks of 1.755 GHz, those of a tile per K block. Not in the
-// fit: plain tiles of 64 rows or of 64 or 96 columns, and what kBatch of tile.cuh saves.
+// root mean square error of 7 % (with a launch of 1.3 us, and a factor of 1.2 at 8192 rows for the
+// clock under the power limit). In clocks of 1.755 GHz, those of a tile per K block. Not in the
+// fit: plain tiles of 64 rows or of 64 or 96 columns, and what kBatch of tile.cuh saves. Set by
+// hand, so that the best tile of 8192 rows comes first: kAloneColumn, kIngestBytes, kClusterClocks.
 constexpr double kChainStart = 325;          // one warpgroup: kChainStart + chain * columns
 constexpr double kChainColumn = 0.55;        // with two temporaries
 constexpr double kAloneColumn = 2.2;         // with one
@@ -44,7 +46,7 @@ constexpr double kIngestBytes = 1500;        // per clock, of loads from L2: har
 constexpr double kColumnClocks = 25;         // start and stores of a tile, per column
 constexpr double kClusterClocks = 2000;      // once, in a cluster
 constexpr double kMemoryBytes = 1860;        // per clock, of weights
-constexpr double kManyReadersExcess = 1.08;  // factor if several tiles read each weight
+constexpr double kManyReadersExcess = 1.08;  // factor if several tiles read each weight; by hand
 
 double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) {
   const int64_t of_rows = c.swap_operands ? n : m, of_columns = c.swap_operands ? m : n;
