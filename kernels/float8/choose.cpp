@@ -40,19 +40,27 @@ constexpr double kIngestBytes = 27;    // per clock, from L2, all multiprocessor
 constexpr double kMemoryBytes = 2400;  // per clock, of weights
 constexpr double kTileClocks = 900;    // stores that nothing hides
 
+}  // namespace
+
+double estimate_float8_tile(const Fp8GemmConfig& c, int64_t tokens, int64_t k) {
+  const int groups = (c.rows + 63) / 64;
+  const bool two_temporaries = c.columns * groups <= 256 && (groups < 3 || c.columns <= 64);
+  const double chain = kChainStart + (two_temporaries ? kChainColumn : kAloneColumn) * c.columns;
+  const double tensor = kTensorColumn * c.columns * groups;
+  const int64_t columns = c.swap_operands ? std::min<int64_t>(c.columns, tokens) : c.columns;
+  const double bytes = 128.0 * (double(c.rows) / c.cluster + double(columns));
+  const double block = std::max({chain, tensor, bytes / kIngestBytes});
+  return double(k) / 128 * block + (groups == 3 ? 0.3 : 1) * kTileClocks;
+}
+
+namespace {
+
 double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) {
   const int64_t of_rows = c.swap_operands ? n : m, of_columns = c.swap_operands ? m : n;
   const int64_t tiles = divide_up(of_rows, int64_t{c.rows}) *
                         divide_up(divide_up(of_columns, int64_t{c.columns}), int64_t{c.cluster});
   const auto waves = static_cast<double>(divide_up(tiles, kMultiprocessors / c.cluster));
-  const int groups = (c.rows + 63) / 64;
-  const bool two_temporaries = c.columns * groups <= 256 && (groups < 3 || c.columns <= 64);
-  const double chain = kChainStart + (two_temporaries ? kChainColumn : kAloneColumn) * c.columns;
-  const double tensor = kTensorColumn * c.columns * groups;
-  const int64_t columns = c.swap_operands ? std::min<int64_t>(c.columns, m) : c.columns;
-  const double bytes = 128.0 * (double(c.rows) / c.cluster + double(columns));
-  const double block = std::max({chain, tensor, bytes / kIngestBytes});
-  const double tile = double(k) / 128 * block + (groups == 3 ? 0.3 : 1) * kTileClocks;
+  const double tile = estimate_float8_tile(c, m, k);
   // A smooth maximum: of two tiles that keep up with memory the faster one is better.
   return std::hypot(waves * tile, double(n * k) / kMemoryBytes);
 }

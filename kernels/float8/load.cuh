@@ -35,16 +35,25 @@ struct Float8Shared {
   }
 };
 
+template <class Tile>
+__device__ __forceinline__ int count_tiles(const Float8Problem& p, const Float8Shared<Tile>&) {
+  return p.tiles;
+}
+template <class Tile>
+__device__ __forceinline__ Float8Position find_tile(const Float8Problem& p,
+                                                    const Float8Shared<Tile>&, int tile, int rank) {
+  return locate_float8_tile<Tile>(p, tile, rank);
+}
+
 // Calls load(position, K block, stage) for every K block of the block's tiles, when its stage is
 // empty.
-template <class Tile, class Load>
-__device__ __forceinline__ void for_each_stage(const Float8Problem& p,
-                                               const Float8Shared<Tile>& shared, int rank,
-                                               const Load& load) {
+template <template <class> class Shared, class Tile, class Load>
+__device__ __forceinline__ void for_each_stage(const Float8Problem& p, const Shared<Tile>& shared,
+                                               int rank, const Load& load) {
   StageCursor cursor;
-  const int clusters = gridDim.x / Tile::kCluster;
-  for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
-    const Float8Position position = locate_float8_tile<Tile>(p, tile, rank);
+  const int clusters = gridDim.x / Tile::kCluster, tiles = count_tiles(p, shared);
+  for (int tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += clusters) {
+    const auto position = find_tile(p, shared, tile, rank);
     for (int block = 0; block < p.k_blocks; ++block) {
       wait(shared.empty + cursor.stage, cursor.parity ^ 1);
       load(position, block, cursor.stage);

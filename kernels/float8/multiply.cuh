@@ -49,6 +49,7 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
 // Which scales of a slot belong to this thread's accumulators.
 struct ScaleColumns {
   int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
+  int first_token = 0;    // swapped: the place of the tile's first token among the slot's tokens
   template <class Tile>
   __device__ __forceinline__ static ScaleColumns of(int tile_row, int group) {
     const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
@@ -58,6 +59,12 @@ struct ScaleColumns {
     const int first = tile_row / kUnitRows;
     return {min((tile_row + row) / kUnitRows - first, kSlotUnits - 1),
             min((tile_row + row + 8) / kUnitRows - first, kSlotUnits - 1)};
+  }
+  // The same tile when its first token is number `tokens` in the slot.
+  template <class Tile>
+  __device__ __forceinline__ ScaleColumns shifted(int tokens) const {
+    if constexpr (Tile::kSwap) return {low, high, tokens};
+    return {low + tokens, high + tokens};
   }
 };
 
@@ -70,7 +77,7 @@ struct BlockScales {
   const float* columns;
 
   __device__ __forceinline__ BlockScales(const float* slot, ScaleColumns own) {
-    columns = slot + kSlotUnits + 2 * (threadIdx.x % 4);
+    columns = slot + kSlotUnits + own.first_token + 2 * (threadIdx.x % 4);
     if constexpr (Tile::kSwap) {
       low[0] = slot[own.low];
       high[0] = slot[own.high];
@@ -82,12 +89,16 @@ struct BlockScales {
       }
     }
   }
+  __device__ __forceinline__ static float2 read_scales(const float* from) {
+    if constexpr (Tile::kGrouped) return {from[0], from[1]};  // may begin at any token
+    return *reinterpret_cast<const float2*>(from);
+  }
   __device__ __forceinline__ void add(const Float8Sums<Tile>& t, Float8Sums<Tile>& sums) const {
 #pragma unroll
     for (int j = 0; j < Tile::kColumns / 8; ++j) {
       float scale[4];
       if constexpr (Tile::kSwap) {
-        const float2 x = *reinterpret_cast<const float2*>(columns + 8 * j);
+        const float2 x = read_scales(columns + 8 * j);
         scale[0] = __fmul_rn(x.x, low[0]);
         scale[1] = __fmul_rn(x.y, low[0]);
         scale[2] = __fmul_rn(x.x, high[0]);
