@@ -67,7 +67,7 @@ class Planner {
 
  private:
   Fp8Choice fp8_choice() const {
-    return {config_.numerics, largest_sizes(config_), plan_device(request_.gpu)};
+    return {config_.numerics, largest_sizes(config_)};
   }
   void note(const std::string& text) { plan_.notes.push_back(text); }
 
