@@ -158,9 +158,9 @@ struct ExpertWeights : Weight {
   }
   Linear of(int64_t e) const {
     const Linear rows = device(false);
-    const int64_t units = n / kF8UnitRows;
+    const int64_t scale_rows = n / kF8UnitRows;
     return {.values = rows.values.rows(e * n, (e + 1) * n),
-            .scales = rows.scales.rows(e * units, (e + 1) * units)};
+            .scales = rows.scales.rows(e * scale_rows, (e + 1) * scale_rows)};
   }
   int64_t experts, n, k;
 };
