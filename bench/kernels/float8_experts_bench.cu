@@ -44,8 +44,8 @@ void stop_on(const char* fault) {
 
 std::string name_config(const Fp8GemmConfig& c) {
   char text[80];
-  std::snprintf(text, sizeof(text), "%s %dx%d c%d l%d", c.swap_operands ? "swapped" : "plain",
-                c.rows, c.columns, c.cluster, c.lead);
+  std::snprintf(text, sizeof(text), "%s %dx%d t%d c%d l%d", c.swap_operands ? "swapped" : "plain",
+                c.rows, c.columns, c.tokens, c.cluster, c.lead);
   return text;
 }
 

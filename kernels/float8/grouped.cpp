@@ -44,7 +44,7 @@ double estimate_clocks(const Fp8GemmConfig& c, const GroupedRows& rows, int64_t 
   const int64_t likely = std::max<int64_t>(1, rows.likely > 0 ? rows.likely : rows.rows);
   const bool distinct = likely <= std::min(kDistinctRows, rows.experts);
   const double mean = static_cast<double>(likely) / static_cast<double>(rows.experts);
-  const int tokens = c.swap_operands ? c.columns : c.rows;
+  const int tokens = !c.swap_operands ? c.rows : c.tokens > 0 ? c.tokens : c.columns;
   const int64_t features = c.swap_operands ? c.rows : c.columns * c.cluster;
   const double experts_tiles =
       distinct ? static_cast<double>(likely)
@@ -56,7 +56,7 @@ double estimate_clocks(const Fp8GemmConfig& c, const GroupedRows& rows, int64_t 
       distinct ? std::ceil(tiles / clusters) : std::max(1.0, tiles / clusters + 0.5);
   const double used = distinct ? static_cast<double>(likely)
                                : static_cast<double>(rows.experts) * (1 - std::exp(-mean));
-  return std::hypot(waves * estimate_float8_tile(c, rows.rows, k),
+  return std::hypot(waves * estimate_float8_tile(c, std::min<int64_t>(rows.rows, tokens), k),
                     used * static_cast<double>(n * k) / kWeightBytes);
 }
 
@@ -103,13 +103,22 @@ Fp8GemmConfig get_fp8_grouped_gemm_config(int index) { return kConfigs[index]; }
 Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args) {
   Fp8GemmConfig best;
   double least = INFINITY;
+  const auto consider = [&](const Fp8GemmConfig& c) {
+    const double clocks = estimate_clocks(c, args.rows, args.n, args.k);
+    if (clocks >= least) return;
+    least = clocks;
+    best = c;
+  };
   for (Fp8GemmConfig c : kConfigs) {
-    if (!c.swap_operands && args.one_x_row) continue;
-    for (const int lowest = c.swap_operands ? c.rows - 24 : c.rows; c.rows >= lowest; c.rows -= 8) {
-      const double clocks = estimate_clocks(c, args.rows, args.n, args.k);
-      if (clocks >= least) continue;
-      least = clocks;
-      best = c;
+    if (!c.swap_operands) {
+      if (!args.one_x_row) consider(c);
+      continue;
+    }
+    for (const int lowest = c.rows - 24; c.rows >= lowest; c.rows -= 8) {
+      c.tokens = 0;
+      consider(c);
+      c.tokens = c.columns * 3 / 4;  // the tile loads fewer rows of x
+      consider(c);
     }
   }
   return best;

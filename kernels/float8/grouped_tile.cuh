@@ -82,7 +82,6 @@ __device__ __forceinline__ void count_expert_tiles(const Float8Problem& p,
       shared.first_tiles[p.experts] = before;
       shared.first_rows[p.experts] = end[i];
     }
-    __syncwarp();  // the next round may write the last element again
   }
 }
 
