@@ -194,7 +194,7 @@ void run(World& world) {
   constexpr int64_t kTopK[] = {8, 4}, kExperts[] = {128, 64};
   if (world.size() < 2 || kExperts[1] % world.size() != 0)
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} ranks: there must be several, and 64 a multiple", world.size()),
+                fmt::format("{} ranks: the number must be at least 2 and divide 64", world.size()),
                 "mpirun -np 4 expert_exchange_bench");
   const tensor::Device device{tensor::DeviceType::kCuda, world.local_rank()};
   tensor::select_device(device);

@@ -122,7 +122,7 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
   if (bench.world.rank() == 0)
     fmt::print(
         "sums {:7.3f} ms {:5.1f} GB/s; products {:.3f} ms, with them {:.3f} ms: {:.3f} ms "
-        "and {:.0f}% hidden; products beside sums take {:.2f} x as long\n",
+        "and {:.0f}% hidden; products during sums take {:.2f} x as long\n",
         sums_ms, bench.gigabytes_a_second(bytes, sums_ms), many_ms, both_ms,
         sums_ms - (both_ms - many_ms), 100 * (1 - (both_ms - many_ms) / sums_ms),
         slowed_ms / few_ms);

@@ -31,9 +31,9 @@ struct Setting {
 
 constexpr Setting kSettings[] = {
     {"one rank, no exchange", true},
-    {"each part beside attention", false},
+    {"each part during attention", false},
     {"... in parts of 1 GiB and more", false, int64_t{1} << 28},
-    {"behind backward, in one part", false, std::numeric_limits<int64_t>::max()},
+    {"after backward, in one part", false, std::numeric_limits<int64_t>::max()},
 };
 
 std::vector<Sample> make_samples(int count, int64_t num_tokens, int64_t vocabulary) {

@@ -1,11 +1,12 @@
 // Times the FP8 products beside the bf16 product of the same sizes, in one process and in
 // alternation, on weights that do not stay in L2; and the quantisers.
 //
-//   float8_bench [ms T] [best] [M N K ...]
+//   float8_bench [ms T] [best] [swiglu] [M N K ...]
 //
 // Without sizes: four products of an 8B model at 1, 16, 64, 256 and 8192 rows, then the quantisers.
 //   ms T   milliseconds per measurement; 60 or more to reach the power limit
 //   best   only the chosen configuration; otherwise all that suit the number of rows
+//   swiglu the products with SwiGLU as epilogue; without sizes only those of gate and up
 // The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
 // TFLOP/s (bf16: 989.5).
 #include <algorithm>
@@ -29,6 +30,7 @@ constexpr double kTensorRate = 1979e6;                 // FP8 operations per us
 struct Settings {
   double ms = 0;  // per measurement; 0: depends on the number of rows
   bool best = false;
+  bool swiglu = false;
 };
 
 void stop_on(const char* fault) {
@@ -57,9 +59,11 @@ struct Line {
   std::vector<double> times = {};
 };
 
-void print_line(const Line& line, int64_t m, int64_t n, int64_t k, double bf16_us) {
+// `columns`: those of y.
+void print_line(const Line& line, int64_t m, int64_t n, int64_t k, int64_t columns,
+                double bf16_us) {
   const double us = median(line.times), operations = 2.0 * double(m) * double(n) * double(k);
-  const double bytes = double(line.element_bytes) * double((m + n) * k) + 2.0 * double(m * n);
+  const double bytes = double(line.element_bytes) * double((m + n) * k) + 2.0 * double(m * columns);
   const double bound = std::max(bytes / kMemoryRate, operations * line.element_bytes / kTensorRate);
   std::printf("%ld %ld %ld %-28s %9.2f us %7.1f TFLOP/s %6.0f GB/s  bound %5.1f %%  of bf16 %.3f\n",
               long(m), long(n), long(k), line.name.c_str(), us, operations / us * 1e-6,
@@ -67,13 +71,16 @@ void print_line(const Line& line, int64_t m, int64_t n, int64_t k, double bf16_u
 }
 
 // Configurations that suit m rows, the chosen one first.
-std::vector<Fp8GemmConfig> list_configs(int64_t m, int64_t n, int64_t k, bool best) {
-  std::vector<Fp8GemmConfig> list{choose_fp8_gemm_config(m, n, k)};
-  for (int i = 0; !best && i < count_fp8_gemm_configs(); ++i) {
-    const Fp8GemmConfig c = get_fp8_gemm_config(i);
+std::vector<Fp8GemmConfig> list_configs(int64_t m, int64_t n, int64_t k, const Settings& settings) {
+  const bool swiglu = settings.swiglu;
+  std::vector<Fp8GemmConfig> list{swiglu ? choose_fp8_gemm_swiglu_config(m, n, k)
+                                         : choose_fp8_gemm_config(m, n, k)};
+  const int count = swiglu ? count_fp8_gemm_swiglu_configs() : count_fp8_gemm_configs();
+  for (int i = 0; !settings.best && i < count; ++i) {
+    const Fp8GemmConfig c = swiglu ? get_fp8_gemm_swiglu_config(i) : get_fp8_gemm_config(i);
     const int64_t tokens = c.swap_operands ? c.columns : c.rows;
     if (tokens >= std::max<int64_t>(2 * m, 65) || tokens * 8 < std::min<int64_t>(m, 512)) continue;
-    list.push_back(balance_float8_rows(c, m, n));
+    list.push_back(balance_float8_rows(c, m, n, swiglu ? kFloat8GateUpRowStep : kFloat8RowStep));
     if (c.swap_operands) continue;
     for (const int lead : {0, 2}) {
       list.push_back(c);
@@ -102,7 +109,7 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
       GemmArgs args = plain.args(m, y.data());
       args.w = plain.w.data() + i * n * k;
       args.overlap_previous = overlap;
-      stop_on(launch_gemm(args, stream));
+      stop_on(settings.swiglu ? launch_gemm_swiglu(args, stream) : launch_gemm(args, stream));
     });
     lines.push_back({name, std::move(replay), 2});
   };
@@ -110,13 +117,14 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
     auto replay = std::make_unique<Replay>(f8_copies, [&](int i, cudaStream_t stream) {
       Fp8GemmArgs args = o.args(m, y.data(), i);
       args.overlap_previous = overlap;
-      stop_on(launch_fp8_gemm(args, c, stream));
+      stop_on(settings.swiglu ? launch_fp8_gemm_swiglu(args, c, stream)
+                              : launch_fp8_gemm(args, c, stream));
     });
     lines.push_back({name, std::move(replay), 1});
   };
   add_bf16("bf16", false);
   add_bf16("bf16 early", true);
-  const std::vector<Fp8GemmConfig> list = list_configs(m, n, k, settings.best);
+  const std::vector<Fp8GemmConfig> list = list_configs(m, n, k, settings);
   add_f8("fp8 early (chosen)", list[0], true);
   for (const Fp8GemmConfig& c : list) add_f8(name_config(c), c, false);
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : m > 1024 ? 15e3 : 1.5e3;
@@ -128,7 +136,8 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
   }
   // Early launches are compared with early ones.
   for (size_t i = 0; i < lines.size(); ++i) {
-    print_line(lines[i], m, n, k, median(lines[i == 1 || i == 2 ? 1 : 0].times));
+    print_line(lines[i], m, n, k, settings.swiglu ? n / 2 : n,
+               median(lines[i == 1 || i == 2 ? 1 : 0].times));
   }
   std::fflush(stdout);
 }
@@ -186,6 +195,8 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "best") == 0) {
       settings.best = true;
+    } else if (std::strcmp(argv[i], "swiglu") == 0) {
+      settings.swiglu = true;
     } else if (std::strcmp(argv[i], "ms") == 0 && i + 1 < argc) {
       settings.ms = std::atof(argv[++i]);
     } else {
@@ -194,7 +205,7 @@ int run(int argc, char** argv) {
   }
   if (sizes.size() % 3 != 0 ||
       std::any_of(sizes.begin(), sizes.end(), [](int64_t s) { return s <= 0; })) {
-    std::fprintf(stderr, "usage: float8_bench [ms T] [best] [M N K ...]\n");
+    std::fprintf(stderr, "usage: float8_bench [ms T] [best] [swiglu] [M N K ...]\n");
     return 2;
   }
   for (size_t i = 0; i < sizes.size(); i += 3) {
@@ -202,12 +213,16 @@ int run(int argc, char** argv) {
   }
   if (!sizes.empty()) return 0;
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : 3e3;
-  for (const int64_t m : {1, 256, 8192}) time_rows(m, 4096, target_us);
-  time_rows(8192, 12288, target_us);
-  time_blocks(24576, 4096, target_us);
+  if (!settings.swiglu) {
+    for (const int64_t m : {1, 256, 8192}) time_rows(m, 4096, target_us);
+    time_rows(8192, 12288, target_us);
+    time_blocks(24576, 4096, target_us);
+  }
   for (const int64_t m : {1, 16, 64, 256, 8192}) {
     constexpr int64_t kLayer[4][2] = {{6144, 4096}, {4096, 4096}, {24576, 4096}, {4096, 12288}};
-    for (const auto& [n, k] : kLayer) time_product(m, n, k, settings);
+    for (const auto& [n, k] : kLayer) {
+      if (!settings.swiglu || n == 24576) time_product(m, n, k, settings);
+    }
   }
   return 0;
 }

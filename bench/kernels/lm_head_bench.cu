@@ -193,12 +193,12 @@ void measure_shape(const Shape& s) {
       {"log-probs, entropies", s.rows, 0, [&] { forward(o, 1.0f, true); }},
       {"log-probs / 0.6", s.rows, 0, [&] { forward(o, 0.6f, false); }},
       {"log-probs, entropies / 0.6", s.rows, 0, [&] { forward(o, 0.6f, true); }},
-      {"log-probs, entropies by logits", s.rows, 0, [&] { forward_by_logits(o, 1.0f, true); }},
+      {"log-probs, entropies from logits", s.rows, 0, [&] { forward_by_logits(o, 1.0f, true); }},
       {"product, bf16, a chunk", s.chunk(), 7,
        [&] { multiply(o, 0, s.chunk(), GemmOutput::kBf16, o.y.data()); }},
       {"dlogits, a chunk", s.chunk(), 7, [&] { backward(o, 1.0f); }},
       {"dlogits / 0.6, a chunk", s.chunk(), 7, [&] { backward(o, 0.6f); }},
-      {"dlogits by logits, a chunk", s.chunk(), 7, [&] { backward_by_logits(o, 1.0f); }},
+      {"dlogits from logits, one chunk", s.chunk(), 7, [&] { backward_by_logits(o, 1.0f); }},
   };
   std::vector<size_t> order(list.size());
   std::iota(order.begin(), order.end(), size_t{0});

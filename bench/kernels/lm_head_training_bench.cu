@@ -176,7 +176,7 @@ void compare_ways(const Head& h) {
   measure_distance<<<1024, 256>>>(h.dw.data(), dw.data(), dw.count(), sums.data());
   measure_distance<<<1024, 256>>>(other.data(), dhidden.data(), other.count(), sums.data() + 2);
   SLX_CUDA(cudaDeviceSynchronize());
-  std::printf("  kept or again: dw %.2e, dhidden %.2e of their norms apart\n",
+  std::printf("  kept against recomputed logits: dw differs by %.2e of its norm, dhidden by %.2e\n",
               std::sqrt(sums.get(0) / sums.get(1)), std::sqrt(sums.get(2) / sums.get(3)));
 }
 
@@ -185,16 +185,16 @@ void measure_shape(int64_t rows, int64_t vocabulary, int64_t k) {
   std::vector<Candidate> list = {
       {"log-probs, entropies", [&] { h.forward(false); }},
       {"the same, logits kept", [&] { h.forward(true); }},
-      {"dlogits, logits made again", [&] { h.form_again(0, rows); }},
+      {"dlogits, recomputed logits", [&] { h.form_again(0, rows); }},
       {"dlogits from kept logits", [&] { h.form_kept(h.dlogits.data(), vocabulary); }},
       {"dlogits in their place", [&] { h.form_kept(h.logits.data(), 2 * vocabulary); }},
       {"dhidden", [&] { h.input_grad(h.dlogits.data(), vocabulary, 0, rows); }},
       {"dhidden, wide rows", [&] { h.input_grad(h.logits.data(), 2 * vocabulary, 0, rows); }},
       {"dw", [&] { h.weight_grad(h.dlogits.data(), vocabulary, 0, rows); }},
       {"dw, wide rows", [&] { h.weight_grad(h.logits.data(), 2 * vocabulary, 0, rows); }},
-      {"all, logits again, 2208 rows", [&] { h.train_again(2208); }},
-      {"all, logits again, 4416 rows", [&] { h.train_again(4416); }},
-      {"all, logits again, all rows", [&] { h.train_again(rows); }},
+      {"all, recomputed logits, 2208 rows", [&] { h.train_again(2208); }},
+      {"all, recomputed logits, 4416 rows", [&] { h.train_again(4416); }},
+      {"all, recomputed logits, all rows", [&] { h.train_again(rows); }},
       {"all, logits kept", [&] { h.train_kept(); }},
   };
   for (int round = 0; round <= kRounds; ++round) {

@@ -124,9 +124,8 @@ void report_between_ranks(const std::vector<Kernel>& all, const std::string& las
   const double own = covered_ms(all, begin, end, [&](const Kernel& k) { return !is_between(k); });
   const double between = covered_ms(all, begin, end, is_between);
   std::printf(
-      "%.1f ms from the first to the last %s: between ranks %.1f ms (%.1f %%), with nothing beside "
-      "it %.1f "
-      "ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
+      "%.1f ms from the first to the last %s: between ranks %.1f ms (%.1f %%), with no other "
+      "kernel %.1f ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
       whole, last_name.c_str(), between, 100 * between / whole, any - own,
       100 * (any - own) / whole, whole - any, 100 * (whole - any) / whole);
   std::fflush(stdout);
@@ -156,7 +155,7 @@ void report() {
   for (const auto& [from, to] : steps) ++lengths[to - from + 1];
   size_t usual = 0;
   for (const auto& [length, count] : lengths) usual = count > lengths[usual] ? length : usual;
-  std::printf("%zu kernels recorded, %zu steps looked at, most of %zu kernels\n", all.size(),
+  std::printf("%zu kernels recorded, %zu steps considered, most with %zu kernels\n", all.size(),
               steps.size(), usual);
   if (usual == 0) return;
   std::vector<Sums> by_place(usual);

@@ -7,6 +7,7 @@
 //   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...
 // The same with DRAFTS drafts per step by the model's MTP layer: the cost of a step with drafts.
 // With random weights hardly any draft is accepted.
+//   model_bench fp8 ...: the same with FP8 products (numerics.fp8: on).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -29,6 +30,12 @@ namespace slimexx {
 namespace {
 
 constexpr tensor::Device kDevice{tensor::DeviceType::kCuda, 0};
+
+rl::Fp8Choice fp8_choice(bool is_fp8) {
+  rl::Fp8Choice choice{.options = {}, .sizes = {}, .device = kDevice};
+  choice.options.fp8 = is_fp8 ? "on" : "off";
+  return choice;
+}
 
 double seconds() {
   using Clock = std::chrono::steady_clock;
@@ -62,8 +69,10 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocabulary, uint64_t seed)
 }
 
 void time_training(const std::string& directory, int64_t num_tokens, const std::string& recompute,
-                   double activation_gib, const train::OptimizerOptions& optimizer) {
-  const rl::LoadedModel m = rl::make_random_model(directory, kDevice, true, 1);
+                   double activation_gib, const train::OptimizerOptions& optimizer, bool is_fp8) {
+  const rl::Fp8Choice fp8 = fp8_choice(is_fp8);
+  const rl::LoadedModel m =
+      rl::make_random_model(directory, kDevice, true, 1, nullptr, {.fp8 = &fp8});
   const model::Decoder transformer(m.spec, kDevice, num_tokens);
   dist::Collective ranks;
   train::TrainOptions options;
@@ -78,6 +87,7 @@ void time_training(const std::string& directory, int64_t num_tokens, const std::
         tensor::Buffer(kDevice, static_cast<int64_t>(activation_gib * 0x1p30), "activations");
     trainer.memory().borrow(activations.view(tensor::DType::kU8, {activations.size_bytes()}));
   }
+  trainer.encode_weights();
   sample::Sample sample{.tokens = random_tokens(num_tokens, m.spec.vocab_size, 7),
                         .response_length = num_tokens - 1,
                         .loss_mask = std::vector<uint8_t>(static_cast<size_t>(num_tokens - 1), 1)};
@@ -150,15 +160,21 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   return timing;
 }
 
+model::ModelSpec read_spec(const std::string& directory, bool is_fp8) {
+  const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
+  model::ModelSpec spec = model::read_model_spec(folder.config(), directory);
+  rl::choose_fp8(spec, fp8_choice(is_fp8), folder.config(), directory);
+  return spec;
+}
+
 struct BenchModel {
   model::ModelSpec spec;
   model::ParameterStore store;
-  explicit BenchModel(const std::string& directory)
-      : spec(model::read_model_spec(io::HfFolder::open_without_weights(directory).config(),
-                                    directory)),
-        store(spec, kDevice, false) {
+  BenchModel(const std::string& directory, bool is_fp8)
+      : spec(read_spec(directory, is_fp8)), store(spec, kDevice, false) {
     // All weights are from one range, as in the vLLM run that this is compared with.
     model::init_random_weights(store, spec, 1);
+    rl::encode_weights(store, kDevice);
   }
 };
 
@@ -193,9 +209,9 @@ void time_speculation(const BenchModel& m, int64_t drafts, int64_t count, int64_
   const Timing t = run_warm(engine, m.spec, count, prompt, response);
   const rollout::EngineStats& stats = engine.stats();
   fmt::print(
-      "speculate {} x {} in / {} out, {} guesses: prefill {:.2f} s, decode {:.2f} s in {} steps of "
-      "{:.3f} ms; of {} guesses {} were right; of a step {:.1f} us are work on the host, {:.1f} us "
-      "waiting for the device\n",
+      "speculate {} x {} in / {} out, {} drafts: prefill {:.2f} s, decode {:.2f} s in {} steps of "
+      "{:.3f} ms; of {} drafts {} were accepted; per step {:.1f} us of work on the host, {:.1f} us "
+      "of waiting for the device\n",
       count, prompt, response, drafts, t.prefill, t.decode, t.decode_steps,
       t.decode * 1e3 / static_cast<double>(std::max<int64_t>(1, t.decode_steps)),
       stats.draft_tokens, stats.accepted_tokens, t.host * 1e6, t.waiting * 1e6);
@@ -220,10 +236,13 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
   // Memory traffic of a decode step: the weights once (of an untied embedding only single rows),
   // and all cached keys and values.
   const auto n = static_cast<double>(count);
-  const double weight_bytes =
-      2.0 *
-      static_cast<double>(m.store.num_elements() -
-                          (m.spec.tied_embeddings ? 0 : m.spec.vocab_size * m.spec.hidden_size));
+  double weight_bytes = m.spec.tied_embeddings
+                            ? 0
+                            : -2.0 * static_cast<double>(m.spec.vocab_size * m.spec.hidden_size);
+  for (const model::ParameterInfo& info : m.store.infos())
+    if (!info.encoding) weight_bytes += 2.0 * static_cast<double>(info.num_elements());
+  for (const model::ParameterInfo& info : m.store.derived())
+    weight_bytes += static_cast<double>(m.store.weight(info.id).size_bytes());
   double kv_bytes_per_token = 0;
   const auto add = [&](const auto& block) {
     kv_bytes_per_token += static_cast<double>(model::page_bytes(block, tensor::DType::kBF16, 1));
@@ -235,8 +254,9 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
   const double total = t.prefill + t.decode, out = n * static_cast<double>(response);
   fmt::print(
       "generate {} x {} in / {} out: {:.2f} s, {:.0f} output tokens/s; prefill {:.2f} s, decode "
-      "{:.2f} s in {} steps of {:.3f} ms; weights and cache at {:.0f} GB/s, {:.1f} % of copy's "
-      "{:.0f}; of a step {:.1f} us are work on the host, {:.1f} us waiting for the device\n",
+      "{:.2f} s in {} steps of {:.3f} ms; weights and cache at {:.0f} GB/s, {:.1f} % of the copy "
+      "rate of {:.0f}; per step {:.1f} us of work on the host, {:.1f} us of waiting for the "
+      "device\n",
       count, prompt, response, total, out / total, t.prefill, t.decode, t.steps,
       t.decode * 1e3 / static_cast<double>(response - 1), bytes / t.decode * 1e-9,
       100 * bytes / t.decode / bandwidth, bandwidth * 1e-9, t.host * 1e6, t.waiting * 1e6);
@@ -244,6 +264,8 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
 }
 
 int run(int argc, char** argv) {
+  const bool is_fp8 = argc > 1 && std::string(argv[1]) == "fp8";
+  if (is_fp8) --argc, ++argv;
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atoll(argv[i]); };
   if (mode == "train" && argc >= 4 && argc <= 8) {
@@ -251,9 +273,9 @@ int run(int argc, char** argv) {
     optimizer.optimizer_cpu_offload = argc > 6 && std::string(argv[6]) == "host";
     if (argc > 7) optimizer.state_dtype = argv[7];
     time_training(argv[2], number(3), argc > 4 ? argv[4] : "auto",
-                  argc > 5 ? std::atof(argv[5]) : 0, optimizer);
+                  argc > 5 ? std::atof(argv[5]) : 0, optimizer, is_fp8);
   } else if (mode == "generate" && argc >= 6 && argc % 3 == 0) {
-    const BenchModel m(argv[2]);
+    const BenchModel m(argv[2], is_fp8);
     const double bandwidth = copy_bandwidth();
     for (int i = 3; i < argc; i += 3) {
       const std::string counts = argv[i];
@@ -263,12 +285,12 @@ int run(int argc, char** argv) {
       time_generation(m, bandwidth, number(i), running, number(i + 1), number(i + 2));
     }
   } else if (mode == "speculate" && argc >= 7 && argc % 3 == 1) {
-    const BenchModel m(argv[2]);
+    const BenchModel m(argv[2], is_fp8);
     for (int i = 4; i < argc; i += 3)
       time_speculation(m, number(3), number(i), number(i + 1), number(i + 2));
   } else {
     fmt::print(stderr,
-               "usage: model_bench train DIR TOKENS [auto|full|none [GIB [device|host "
+               "usage: model_bench [fp8] train DIR TOKENS [auto|full|none [GIB [device|host "
                "[float32|bfloat16]]]] | generate DIR REQUESTS[/RUNNING] IN OUT ... | speculate DIR "
                "DRAFTS REQUESTS IN OUT ...\n");
     return 2;

@@ -242,7 +242,7 @@ cudaError_t launch(const Launch& parameters, FewRowsSplit split, int sm_count,
 }
 
 FewRowsSplit choose_split(const Launch& launch, int sm_count) {
-  constexpr int kPlenty = 3;  // sequences per thread block, so that lengths even out
+  constexpr int kPlenty = 3;  // with this many sequences per thread block, their lengths even out
   constexpr int kLongest = 8, kLargestCluster = 8;
   const int64_t pairs = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads;
   if (launch.max_segments <= kLongest && launch.problem.kv_heads <= sm_count &&

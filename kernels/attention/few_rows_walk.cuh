@@ -31,7 +31,7 @@ struct FewRowsWalk {
   int position[kOwn];  // positions of the thread's rows in their sequence; -1: no row
   float output[kParts][kRows / 2];
   float maximum[kOwn];
-  float sum;  // over this thread's chain and the neighbouring chain
+  float sum;  // of this thread's chain and the neighbouring one
   uint32_t weights_in_use = 0;
   Ring keys, values;
 

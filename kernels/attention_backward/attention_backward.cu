@@ -58,8 +58,8 @@ int64_t count_seen_bytes(const AttentionBackward& problem) {
   return 2 * count_tile_pairs(problem) * kTile * static_cast<int64_t>(sizeof(uint2));
 }
 
-// Served by the wide kernels: lists of keys, different sizes of keys and values, or sizes other
-// than 64 and 128, as in latent attention.
+// The wide kernels handle lists of keys, different sizes of keys and values, and sizes other than
+// 64 and 128, as in latent attention.
 bool is_wide(const AttentionBackward& problem) {
   return has_lists(problem) || problem.head_dim != problem.value_dim ||
          (problem.head_dim != 64 && problem.head_dim != 128);

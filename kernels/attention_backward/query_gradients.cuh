@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_rows(const Problem& problem, const Item& i
   }
 }
 
-// Number of key tiles that the block's queries see.
+// The number of key tiles that the block's queries see.
 __device__ __forceinline__ int tiles_of(const Item& item) {
   return min(2 * item.block + 2, divide_up(item.length, kTile));
 }

@@ -52,7 +52,7 @@ __device__ __forceinline__ bool elect_lane() {
   return elected != 0;
 }
 
-// setmaxnreg: all warps of a warpgroup must execute these. The kernel needs
+// setmaxnreg: all warps of a warpgroup must call these two functions. The kernel needs
 // __launch_bounds__(threads, 1).
 template <int kRegisters>
 __device__ __forceinline__ void shrink_registers() {

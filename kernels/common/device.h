@@ -1,4 +1,4 @@
-// The number of multiprocessors by which launches are sized.
+// The number of SMs for which launches are sized.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -9,11 +9,12 @@
 
 namespace slimexx::kernels {
 
-// Multiprocessors of an H100 SXM, an H200 and a GH200. It is a constant even on a chip with fewer:
-// it sets the number of partial sums in gradients of norms, so bits do not depend on the chip.
+// The number of SMs of an H100 SXM, an H200 and a GH200. It is a constant even on a chip with
+// fewer: it sets the number of partial sums in gradients of norms, so bits do not depend on the
+// chip.
 inline constexpr int64_t kMultiprocessors = 132;
 
-// Multiprocessors of the current device, or the limit that tests set if it is lower. For kernels
+// The number of SMs of the current device, or the limit that tests set if it is lower. For kernels
 // whose bits do not depend on this number.
 inline cudaError_t count_multiprocessors(int& count) {
   int device = 0;

@@ -16,7 +16,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Barriers and buffers are passed as pointers or, to save registers, as 32-bit shared addresses.
+// Barriers and buffers are pointers or, to save registers, 32-bit shared addresses.
 __device__ __forceinline__ uint32_t shared_address(uint32_t address) { return address; }
 
 template <class Barrier>

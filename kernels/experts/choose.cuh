@@ -39,8 +39,8 @@ __device__ __forceinline__ void score_row(const float* logits, int experts, bool
   for (float& score : scores) score /= sum;
 }
 
-// Grows with the value, and for equal values (zeros of both signs are equal) as the index falls.
-// Never 0, whatever the value.
+// A key that grows with the value; of equal values (+0 equals -0) the lower index has the larger
+// key. Never 0.
 __device__ __forceinline__ uint64_t rank_key(float value, int index) {
   const uint32_t bits = __float_as_uint(value + 0.0f);
   const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -56,7 +56,7 @@ __device__ __forceinline__ uint64_t find_largest(uint64_t key) {
   return (uint64_t{best} << 32) | low;
 }
 
-// Bit g of the result: group g is kept. `choice` [experts] is this warp's.
+// Returns a bit mask: bit g is set if group g is kept. `choice` [experts] belongs to this warp.
 __device__ __forceinline__ uint32_t keep_groups(const float* choice, const RouterShape& shape) {
   const int lane = threadIdx.x % 32;
   const int size = static_cast<int>(shape.experts / shape.groups);
@@ -81,8 +81,9 @@ __device__ __forceinline__ uint32_t keep_groups(const float* choice, const Route
   return kept;
 }
 
-// A warp's token: `logits` [experts], `own` [32 * kPerLane] in shared memory; ids and weights
-// [top_k]. Bit i of the result: the lane's i-th expert is chosen.
+// Routes one token with one warp. `logits` [experts]; `own` [32 * kPerLane] in shared memory;
+// outputs ids and weights [top_k]. Returns a bit mask: bit i is set if the lane's i-th expert is
+// chosen.
 template <int kPerLane>
 __device__ __forceinline__ uint32_t route_row(const RouterShape& shape, const float* logits,
                                               const float* bias, float* own, int32_t* ids,

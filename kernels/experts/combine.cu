@@ -16,7 +16,7 @@ struct RoutedSum {
   int width, top_k;
 };
 
-// Elements [at, at + kChunk) of a token's sum. Loads of kFlight rows are in flight at a time.
+// Elements [at, at + kChunk) of a token's sum. kFlight rows are loaded at a time.
 template <bool kWeighted, int kFlight>
 __device__ __forceinline__ Chunk sum_chunk(const RoutedSum& a, int64_t token, int at) {
   const int64_t first = token * a.top_k;
@@ -67,7 +67,7 @@ struct AddNormArgs {
   float inverse_width, eps;
 };
 
-// A thread block a token, as in add_rms_norm_forward, whose branch is the sum.
+// One thread block per token, as in add_rms_norm_forward; the branch is the token's sum.
 template <int kChunks>
 __global__ void __launch_bounds__(kMaxThreads)
     combine_add_norm_kernel(const RoutedSum sum, const AddNormArgs a) {
@@ -139,7 +139,7 @@ const char* combine_add_rms_norm(void* y, void* x_sum, const void* x, const void
                                  float eps, cudaStream_t stream) {
   if (const char* fault = find_fault(tokens, width)) return fault;
   if (width > kMaxRowWidth || weights == nullptr || (y == nullptr) != (w == nullptr)) {
-    return "experts: a norm of rows that are too wide, or no weights";
+    return "experts: rows are too wide for the norm, or weights are null";
   }
   if (tokens == 0) return nullptr;
   const AddNormArgs args{

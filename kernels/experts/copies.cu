@@ -1,5 +1,5 @@
-// Which copy of its expert each choice goes to: a look-up in a table that a launch carries along,
-// so that a recorded launch needs no memory.
+// Maps each choice of an expert to a physical copy of that expert, by a look-up table. The table is
+// a kernel parameter, so a recorded launch needs no device memory for it.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "slimexx/kernels/experts.h"
@@ -33,7 +33,7 @@ const char* choose_copies(int32_t* copies, const int32_t* ids, int64_t count, co
   if (count == 0) return nullptr;
   CopyProblem p{copies, ids, static_cast<int>(count), {}};
   for (int64_t e = 0; e < experts; ++e) {
-    if (table[e] < 0 || table[e] > UINT16_MAX) return "choose_copies: no such copy";
+    if (table[e] < 0 || table[e] > UINT16_MAX) return "choose_copies: a copy is not in [0, 65535]";
     p.table[e] = static_cast<uint16_t>(table[e]);
   }
   const LaunchShape shape{dim3(static_cast<unsigned>(divide_up(count, int64_t{kCopyThreads}))),

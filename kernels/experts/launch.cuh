@@ -1,5 +1,5 @@
-// Host side of one compiled tile of a grouped product. The kernel is that of kernels/gemm; tiles
-// are found from the experts' offsets on the device.
+// Host side of one compiled tile of a grouped product. The kernel is that of kernels/gemm; it finds
+// its tiles from the experts' offsets on the device.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -9,9 +9,10 @@
 
 namespace slimexx::kernels {
 
-static_assert(kMaxExperts == kMostExperts, "every expert that is served has a first tile");
+static_assert(kMaxExperts == kMostExperts, "every supported expert needs a first tile");
 
-// What all grouped products share; `features` of an expert, in rows of the weights' operand.
+// Fills in the fields that all grouped products share. `features`: rows of one expert in the
+// weights' operand.
 template <class Tile>
 bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmConfig& config,
                       int64_t features, int64_t k) {
@@ -31,7 +32,7 @@ bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmCon
   p.weights_read_once = Tile::kSwap;
   const int64_t tile_features = Tile::kSwap ? p.rows : Tile::kColumns;
   p.feature_tiles = static_cast<int>(divide_up(features, tile_features));
-  // At most: every expert may end in a tile that is not full.
+  // Upper bound: every expert may end with a partial tile.
   const int64_t ends = std::min<int64_t>(p.experts, args.rows.rows);
   p.tiles = static_cast<int>((args.rows.rows / p.tile_tokens + ends) * p.feature_tiles);
   return true;

@@ -1,5 +1,5 @@
-// The order of a few choices by expert, by one thread block: each is read once and kept in a
-// register, with its place among those of its expert in the same warp.
+// Sorts a few choices by expert with one thread block. Each choice is read once and kept in a
+// register, together with its index among its warp's choices of the same expert.
 #pragma once
 #include "slimexx/kernels/experts.h"
 
@@ -29,7 +29,8 @@ __device__ __forceinline__ Peers find_peers(int expert) {
   return {before, __popc(same), expert >= 0 && before == 0};
 }
 
-// The first row of this thread's expert, of whose choices there are `own`.
+// Exclusive prefix sum over the experts: returns the first row of this thread's expert, which has
+// `own` choices.
 __device__ __forceinline__ int scan_experts(int own, int (&of_scan)[kOrderWarps]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int sum = own;
@@ -45,7 +46,8 @@ __device__ __forceinline__ int scan_experts(int own, int (&of_scan)[kOrderWarps]
   return sum - own;
 }
 
-// Up to kOrderThreads * kOwn choices. expert_of(choice) is called once for each, in range.
+// Sorts at most kOrderThreads * kOwn choices. Calls expert_of(choice) once for every choice below
+// out.count.
 template <int kOwn, class ExpertOf>
 __device__ __forceinline__ void order_choices(const Order& out, OrderShared& shared,
                                               const ExpertOf& expert_of) {

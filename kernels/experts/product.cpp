@@ -1,4 +1,4 @@
-// Checks the arguments of grouped products and chooses their tiles, by sizes alone.
+// Checks the arguments of grouped products and chooses their tiles from the sizes alone.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/experts/variants.h"
@@ -14,7 +14,8 @@ const char* find_fault(const GroupedRows& rows, int64_t n, int64_t k) {
   }
   if (rows.rows < 0 || n <= 0 || k <= 0 || rows.rows > kMaxSize || rows.experts * n > kMaxSize ||
       k > kMaxSize) {
-    return "grouped gemm: rows from 0, n and k from 1; rows, experts * n and k must be < 2^29";
+    return "grouped gemm: rows must be at least 0, n and k at least 1; rows, experts * n and k < "
+           "2^29";
   }
   if (n % 8 != 0 || k % 8 != 0) return "grouped gemm: n and k must be multiples of 8";
   return nullptr;
@@ -24,7 +25,7 @@ const char* find_fault(const GroupedGemmArgs& a) {
   if (const char* fault = find_fault(a.rows, a.n, a.k)) return fault;
   if (a.rows.rows == 0) return nullptr;
   if (a.one_x_row && a.rows.rows > a.rows.experts + 1) {
-    return "grouped gemm: one row of x has one row of each expert at most";
+    return "grouped gemm: with one_x_row each expert may have at most one row";
   }
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr || a.rows.offsets == nullptr) {
     return "grouped gemm: an operand is null";
@@ -36,9 +37,10 @@ const char* find_fault(const GroupedGemmArgs& a) {
   return nullptr;
 }
 
-// Each of `experts` has one tile of tokens. Weights stream as fast as the multiprocessor with the
-// most of them takes its own, so tiles are as high as makes that the least; at least half of the
-// highest, as each has a start and an end.
+// Chooses the features per tile if each of `experts` experts has one tile of tokens. The time is
+// that of the SM that streams the most weights, so this minimises the maximum number of weight rows
+// per SM. Tiles have at least half of the largest size, because each has a fixed cost at its start
+// and end.
 int choose_tile_features(int64_t experts, int64_t n, int unit) {
   int best = 64;
   int64_t least = INT64_MAX;
@@ -52,7 +54,8 @@ int choose_tile_features(int64_t experts, int64_t n, int unit) {
 // Up to this many routed rows are assumed to go to different experts.
 constexpr int64_t kDistinctRows = 16;
 
-// Rows of an expert that a random router seldom exceeds are one tile. `unit`: of a tile's features.
+// A tile holds as many rows as an expert seldom exceeds under a random router. `unit`: granularity
+// of a tile's features.
 GemmConfig choose_config(const GroupedRows& rows, int64_t n, int unit) {
   const int64_t mean = divide_up(rows.likely > 0 ? rows.likely : rows.rows, rows.experts);
   if (rows.rows <= kDistinctRows && mean == 1) {
@@ -84,14 +87,14 @@ const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream
                stream);
 }
 
-constexpr int kPairFeatures = 16;  // of gate and up together, in a tile (swiglu_weights.cuh)
+constexpr int kPairFeatures = 16;  // gate and up features together in a tile (swiglu_weights.cuh)
 
 bool fuses_grouped_swiglu(int64_t n, int64_t k) { return n % 16 == 0 && k % 64 == 0; }
 
 const char* launch_grouped_gemm_swiglu(const GroupedGemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (!fuses_grouped_swiglu(args.n, args.k)) {
-    return "grouped gemm: SwiGLU wants n in multiples of 16, k of 64";
+    return "grouped gemm: SwiGLU needs n in multiples of 16, k in multiples of 64";
   }
   if (args.rows.rows == 0) return nullptr;
   return start(launch_grouped_swiglu, args, choose_config(args.rows, args.n, kPairFeatures),

@@ -1,4 +1,5 @@
-// Gradients by the rows of grouped products: their chain runs over the weights' rows.
+// Gradients of grouped products with respect to their rows: each sum is one chain over the rows of
+// the expert's weights (the output features).
 #include "kernels/experts/launch.cuh"
 
 namespace slimexx::kernels {

@@ -1,4 +1,5 @@
-// Grouped products of few rows an expert: the weights are the rows of the tensor-core product.
+// Grouped products with few rows per expert: operands are swapped, so the weights are the M
+// operand.
 #include "kernels/experts/launch.cuh"
 
 namespace slimexx::kernels {

@@ -1,4 +1,4 @@
-// dw[e, n, k] (+)= dy[r, n]^T x[r, k]: a chain over the rows of an expert, whatever their number.
+// dw[e, n, k] (+)= dy[r, n]^T x[r, k]: each sum is one chain over all rows of an expert.
 //
 // Two thread blocks form a cluster and take neighbouring features of n. They share x: each loads
 // half of its rows by multicast. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread
@@ -54,13 +54,13 @@ __device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& sha
   }
 }
 
-// A warp has read a stage, which the loaders of both blocks fill.
+// Releases a stage that this warp has read, to the loaders of both blocks, since both fill it.
 __device__ __forceinline__ void release_stage(const SharedTiles& shared, int stage) {
   const int lane = threadIdx.x % 32;
   if (lane < kCluster) arrive_at_rank(shared.empty + stage, lane);
 }
 
-// Rows from `rows` on of a warpgroup's box of dy become zero.
+// Zeroes the rows from `rows` on in a warpgroup's box of dy.
 __device__ __forceinline__ void clear_rows(uint8_t* box, int rows, int group) {
   for (int i = threadIdx.x % 128; i < (kRowsPerStage - rows) * 8; i += 128) {
     *reinterpret_cast<uint4*>(box + rows * 128 + i * 16) = make_uint4(0, 0, 0, 0);
@@ -69,8 +69,8 @@ __device__ __forceinline__ void clear_rows(uint8_t* box, int rows, int group) {
   sync_named(1 + group, 128);
 }
 
-// A computing warpgroup. Products are queued and not waited for: those of a block run while the
-// next block's are queued, and while sums of the tile before leave.
+// A computing warpgroup. It does not wait for a block's products right after queueing them: they
+// run while it queues the next block's products and stores pieces of the previous tile's sums.
 struct Multiplier {
   const WeightGradientProblem& p;
   const SharedTiles& shared;
@@ -99,7 +99,8 @@ struct Multiplier {
     unreleased = stage;
     cursor.advance();
   }
-  // `sums` become the tile's. The pieces of `before`, the sums of the tile before, leave meanwhile.
+  // Computes the sums of the tile `at` into `sums`. If `leaves`, also stores the previous tile's
+  // sums, `before`, in pieces between the blocks.
   __device__ __forceinline__ void multiply_tile(const ExpertTile& at, float (&sums)[kSums],
                                                 float (&before)[kSums], bool leaves) {
     const int blocks = at.blocks();
@@ -181,7 +182,7 @@ const char* find_fault(const GroupedWeightGradArgs& a) {
   }
   if (a.rows.rows < 0 || a.n <= 0 || a.k <= 0 || a.rows.rows > kMaxSize || a.n > kMaxSize ||
       a.k > kMaxSize) {
-    return "grouped weight gradient: rows from 0, n and k from 1, all < 2^29";
+    return "grouped weight gradient: rows must be at least 0, n and k at least 1, all < 2^29";
   }
   if (a.n % 8 != 0 || a.k % 8 != 0) {
     return "grouped weight gradient: n and k must be multiples of 8";

@@ -1,5 +1,5 @@
-// The router of a few tokens and the order of their choices, by one thread block: a warp a token.
-// The choices of a token alone are in order as they come.
+// The router and the sort of its choices for a few tokens, by one thread block with one warp per
+// token. The choices of a single token need no sort, because they are ascending.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/experts/choose.cuh"
 #include "kernels/experts/order.cuh"

@@ -1,6 +1,5 @@
-// What a step sums of its routers, in whole numbers, so that the order of additions does not
-// matter; the gradients of the losses that keep the experts even; and the rule of the correction
-// bias.
+// Router statistics of a step, as integer sums, so that the order of additions does not matter; the
+// gradients of the load-balancing losses; and the update of the correction bias.
 #include "slimexx/kernels/router_balance.h"
 
 #include <cuda_runtime.h>
@@ -18,7 +17,7 @@ constexpr int kMostTokenBlocks = 528;  // four for each multiprocessor
 constexpr unsigned kAll = 0xffffffff;
 
 __device__ __forceinline__ void add_to(int64_t* sum, int64_t value) {
-  // Two's complement: the sum of the bits is that of the numbers.
+  // In two's complement an unsigned addition also adds signed numbers.
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(value));
 }
 
@@ -28,8 +27,8 @@ __device__ __forceinline__ float sum_warp(float x) {
   return x;
 }
 
-// counts[sequence, experts], zero before, and the loads in `sums`. Block (x, y) has a share of
-// sequence y.
+// Adds to counts [sequences, experts], which the caller has zeroed, and to the loads in `sums`.
+// Block (x, y) counts a share of sequence y.
 __global__ void __launch_bounds__(kCountThreads) count_kernel(const ChoiceCountArgs a) {
   enter_kernel();
   __shared__ int32_t own[kMostExperts];
@@ -65,7 +64,7 @@ __device__ __forceinline__ int find_sequence(const int32_t* cu_seqlens, int64_t 
   return low;
 }
 
-// A warp has every `warps of the grid`-th token; lane l has experts l, l + 32, ...
+// The grid's warps take tokens in turn; lane l holds experts l, l + 32, ...
 template <int kPerLane>
 __global__ void __launch_bounds__(32 * kWarps) balance_kernel(const RouterBalanceArgs a) {
   enter_kernel();

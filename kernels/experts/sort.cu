@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const SortProblem p) {
   }
 }
 
-// totals [experts] becomes the first row of each expert; the first block writes the offsets.
+// On entry totals [experts] are the routed rows per expert; on return the first row of each expert.
+// The first block also writes the offsets.
 __device__ void sum_totals(const SortProblem& p, int* totals) {
   if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
@@ -69,8 +70,8 @@ __device__ void sum_totals(const SortProblem& p, int* totals) {
   if (blockIdx.x == 0 && lane == 0) p.offsets[p.experts] = before;
 }
 
-// Each warp places a part of the run: it counts, learns its first row of each expert, and walks the
-// part once more.
+// Each warp places a part of the run: it counts the part's choices, finds where its rows of each
+// expert begin, and walks the part again to place them.
 __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   enter_kernel();
   __shared__ int next[kBins];             // the first row of each expert

@@ -1,5 +1,5 @@
-// What stands between the products of an expert's backward, in one pass over its rows: each thread
-// block walks some of them, since how many there are may be known to the device alone.
+// The step between the two products of an expert's backward, in one pass over the routed rows.
+// Thread blocks stride over the rows, because the number of rows may be known only on the device.
 #include <algorithm>
 
 #include "kernels/common/device.h"
@@ -26,7 +26,8 @@ struct Args {
 
 __global__ void __launch_bounds__(kThreads) expert_swiglu_backward_kernel(const Args a) {
   enter_kernel();
-  __shared__ float of_warp[2][kWarps];  // by turns: a row's sums are read while the next one's come
+  __shared__ float
+      of_warp[2][kWarps];  // double buffered: the next row's sums are written while these are read
   const int rows = min(*a.count, a.rows);
   const int behind = min(a.rows - rows, static_cast<int>(kReadBehindExperts)) * (a.width / kChunk);
   for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); i < behind;

@@ -1,4 +1,4 @@
-// The compiled tiles of grouped products; a source file each.
+// The compiled tiles of grouped products, with one source file for each.
 #pragma once
 #include "slimexx/kernels/experts.h"
 #include "slimexx/kernels/gemm.h"

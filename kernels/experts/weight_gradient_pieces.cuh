@@ -44,8 +44,8 @@ struct WeightGradientProblem {
 
 struct ExpertTile {
   int expert, n, k;     // first feature of either side
-  int first_row, rows;  // the expert's
-  // Without rows one, all of whose rows are cleared.
+  int first_row, rows;  // of the expert
+  // An expert without rows has one block, whose rows are all zeroed.
   __device__ int blocks() const { return max(1, divide_up(rows, kRowsPerStage)); }
 };
 
@@ -80,14 +80,15 @@ struct SharedTiles {
   }
 };
 
-// Piece `piece` of a warpgroup's sums as a box of 64 rows x 32 columns under the swizzle, added to
-// what it holds or in its place. A row is all banks: in a column order of its own every odd row
-// stays clear of the even one before it.
+// Writes piece `piece` of a warpgroup's sums to `box`, 64 rows x 32 columns with the 128-byte
+// swizzle; adds to the box's content if `accumulate`, otherwise overwrites it. A row of 128 bytes
+// covers all banks. Odd rows are written in another column order than even rows, which avoids bank
+// conflicts between neighbouring rows.
 __device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kSums], int piece,
                                             bool accumulate) {
   const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
   const bool odd = row % 2 != 0;
-  // Chunks of 16 bytes: 2 j and the lane's upper bit, against the row.
+  // Index of the 16-byte chunk: 2 j + the lane's bit 1, xor the row's swizzle.
   const uint32_t chunk = static_cast<uint32_t>((lane / 2 % 2) ^ (row % 8) ^ (odd ? 4 : 0));
   const uint32_t at = box + row * 128 + lane % 2 * 8;
 #pragma unroll
@@ -109,7 +110,8 @@ __device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kS
   }
 }
 
-// The tiles of a cluster, in order. One without rows changes nothing that is added to.
+// Walks a cluster's tiles in order. Skips tiles of experts without rows if the result is added to
+// an earlier gradient, which they do not change.
 struct TileWalk {
   int tile;
   ExpertTile at;
@@ -133,7 +135,7 @@ struct TileWalk {
   }
 };
 
-// The pieces of a warpgroup in the order in which they leave.
+// Walks the pieces of a warpgroup in the order in which they are stored.
 struct PieceWalk {
   TileWalk tiles;
   int piece = 0;
@@ -155,7 +157,7 @@ struct PieceWalk {
 };
 
 // One thread runs this for warpgroup `group`: it stores the pieces that the warpgroup has written,
-// and makes their buffers ready for the next ones.
+// and frees their buffers for the next pieces.
 inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedTiles& shared,
                                    int rank, int group) {
   const int first = group * kPieces;
@@ -195,7 +197,8 @@ inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedT
   wait_stores();
 }
 
-// By a warpgroup: piece `piece` of its sums leaves by the next buffer.
+// Called by a warpgroup: writes piece `piece` of its sums to the next buffer and signals the
+// storing thread.
 __device__ __forceinline__ void leave_piece(const WeightGradientProblem& p,
                                             const SharedTiles& shared, int group,
                                             RingCursor<kPieces>& cursor, const float (&sums)[kSums],

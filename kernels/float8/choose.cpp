@@ -25,9 +25,10 @@ constexpr Fp8GemmConfig kConfigs[] = {
     swapped_tile(64, 48),       swapped_tile(64, 64),       swapped_tile(128, 8),
     swapped_tile(128, 16),      swapped_tile(128, 24),      swapped_tile(128, 32),
     swapped_tile(128, 48),      swapped_tile(128, 64),      swapped_tile(128, 96),
-    swapped_tile(128, 128),     swapped_tile(128, 128, 2),  swapped_tile(192, 16),
-    swapped_tile(192, 32),      swapped_tile(192, 48),      swapped_tile(192, 64),
-    swapped_tile(192, 96),      swapped_tile(192, 128),     swapped_tile(192, 128, 2),
+    swapped_tile(128, 128),     swapped_tile(128, 128, 2),  swapped_tile(192, 8),
+    swapped_tile(192, 16),      swapped_tile(192, 24),      swapped_tile(192, 32),
+    swapped_tile(192, 48),      swapped_tile(192, 64),      swapped_tile(192, 96),
+    swapped_tile(192, 128),     swapped_tile(192, 128, 2),
 };
 
 // Clocks per K block, and bytes per clock of 1.7 GHz. The chain was measured alone; the others are
@@ -36,8 +37,7 @@ constexpr double kChainStart = 220;    // one warpgroup: kChainStart + kChainCol
 constexpr double kChainColumn = 2.0;   // with two temporaries
 constexpr double kAloneColumn = 2.55;  // with one
 constexpr double kTensorColumn = 2.1;  // per warpgroup and column
-constexpr double kIngestBytes = 27;    // per clock, from L2, all multiprocessors loading
-constexpr double kMemoryBytes = 2400;  // per clock, of weights
+constexpr double kIngestBytes = 40;    // per clock, from L2, all multiprocessors loading
 constexpr double kTileClocks = 900;    // stores that nothing hides
 
 }  // namespace
@@ -61,19 +61,43 @@ double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) 
                         divide_up(divide_up(of_columns, int64_t{c.columns}), int64_t{c.cluster});
   const auto waves = static_cast<double>(divide_up(tiles, kMultiprocessors / c.cluster));
   const double tile = estimate_float8_tile(c, m, k);
+  const bool read_once = c.swap_operands && c.columns >= m;
+  const double memory =
+      double(n * k) / kFloat8MemoryBytes * (read_once ? 1 : kFloat8ManyReadersExcess);
   // A smooth maximum: of two tiles that keep up with memory the faster one is better.
-  return std::hypot(waves * tile, double(n * k) / kMemoryBytes);
+  return std::hypot(waves * tile, memory);
+}
+
+bool suits_swiglu(const Fp8GemmConfig& c) {
+  return c.swap_operands ? c.columns % 16 == 0 : c.columns == 128;
+}
+
+template <class Suits>
+Fp8GemmConfig choose(int64_t m, int64_t n, int64_t k, int64_t row_step, const Suits& suits) {
+  m = std::max<int64_t>(m, 1);
+  Fp8GemmConfig best;
+  double least = INFINITY;
+  for (const Fp8GemmConfig& listed : kConfigs) {
+    if (!suits(listed)) continue;
+    if (listed.swap_operands && listed.columns >= std::max<int64_t>(2 * m, 24)) continue;
+    const Fp8GemmConfig c = balance_float8_rows(listed, m, n, row_step);
+    const double clocks = estimate_clocks(c, m, n, k);
+    if (clocks >= least) continue;
+    least = clocks;
+    best = c;
+  }
+  return best;
 }
 
 }  // namespace
 
-Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n) {
+Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n, int64_t row_step) {
   if (!c.swap_operands) return c;
   const int64_t clusters = kMultiprocessors / c.cluster;
   const int64_t beside = divide_up(divide_up(m, int64_t{c.columns}), int64_t{c.cluster});
   const int64_t waves = divide_up(divide_up(n, int64_t{c.rows}) * beside, clusters);
   const int64_t tiles = std::max<int64_t>(1, waves * clusters / beside);
-  const int64_t step = 8 * c.cluster;
+  const int64_t step = row_step * c.cluster;
   const int64_t least = c.rows - 64 + step;
   c.rows = static_cast<int>(
       std::clamp<int64_t>(divide_up(divide_up(n, tiles), step) * step, least, c.rows));
@@ -84,18 +108,20 @@ int count_fp8_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 Fp8GemmConfig get_fp8_gemm_config(int index) { return kConfigs[index]; }
 
 Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k) {
-  m = std::max<int64_t>(m, 1);
-  Fp8GemmConfig best = kConfigs[0];
-  double least = 0;
-  for (const Fp8GemmConfig& listed : kConfigs) {
-    if (listed.swap_operands && listed.columns >= std::max<int64_t>(2 * m, 16)) continue;
-    const Fp8GemmConfig c = balance_float8_rows(listed, m, n);
-    const double clocks = estimate_clocks(c, m, n, k);
-    if (least != 0 && clocks >= least) continue;
-    least = clocks;
-    best = c;
-  }
-  return best;
+  return choose(m, n, k, kFloat8RowStep, [](const Fp8GemmConfig&) { return true; });
+}
+
+int count_fp8_gemm_swiglu_configs() {
+  return static_cast<int>(std::ranges::count_if(kConfigs, suits_swiglu));
+}
+Fp8GemmConfig get_fp8_gemm_swiglu_config(int index) {
+  const auto* config = std::ranges::find_if(kConfigs, suits_swiglu);
+  for (; index > 0; --index) config = std::find_if(config + 1, std::end(kConfigs), suits_swiglu);
+  return *config;
+}
+
+Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k) {
+  return choose(m, n, k, kFloat8GateUpRowStep, suits_swiglu);
 }
 
 }  // namespace slimexx::kernels

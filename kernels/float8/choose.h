@@ -6,8 +6,16 @@
 
 namespace slimexx::kernels {
 
+// Rows of a swapped tile come in multiples of these, in a cluster for each thread block.
+inline constexpr int64_t kFloat8RowStep = 8;
+inline constexpr int64_t kFloat8GateUpRowStep = 16;
+
 // Reduces the rows of a swapped tile as far as the number of waves stays the same.
-Fp8GemmConfig balance_float8_rows(Fp8GemmConfig config, int64_t m, int64_t n);
+Fp8GemmConfig balance_float8_rows(Fp8GemmConfig config, int64_t m, int64_t n,
+                                  int64_t row_step = kFloat8RowStep);
+
+// Bytes of weights per clock of 1.7 GHz from memory, and its excess if several tiles read them.
+inline constexpr double kFloat8MemoryBytes = 2400, kFloat8ManyReadersExcess = 1.1;
 
 // Clocks of a tile with `tokens` rows of x in memory.
 double estimate_float8_tile(const Fp8GemmConfig& config, int64_t tokens, int64_t k);

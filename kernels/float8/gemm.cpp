@@ -17,7 +17,7 @@ const char* find_size_fault(const Fp8GemmArgs& a) {
   return nullptr;
 }
 
-const char* find_stride_fault(const Fp8GemmArgs& a) {
+const char* find_stride_fault(const Fp8GemmArgs& a, int64_t features) {
   if (a.w_stride % 16 != 0 || (a.w_stride != 0 && a.w_stride < a.k)) {
     return "fp8_gemm: w_stride must be 0, or at least k and a multiple of 16";
   }
@@ -27,16 +27,19 @@ const char* find_stride_fault(const Fp8GemmArgs& a) {
   if (a.w_scale_stride != 0 && a.w_scale_stride < a.k / kFp8GroupColumns) {
     return "fp8_gemm: w_scale_stride must be 0 or at least k / 128";
   }
-  if (a.y_stride != 0 && a.y_stride < a.n) return "fp8_gemm: y_stride must be 0 or at least n";
+  if (a.y_stride != 0 && a.y_stride < features) {
+    return "fp8_gemm: y_stride must be 0 or at least the columns of y";
+  }
   if (a.y_stride % (a.output == GemmOutput::kF32 ? 4 : 8) != 0) {
     return "fp8_gemm: y_stride must be a multiple of 8 (bf16) or 4 (f32)";
   }
   return nullptr;
 }
 
-const char* find_fault(const Fp8GemmArgs& a) {
+// `features`: columns of y.
+const char* find_fault(const Fp8GemmArgs& a, int64_t features) {
   if (const char* fault = find_size_fault(a)) return fault;
-  if (const char* fault = find_stride_fault(a)) return fault;
+  if (const char* fault = find_stride_fault(a, features)) return fault;
   if (a.m == 0) return nullptr;
   if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) || !is_given(a.x_scales)) {
     return "fp8_gemm: x, its scales, w and y must be 16-byte aligned";
@@ -54,7 +57,7 @@ const char* launch_fp8_gemm(const Fp8GemmArgs& args, cudaStream_t stream) {
 
 const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
                             cudaStream_t stream) {
-  if (const char* fault = find_fault(args)) return fault;
+  if (const char* fault = find_fault(args, args.n)) return fault;
   if (args.m == 0) return nullptr;
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
@@ -64,6 +67,26 @@ const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config
   const int groups = config.rows <= 64 ? 0 : config.rows <= 128 ? 1 : 2;
   return (config.swap_operands ? kSwapped[groups] : launch_float8_plain)(args, config, sm_count,
                                                                          stream);
+}
+
+const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, cudaStream_t stream) {
+  if (const char* fault = find_size_fault(args)) return fault;
+  return launch_fp8_gemm_swiglu(args, choose_fp8_gemm_swiglu_config(args.m, args.n, args.k),
+                                stream);
+}
+
+const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
+                                   cudaStream_t stream) {
+  if (const char* fault = find_fault(args, args.n / 2)) return fault;
+  if (args.n % (2 * kFp8UnitRows) != 0) return "fp8_gemm_swiglu: n must be a multiple of 128";
+  if (args.output != GemmOutput::kBf16) return "fp8_gemm_swiglu: h is bf16";
+  if (args.m == 0) return nullptr;
+  int sm_count = 0;
+  const cudaError_t error = count_multiprocessors(sm_count);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  const auto launch =
+      config.swap_operands ? launch_float8_swiglu_swapped : launch_float8_swiglu_plain;
+  return launch(args, config, sm_count, stream);
 }
 
 }  // namespace slimexx::kernels

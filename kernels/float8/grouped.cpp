@@ -26,7 +26,6 @@ constexpr Fp8GemmConfig kConfigs[] = {
     {true, 128, 64},
 };
 
-constexpr double kWeightBytes = 2400;  // per clock of 1.7 GHz, from memory
 constexpr int64_t kDistinctRows = 16;  // up to this many rows are assumed to have distinct experts
 
 // Expected tiles of `tokens` rows of an expert that has `mean` rows on average, by a random router:
@@ -56,8 +55,9 @@ double estimate_clocks(const Fp8GemmConfig& c, const GroupedRows& rows, int64_t 
       distinct ? std::ceil(tiles / clusters) : std::max(1.0, tiles / clusters + 0.5);
   const double used = distinct ? static_cast<double>(likely)
                                : static_cast<double>(rows.experts) * (1 - std::exp(-mean));
+  const double excess = c.swap_operands ? 1 : kFloat8ManyReadersExcess;
   return std::hypot(waves * estimate_float8_tile(c, std::min<int64_t>(rows.rows, tokens), k),
-                    used * static_cast<double>(n * k) / kWeightBytes);
+                    used * static_cast<double>(n * k) / kFloat8MemoryBytes * excess);
 }
 
 const char* find_size_fault(const Fp8GroupedGemmArgs& a) {

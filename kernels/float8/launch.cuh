@@ -1,12 +1,14 @@
 // Host side of one compiled variant of the FP8 product: tensor maps, grid, launch.
 #pragma once
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/float8/kernel.cuh"
 #include "kernels/float8/variants.h"
+#include "kernels/gemm/swiglu/swiglu_epilogue.cuh"
 
 namespace slimexx::kernels {
 
@@ -15,6 +17,15 @@ inline bool encode_float8_matrix(CUtensorMap* map, const void* base, int64_t row
                                  int64_t pitch, int box_rows) {
   return encode_tensor<2>(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, base, {columns, rows}, {pitch},
                           {kBlockBytes, box_rows});
+}
+
+// The rows of gate and up of w[2 f, k] as an operand with alternating rows: encode_gate_up for
+// bytes.
+inline bool encode_float8_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k,
+                                  int64_t pitch, int box_rows) {
+  return encode_tensor<5>(
+      map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, base, {kBlockBytes, 8, 2, f / 8, k / kBlockBytes},
+      {pitch, f * pitch, 8 * pitch, kBlockBytes}, {kBlockBytes, 8, 2, box_rows / kPairRows, 1});
 }
 
 // Tiles of tokens begin at multiples of 4, because copies of scales have whole 16 bytes.
@@ -35,7 +46,6 @@ void describe_float8_tiles(Float8Problem& p, const Fp8GemmArgs& args, const Fp8G
   p.columns = Tile::kSwap ? tokens : Tile::kColumns;
   p.last_token = round_up_4(std::max<int64_t>(0, args.m - tokens));
   p.last_feature = std::max(0, p.features - features);
-  p.last_unit = static_cast<int>(args.n / kFp8UnitRows) - 1;
   const int64_t token_tiles = divide_up(args.m, tokens);
   const int64_t feature_tiles = divide_up(args.n, features);
   p.row_clusters = static_cast<int>(Tile::kSwap ? feature_tiles : token_tiles);
@@ -53,8 +63,11 @@ template <class Tile>
 bool describe_float8_problem(Float8Problem& p, const Fp8GemmArgs& args,
                              const Fp8GemmConfig& config) {
   describe_float8_tiles<Tile>(p, args, config);
+  const int64_t f = Tile::kGateUp ? args.n / 2 : args.n;  // features of y
+  p.features = static_cast<int>(f);
   p.y_base = args.y;
-  p.y_stride = args.y_stride == 0 ? args.n : args.y_stride;
+  p.y_stride = args.y_stride == 0 ? f : args.y_stride;
+  p.last_unit = static_cast<int>(f / kFp8UnitRows) - 1;
   p.y_is_f32 = args.output == GemmOutput::kF32;
   p.overlap = args.overlap_previous;
   p.bias = static_cast<const __nv_bfloat16*>(args.bias);
@@ -62,17 +75,17 @@ bool describe_float8_problem(Float8Problem& p, const Fp8GemmArgs& args,
   p.w_scales = args.w_scales;
   p.x_scale_stride = args.x_scale_stride == 0 ? fp8_scale_stride(args.m) : args.x_scale_stride;
   p.w_scale_stride = args.w_scale_stride == 0 ? p.k_blocks : args.w_scale_stride;
-  if (!Tile::kSwap && !p.y_is_f32 &&
-      !encode_bf16_matrix(&p.y, args.y, args.m, args.n, p.y_stride, 64)) {
+  if (!Tile::kSwap && !p.y_is_f32 && !encode_bf16_matrix(&p.y, args.y, args.m, f, p.y_stride, 64)) {
     return false;
   }
   CUtensorMap* w = Tile::kSwap ? &p.a : &p.b;
   CUtensorMap* x = Tile::kSwap ? &p.b : &p.a;
   const int row_box = p.rows / Tile::kCluster;
-  return encode_float8_matrix(w, args.w, args.n, args.k,
-                              args.w_stride == 0 ? args.k : args.w_stride,
-                              Tile::kSwap ? row_box : p.columns) &&
-         encode_float8_matrix(x, args.x, args.m, args.k, args.k, Tile::kSwap ? p.columns : row_box);
+  const int w_box = Tile::kSwap ? row_box : p.columns, x_box = Tile::kSwap ? p.columns : row_box;
+  const int64_t pitch = args.w_stride == 0 ? args.k : args.w_stride;
+  if (!encode_float8_matrix(x, args.x, args.m, args.k, args.k, x_box)) return false;
+  return Tile::kGateUp ? encode_float8_gate_up(w, args.w, f, args.k, pitch, w_box)
+                       : encode_float8_matrix(w, args.w, args.n, args.k, pitch, w_box);
 }
 
 template <class Tile, class Epilogue>
@@ -117,9 +130,10 @@ const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t str
 
 template <class Tile>
 bool matches_float8(const Fp8GemmConfig& c) {
-  const bool rows_fit = Tile::kSwap ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows &&
-                                          c.rows % (8 * Tile::kCluster) == 0
-                                    : c.rows == Tile::kRows;
+  const bool rows_fit = Tile::kSwap
+                            ? c.rows > Tile::kRows - 64 && c.rows <= Tile::kRows &&
+                                  c.rows % ((Tile::kGateUp ? kPairRows : 8) * Tile::kCluster) == 0
+                            : c.rows == Tile::kRows;
   return c.swap_operands == Tile::kSwap && rows_fit && c.columns == Tile::kColumns &&
          c.cluster == Tile::kCluster && c.lead >= 0 && c.lead < 3 && c.tokens >= 0 &&
          c.tokens <= Tile::kTokens;
@@ -133,7 +147,8 @@ const char* launch_float8_matching(const Fp8GemmArgs& args, const Fp8GemmConfig&
     if (!describe_float8_problem<Tile>(problem, args, config)) {
       return "fp8_gemm: the driver refused a tensor map of x, w or y";
     }
-    return start_float8_variant<Tile>(problem, sm_count, stream, StoreProduct{});
+    using Epilogue = std::conditional_t<Tile::kGateUp, StoreSwiglu, StoreProduct>;
+    return start_float8_variant<Tile>(problem, sm_count, stream, Epilogue{});
   }
   if constexpr (sizeof...(Rest) > 0) {
     return launch_float8_matching<Rest...>(args, config, sm_count, stream);

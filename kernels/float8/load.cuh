@@ -5,6 +5,7 @@
 #include "kernels/common/tma.cuh"
 #include "kernels/common/warp_release.cuh"
 #include "kernels/float8/tile.cuh"
+#include "kernels/gemm/swiglu/swiglu_weights.cuh"
 
 namespace slimexx::kernels {
 
@@ -72,9 +73,16 @@ __device__ void load_float8_rows(const Float8Problem& p, const Float8Shared<Tile
     arrive_expect_bytes(full, shared.row_bytes);
     if constexpr (Tile::kCluster > 1) {
       const int share = tile_rows<Tile>(p) / Tile::kCluster;
-      load_box_multicast(shared.rows(stage) + rank * share * kBlockBytes, &p.a, full,
-                         block * kBlockBytes, position.row + rank * share,
-                         static_cast<uint16_t>((1 << Tile::kCluster) - 1));
+      uint8_t* own = shared.rows(stage) + rank * share * kBlockBytes;
+      const int row = position.row + rank * share;
+      constexpr uint16_t kAll = (1 << Tile::kCluster) - 1;
+      if constexpr (Tile::kGateUp && Tile::kSwap) {
+        load_gate_up_multicast(own, &p.a, full, row, block, kAll);
+      } else {
+        load_box_multicast(own, &p.a, full, block * kBlockBytes, row, kAll);
+      }
+    } else if constexpr (Tile::kGateUp && Tile::kSwap) {
+      load_gate_up(shared.rows(stage), &p.a, full, position.row, block, hint);
     } else {
       load_box_hinted(shared.rows(stage), &p.a, full, block * kBlockBytes, position.row, hint);
     }
@@ -88,20 +96,34 @@ __device__ void load_float8_columns(const Float8Problem& p, const Float8Shared<T
   for_each_stage(p, shared, rank, [&](Float8Position position, int block, int stage) {
     uint64_t* full = shared.full + stage;
     arrive_expect_bytes(full, p.columns * kBlockBytes);
-    load_box_hinted(shared.columns(stage), &p.b, full, block * kBlockBytes, position.column, hint);
+    if constexpr (Tile::kGateUp && !Tile::kSwap) {
+      load_gate_up(shared.columns(stage), &p.b, full, position.column, block, hint);
+    } else {
+      load_box_hinted(shared.columns(stage), &p.b, full, block * kBlockBytes, position.column,
+                      hint);
+    }
   });
+}
+
+// The unit of a row of weights; gate-up: that of gate.
+template <class Tile>
+__device__ __forceinline__ int first_unit_of(int row) {
+  return row / (static_cast<int>(kFp8UnitRows) * (Tile::kGateUp ? 2 : 1));
 }
 
 // Scales of the tile's units of weights: lane i holds those of K block `first` + i.
 template <class Tile>
 struct UnitScales {
   float values[Tile::kUnits];
-  __device__ __forceinline__ UnitScales(const Float8Problem& p, int feature, int first) {
+  // `weights`: the tile's first row of weights as an operand.
+  __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first) {
     const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
-    const int unit = feature / static_cast<int>(kFp8UnitRows);
+    constexpr int kHalf = Tile::kGateUp ? Tile::kUnits / 2 : Tile::kUnits;
+    const int first_unit = first_unit_of<Tile>(weights);
 #pragma unroll
     for (int i = 0; i < Tile::kUnits; ++i) {
-      values[i] = __ldg(p.w_scales + min(unit + i, p.last_unit) * p.w_scale_stride + block);
+      const int unit = min(first_unit + i % kHalf, p.last_unit) + i / kHalf * (p.last_unit + 1);
+      values[i] = __ldg(p.w_scales + unit * p.w_scale_stride + block);
     }
   }
   // Lane i receives the scale of unit i.
@@ -126,9 +148,9 @@ __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Ti
   UnitScales<Tile> scales(p, Tile::kSwap ? first.row : first.column, 0);
   await_previous_grids();
   for_each_stage(p, shared, rank, [&](Float8Position position, int block, int stage) {
-    const int feature = Tile::kSwap ? position.row : position.column;
+    const int weights = Tile::kSwap ? position.row : position.column;
     const int token = Tile::kSwap ? position.column : position.row;
-    if (block % 32 == 0) scales = UnitScales<Tile>(p, feature, block);
+    if (block % 32 == 0) scales = UnitScales<Tile>(p, weights, block);
     const float own = scales.spread(block);
     float* slot = shared.slot(stage);
     if (lane < Tile::kUnits) slot[lane] = own;

@@ -53,12 +53,18 @@ struct ScaleColumns {
   template <class Tile>
   __device__ __forceinline__ static ScaleColumns of(int tile_row, int group) {
     const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    constexpr int kUnitRows = static_cast<int>(kFp8UnitRows);
     if constexpr (!Tile::kSwap) return {kSlotUnits + row, kSlotUnits + row + 8};
     // Rows past the tile are not stored; their unit must only be one in the slot.
-    const int first = tile_row / kUnitRows;
-    return {min((tile_row + row) / kUnitRows - first, kSlotUnits - 1),
-            min((tile_row + row + 8) / kUnitRows - first, kSlotUnits - 1)};
+    constexpr int kLast = Tile::kUnits / (Tile::kGateUp ? 2 : 1) - 1;
+    const auto unit_of = [tile_row](int within) {
+      return min(first_unit_of<Tile>(tile_row + within) - first_unit_of<Tile>(tile_row), kLast);
+    };
+    // Gate-up: rows l / 4 of a warp's 16 are of gate, rows l / 4 + 8 of up, of the same feature.
+    if constexpr (Tile::kGateUp) {
+      const int unit = unit_of(row / 16 * 16 + row % 8 * 2);
+      return {unit, kLast + 1 + unit};
+    }
+    return {unit_of(row), unit_of(row + 8)};
   }
   // The same tile when its first token is number `tokens` in the slot.
   template <class Tile>
@@ -104,8 +110,10 @@ struct BlockScales {
         scale[2] = __fmul_rn(x.x, high[0]);
         scale[3] = __fmul_rn(x.y, high[0]);
       } else {
-        scale[0] = scale[1] = low[j / 8];
-        scale[2] = scale[3] = high[j / 8];
+        constexpr int kUnitGroups = static_cast<int>(kFp8UnitRows) / 8;
+        const int unit = Tile::kGateUp ? j % 2 : j / kUnitGroups;
+        scale[0] = scale[1] = low[unit];
+        scale[2] = scale[3] = high[unit];
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -6,6 +6,8 @@ list(APPEND SLX_KERNELS_SOURCES
   float8/grouped_swapped.cu
   float8/plain.cu
   float8/quantise.cu
+  float8/swiglu_plain.cu
+  float8/swiglu_swapped.cu
   float8/swapped_64.cu
   float8/swapped_128.cu
   float8/swapped_192.cu)

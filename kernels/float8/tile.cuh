@@ -4,15 +4,16 @@
 // As in gemm/tile.cuh the kernel computes D[a, b] = A[a, k] B[b, k]^T; plain: A is x, swapped: A is
 // w. A box of 128 bytes is one K block, and its scales are one group: 128 elements.
 //
-// Why these tiles. The sums exist twice, as acc and as the temporary t of a K block, so a warpgroup
-// with 64 x 128 outputs has 128 of its registers in them, and three warpgroups fit (160 each).
-// Measured clocks of one warpgroup per K block, 64 x n: 236, 259, 299, 378, 543 for n = 8, 16, 32,
-// 64, 128; with two temporaries in turn 229, 245, 279, 345, 474. The tensor cores need 2 n. So they
-// are busy half of the time with one warpgroup of 64 x 128, 94 % with two (108 % with two
-// temporaries) and always with three, even while one of these stores. Shared memory: wgmma of n =
-// 128 reads 96 of 128 bytes per clock, TMA writes 53 (tile 192 x 128): at most 86 % of 1979
-// TFLOP/s. L2: 192 x 128 x 128 in a cluster of two that shares A reads 28 KB per 6.3 MFLOP, so 1200
-// TFLOP/s read 5.3 TB/s; a tile of 128 x 128 without a cluster would need 9.4 TB/s.
+// Why these tiles. The sums exist twice, as sums and as the temporary of a K block. So a warpgroup
+// with 64 x 128 outputs has 128 registers per thread in them, and three warpgroups of 160 registers
+// fit. Measured clocks of one warpgroup per K block, 64 x n: 236, 259, 299, 378, 543 for n = 8, 16,
+// 32, 64, 128; with two temporaries in turn 229, 245, 279, 345, 474. The tensor cores need 2 n. One
+// warpgroup of 64 x 128 therefore keeps them half busy, two keep them 94 % busy (with two
+// temporaries fully), and three keep them busy even while one of them stores.
+//
+// Bounds of the tile 192 x 128. Shared memory: wgmma reads 96 of 128 bytes per clock and TMA writes
+// 53, so at most 86 % of 1979 TFLOP/s. L2: a K block reads 40 KB per 6.3 MFLOP, so 1200 TFLOP/s
+// read 7.8 TB/s; in a cluster of two that shares A 28 KB, 5.5 TB/s.
 #pragma once
 #include "kernels/gemm/tile.cuh"
 #include "slimexx/kernels/float8.h"
@@ -22,14 +23,17 @@ namespace slimexx::kernels {
 constexpr int kFloat8MaxStages = 24;
 constexpr int kFloat8BarrierBytes = 2 * kFloat8MaxStages * 8;
 constexpr int kBlockBytes = 128;  // of a row: one K block
-constexpr int kSlotUnits = 4;     // room for scales of weights in a stage's slot
+constexpr int kSlotUnits = 8;     // room for scales of weights in a stage's slot
 
-template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks = 1>
+// Gate-up: the weights' rows alternate as in gemm/swiglu/swiglu_weights.cuh.
+template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks = 1,
+          bool kIsGateUp = false>
 struct Float8Tile {
   static constexpr bool kSwap = kSwapOperands;
   static constexpr int kGroups = kWarpgroups;  // consumers; one more warpgroup loads
   static constexpr int kRows = 64 * kGroups;   // each warpgroup computes 64 rows
   static constexpr int kColumns = kTileColumns;
+  static constexpr bool kGateUp = kIsGateUp;
   // The thread blocks of a cluster compute the same rows and different columns. Each multicasts its
   // share of the rows to all of them.
   static constexpr int kCluster = kClusterBlocks;
@@ -57,7 +61,9 @@ struct Float8Tile {
   // Scales of a stage: of the tile's units of weights, then of its tokens.
   static constexpr int kTokens = kSwap ? kColumns : kRows;
   static constexpr int kSlotFloats = kSlotUnits + kTokens;
-  static constexpr int kUnits = kSwap ? kSlotUnits : kColumns / kFp8UnitRows;
+  // Units of a tile, which in swapped order may begin within one. Gate-up: first those of gate.
+  static constexpr int kSwappedUnits = kGateUp ? 2 * (kGroups == 3 ? 3 : 2) : kGroups + 1;
+  static constexpr int kUnits = kSwap ? kSwappedUnits : kColumns / kFp8UnitRows;
 
   __host__ __device__ static constexpr int stage_bytes(int rows) {
     return (rows + kColumns) * kBlockBytes;
@@ -72,6 +78,7 @@ struct Float8Tile {
 
   static_assert(kSwap || kColumns % kFp8UnitRows == 0, "a tile starts with a unit of weights");
   static_assert(kUnits <= kSlotUnits && kTokens % 8 == 0);
+  static_assert(!kGateUp || (kSwap ? kColumns % 16 == 0 : kColumns == 128));
 };
 
 // Named by the rows x columns of D.
@@ -80,6 +87,11 @@ using Float8PlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster>;
 template <int kRows, int kColumns, int kCluster = 1>
 using Float8SwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster>;
 
+template <int kRows, int kColumns, int kCluster = 1>
+using Float8GateUpPlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster, true>;
+template <int kRows, int kColumns, int kCluster = 1>
+using Float8GateUpSwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster, true>;
+
 // The members of GemmProblem have their meaning there, except that a cluster is adjacent along the
 // columns: row_clusters counts tiles. columns: rows in a box of B.
 struct Float8Problem : GemmProblem {
@@ -87,7 +99,7 @@ struct Float8Problem : GemmProblem {
   const float* w_scales;
   int64_t x_scale_stride;
   int64_t w_scale_stride;
-  int last_unit;  // of 64 rows of w
+  int last_unit;  // of 64 rows of w; gate-up: of gate, whose units are before those of up
 };
 
 template <class Tile>

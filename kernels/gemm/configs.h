@@ -4,7 +4,7 @@
 
 namespace slimexx::kernels {
 
-// Tile of `rows` tokens x `columns` features; 64 rows per warpgroup.
+// A tile of `rows` tokens x `columns` features, with 64 rows per warpgroup.
 constexpr GemmConfig plain_tile(int rows, int columns) {
   GemmConfig c;
   c.rows = rows;

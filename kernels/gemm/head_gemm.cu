@@ -85,7 +85,8 @@ const char* find_fault(const HeadGemmArgs& a) {
   constexpr int64_t kMaxSize = INT32_MAX / 4;
   if (a.tokens < 0 || a.heads < 1 || a.n <= 0 || a.k <= 0 || a.tokens > kMaxSize ||
       a.heads * a.n > kMaxSize || a.heads * a.k > kMaxSize) {
-    return "head gemm: tokens from 0, heads, n and k from 1; tokens and heads * sizes < 2^29";
+    return "head gemm: tokens must be at least 0, heads, n and k at least 1; tokens and heads * "
+           "sizes < 2^29";
   }
   if (a.n % 8 != 0 || a.k % 8 != 0 || a.x_head_stride % 8 != 0 || a.y_head_stride % 8 != 0) {
     return "head gemm: n, k and strides must be multiples of 8";
@@ -176,10 +177,10 @@ bool rotates_beside_input_grad(const HeadGemmArgs& args) {
 const char* launch_head_input_grad(const HeadGemmArgs& args, const HeadRotation& rotation,
                                    cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
-  if (!rotates_beside_input_grad(args)) return "head gemm: too many tokens to rotate beside";
+  if (!rotates_beside_input_grad(args)) return "head gemm: too many tokens for a fused rotation";
   if (rotation.x.data == nullptr || rotation.y.data == nullptr || rotation.width % 2 != 0 ||
       rotation.tables.rotary_dim > rotation.width) {
-    return "head gemm: a rotation needs x and y, and an even width of rotary_dim and more";
+    return "head gemm: a rotation needs x and y, and an even width of at least rotary_dim";
   }
   return launch<HeadTurnedTile<64, 64>>(args, args.k, args.n, stream, rotation);
 }

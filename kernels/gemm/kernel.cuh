@@ -173,7 +173,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     count_expert_tiles(p, shared);
     __syncwarp();
     if (elect_lane()) arrive(shared.counted);
-    allow_next_grid();  // not earlier: its choice of weights may depend on the offsets
+    allow_next_grid();  // not earlier: the next kernel's choice of weights may depend on the
+                        // offsets
   }
   if (warp < 4) {
     if constexpr (kMoveRegisters) shrink_registers<Tile::kGroups == 2 ? 40 : 32>();

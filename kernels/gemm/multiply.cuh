@@ -39,7 +39,8 @@ struct StageOperands {
   }
 };
 
-// Each warp releases a stage by one arrival per block of the cluster: all of them write to it.
+// Each warp releases a stage by one arrival per block of the cluster: all of them write to the
+// stage.
 template <class Tile>
 __device__ __forceinline__ void release_stage(const StageOperands<Tile>& operands, int stage) {
   if (!operands.releases) return;

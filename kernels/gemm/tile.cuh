@@ -84,7 +84,8 @@ struct GemmTile {
   static_assert(!kHeads || (kCluster == 1 && !kPingPong && !kSwap && kBoxes == 1));
   static_assert(!kTurned ||
                 ((kGrouped || kHeads) && !kSwap && kBoxes == 1 && kColumns % kBoxK == 0));
-  static_assert(kColumns % (8 * kRowCluster) == 0, "a share of the weights is whole swizzle atoms");
+  static_assert(kColumns % (8 * kRowCluster) == 0,
+                "a share of the weights must be whole swizzle atoms");
 };
 
 // Named by the rows x columns of D. Plain: tokens x features. Swapped: features x tokens.

@@ -1,8 +1,8 @@
-// The heuristic puts tiles of 128 x 256 elements and more first. On an H200, which its power limit
-// holds at some 660 TFLOP/s, tiles of 128 x 128 and 128 x 160 of two blocks a cluster take 0.94 of
-// that answer's time in the mean (layers and heads of Qwen3-4B, Qwen3-8B and GLM-4-9B, 2048 to
-// 16384 rows). The worst of these answers takes 1.03, the worst of those chosen here 1.02; but for
-// input gradients over a whole vocabulary they can take 1.2.
+// cuBLASLt's heuristic ranks tiles of 128 x 256 and more elements first. On an H200 at its power
+// limit (about 660 TFLOP/s), tiles of 128 x 128 and 128 x 160 in clusters of two blocks take on
+// average 0.94 of the time of the first suggestion (layers and heads of Qwen3-4B, Qwen3-8B and
+// GLM-4-9B, 2048 to 16384 rows). The worst of all such tiles takes 1.03 of it, the worst of those
+// chosen here 1.02. For input gradients over a whole vocabulary, however, they can take 1.2.
 #include "kernels/gemm_backward/choose.h"
 
 #include <cmath>
@@ -10,7 +10,8 @@
 namespace slimexx::kernels {
 namespace {
 
-// What was measured: sums of this many terms, and three waves of tiles or more.
+// Limits of what was measured: sums of at least 2048 terms (input gradients: at most 32768), and at
+// least three waves of tiles.
 constexpr int64_t kLeastDepth = 2048;
 constexpr int64_t kLargestInputDepth = 32768;
 constexpr float kLeastWaves = 3.0f;
@@ -36,7 +37,7 @@ bool is_preferred(const cublasLtMatmulHeuristicResult_t& answer) {
          answer.wavesCount >= kLeastWaves;
 }
 
-// The share of its waves that a product fills.
+// How full a product's waves of tiles are, on average.
 float fullness(const cublasLtMatmulHeuristicResult_t& answer) {
   return answer.wavesCount / std::ceil(answer.wavesCount);
 }

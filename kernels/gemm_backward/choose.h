@@ -1,4 +1,4 @@
-// Which of the heuristic's answers a product takes.
+// Selects one of the algorithms that cuBLASLt's heuristic suggests for a product.
 #pragma once
 #include <cublasLt.h>
 
@@ -8,8 +8,8 @@
 
 namespace slimexx::kernels {
 
-// The answer to take instead of the first, or null: a function of the product's sizes and of what
-// the answers are. Asks nothing of the device.
+// Returns the suggestion to use instead of the first one; null: use the first. Depends only on the
+// product's sizes and on the suggestions, not on the device.
 const cublasLtMatmulHeuristicResult_t* find_preferred(
     const GradProduct& product, std::span<const cublasLtMatmulHeuristicResult_t> answers);
 

@@ -1,8 +1,8 @@
 // Gradient products through cuBLASLt: one handle per device, the choice of algorithm kept per
 // shape.
 //
-// cuBLASLt thinks in columns: a row-major matrix is its transpose there, so d = a' b is asked for
-// as d^T = b^T a'^T, with b as its first operand.
+// cuBLASLt's matrices are column-major, so a row-major matrix is its transpose there, and d = a' b
+// is computed as d^T = b^T a'^T, with b as its first operand.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace slimexx::kernels {
 namespace {
 
-// Partial sums of a split product may go through the workspace, in fp32 and added in a fixed order;
-// never through d itself.
+// Split-K may reduce partial sums only through the workspace, in fp32 and in a fixed order, never
+// in place in d.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 constexpr size_t kKeptChoices = 4096;  // token counts differ from step to step
 constexpr int kAnswers = 16;           // asked for; cuBLASLt 13.0 gives 8
@@ -63,8 +63,8 @@ const char* name_status(cublasStatus_t status) {
   }
 }
 
-// The library of the device, loaded at first use and kept until the process ends: its kernels may
-// still be queued whenever a static object would be destroyed.
+// The cuBLASLt handle of the device, created at first use and never destroyed: its kernels may
+// still be queued when static objects are destroyed.
 DeviceLibrary& library_of(int device) {
   static std::mutex mutex;
   static auto* libraries = new std::map<int, std::unique_ptr<DeviceLibrary>>;
@@ -141,7 +141,7 @@ struct Answers {
   std::span<const Answer> list() const { return {all.data(), static_cast<size_t>(count)}; }
 };
 
-// No answer, and a refusal of the shape, both mean that it is not served.
+// If cuBLASLt has no suggestion or does not support the shape, returns success with no answers.
 cublasStatus_t ask(Question& question, Description& d, Answers& out) {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(question.handle, &d.product, &d.a, &d.b, &d.d, &d.d,
@@ -151,8 +151,8 @@ cublasStatus_t ask(Question& question, Description& d, Answers& out) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
 }
 
-// For other numbers of rows than multiples of 128 the heuristic answers with tiles of odd sizes
-// alone; this is what is preferred for the next multiple.
+// If the number of rows is not a multiple of 128, the heuristic suggests only tiles of odd sizes.
+// Use the algorithm that is preferred for the next multiple of 128 instead.
 bool find_rounded(Question& question, const GradProduct& p, Description& description, Answer& out) {
   constexpr int64_t kRound = 128, kLeastRows = 2048;
   if (p.transpose_a || p.rows() < kLeastRows || p.rows() % kRound == 0) return false;

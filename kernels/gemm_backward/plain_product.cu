@@ -1,4 +1,4 @@
-// The fallback for what cuBLASLt does not serve.
+// The fallback for products that cuBLASLt does not support.
 #include "kernels/common/strided_product.cuh"
 #include "kernels/gemm_backward/products.h"
 

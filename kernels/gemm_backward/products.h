@@ -1,4 +1,4 @@
-// One product of a gradient, and the two ways to compute it.
+// A product in a gradient, and the two functions that compute it.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -16,7 +16,7 @@ struct GradOperand {
   int64_t stride;
 };
 
-// d[rows, columns] (+)= a' b. a is [depth, rows] with transpose_a, else [rows, depth]; b is
+// d[rows, columns] (+)= a' b. a is [depth, rows] with transpose_a, otherwise [rows, depth]; b is
 // [depth, columns].
 struct GradProduct {
   GradOperand a;

@@ -41,7 +41,7 @@ struct ClusterLoader {
     return {piece, exists ? find_row(block, piece) : 0, exists,
             block * pieces() + piece < written_pieces};
   }
-  // The piece that this lane loads of a key block, and of the values of a round.
+  // The piece of a key block that this lane loads, and the piece of a round's values.
   __device__ __forceinline__ Piece find_key_piece(int block) const {
     return find_piece(block, static_cast<int>(threadIdx.x) % 32 % pieces());
   }

@@ -30,8 +30,9 @@ struct ColumnForm {
   float output[kTiles][kRows / 2];
   float scores[kRows / 2];
   float maximum[kOwnRows];
-  int position[kOwnRows];   // positions of the thread's rows in their sequence; -1: no row
-  float sum[kSummed];       // thread's and neighbouring chain, over this warpgroup's blocks
+  int position[kOwnRows];  // positions of the thread's rows in their sequence; -1: no row
+  float sum[kSummed];      // of this thread's chain and the neighbouring one, over this warpgroup's
+                           // blocks
   float row_sum[kOwnRows];  // final sums, after join_sums
 
   static __device__ __forceinline__ int row_of(int n) {

@@ -14,7 +14,8 @@ namespace slimexx::kernels::latent_attention {
 
 inline constexpr int kGatherThreads = 128;
 
-// Heads of one token. The number of keys in its list follows from its position.
+// A work item: heads of one token. The number of keys in the token's list follows from its
+// position.
 struct ListedItem {
   Item item;
   int token = 0;        // counted over the batch
@@ -58,7 +59,8 @@ struct Gatherer {
     return static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x % 16);
   }
 
-  // Position of this lane's key of a block in the sequence; -1 past the end of the list.
+  // Position in the sequence of the key that this lane copies for a block; -1 past the end of the
+  // list.
   __device__ __forceinline__ int read_position(const ListedItem& listed, int block) const {
     const int at = block * kBlock + own_row();
     if (at >= listed.item.keys) return -1;
@@ -92,7 +94,7 @@ struct Gatherer {
     }
   }
 
-  // `row`: tensor row of this lane's key; -1: no key.
+  // `row`: row in the tensor for this lane's key; -1: no key.
   __device__ __forceinline__ void load_block(int row) {
     const uint32_t n = block_count++, parity = stage_parity(n) ^ 1;
     const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x) / 32;

@@ -33,7 +33,7 @@ inline constexpr int kStages = 2;
 inline constexpr int kGatheredBoxes = 2;
 
 struct Problem {
-  attention::Problem attention;  // kv_heads is 1, group is the number of heads
+  attention::Problem attention;  // here kv_heads is 1, and group is the number of heads
   int value_dim;
   float4* merged;  // outputs merged over segments: [thread block][32][2 warpgroups][128 threads]
 };

@@ -13,7 +13,7 @@ __device__ __forceinline__ int row_of_thread() {
   return static_cast<int>(threadIdx.x % 128) / 32 * 16 + static_cast<int>(threadIdx.x % 32) / 4;
 }
 
-// kThisGroup: warpgroup 0 or 1. kThisGathered: threads copy the keys through the generic proxy
+// kThisGroup: the warpgroup, 0 or 1. kThisGathered: threads copy the keys through the generic proxy
 // (gather.cuh) and write zeros for missing keys.
 template <int kThisGroup, bool kThisGathered = false>
 struct RowForm {
@@ -147,7 +147,7 @@ struct RowForm {
     pin_registers(scores);
   }
 
-  // Nothing to do here: weigh() forms the sums.
+  // Empty, because weigh() forms the sums.
   __device__ __forceinline__ void add_weights() {}
 
   // Adds the sums of both warpgroups; every thread gets the sums of its rows.

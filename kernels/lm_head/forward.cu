@@ -69,7 +69,7 @@ struct SumTiles {
                                          int row, int column, int, uint8_t*, int) const {
     static_assert(!Tile::kSwap && Tile::kColumns == kTileColumns);
     const int first_row = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    // Loaded here, well before use, to hide the latency.
+    // Load early to hide the latency.
     const int target[2] = {first_row < p.tokens ? targets[first_row] : 0,
                            first_row + 8 < p.tokens ? targets[first_row + 8] : 0};
     if (p.y_base != nullptr) keep_logits(p, acc, first_row, column);

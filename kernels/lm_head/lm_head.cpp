@@ -65,7 +65,7 @@ const char* find_fault(const LmHeadForwardArgs& a) {
   if (a.workspace == nullptr || !is_aligned(a.workspace, 16)) return kWorkspaceFault;
   if (!is_aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
   if (a.logits != nullptr && !lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
-    return "lm_head: no logits are kept of this vocabulary or k";
+    return "lm_head: logits cannot be kept for this vocabulary or k";
   }
   return nullptr;
 }
@@ -86,9 +86,9 @@ const char* find_fault(const LmHeadBackwardArgs& a) {
 
 const char* find_fault(const LmHeadKeptArgs& a) {
   if (a.rows < 0 || a.vocabulary <= 0 || a.rows > kMaxSize || a.vocabulary > kMaxSize) {
-    return "lm_head: rows must be from 0, vocabulary from 1, both < 2^30";
+    return "lm_head: rows must be at least 0, vocabulary at least 1, both < 2^30";
   }
-  if (a.vocabulary % 8 != 0) return "lm_head: no logits are kept of this vocabulary";
+  if (a.vocabulary % 8 != 0) return "lm_head: logits cannot be kept for this vocabulary";
   const LmHeadGradient& g = a.gradient;
   if (!in_range(g.temperature)) return kTemperatureFault;
   if (a.rows == 0) return nullptr;

@@ -124,7 +124,7 @@ __device__ __forceinline__ void step_one(const Arrays<M>& a, int64_t at, int64_t
   if (a.weights != nullptr) store_one(a.weights + at + shift, e.master);
 }
 
-// The first segment from `low` on that ends after `at`.
+// Returns the first segment from `low` on that ends after `at`.
 __device__ __forceinline__ int find_segment(const AdamWSegment* segments, int low, int count,
                                             int64_t at) {
   int high = count;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void add_square(double& chain, float x) {
   chain = __fma_rn(wide, wide, chain);
 }
 
-// The last range that starts at or before `tile`.
+// Returns the last range that starts at or before `tile`.
 __device__ __forceinline__ SquareRange find_range(const SquareRange* ranges, int count,
                                                   int64_t tile) {
   int low = 0, high = count;

@@ -12,11 +12,12 @@ namespace slimexx::kernels::peers {
 inline constexpr int kEpochAt = 0, kFlagsAt = 256, kHeaderAt = 768;
 static_assert(kFlagsAt + 4 * kMostPeers <= kHeaderAt);
 
-// Control memory of a thread block: its number of calls, and by rank what that rank's thread block
-// wrote.
+// Control memory of a thread block: a count of its calls and, indexed by rank, the words that the
+// other ranks' thread blocks of the same index write.
 inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
-  uint64_t begun[kMostPeers];  // the call it has begun; in the upper bits, where its array begins
+  uint64_t begun[kMostPeers];  // latest call that the rank has begun (low bits), and the offset of
+                               // its array in its region (high bits)
   unsigned ended[kMostPeers];  // the last call that it has finished
   unsigned calls, unused[2];
   unsigned mails;  // calls of the low-latency protocol (peer_mail.cu)
@@ -25,8 +26,9 @@ struct BlockControl {
   // never 0, the value of lines that were never written.
   __device__ __forceinline__ unsigned next_mail() const { return mails + 1 == 0 ? 2 : mails + 1; }
 };
-// The call and the place share one word, which arrives as a whole; a second store would need a
-// wait. The lowest bits of the call are enough, because ranks are at most one call apart.
+// The call number and the array's place share one word, which arrives as a whole; a second store
+// would need a wait. The lowest bits of the call are enough, because ranks are at most one call
+// apart.
 inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
 inline constexpr int kMailAt = 64 << 10;
@@ -55,8 +57,8 @@ __device__ __forceinline__ uint64_t acquire(const uint64_t* word) {
 __device__ __forceinline__ bool was_cancelled(const PeerRegions& p, int tries) {
   return tries % 1024 == 0 && *static_cast<const volatile int*>(p.cancelled) != 0;
 }
-// Epochs wrap around after days of generation (two barriers per layer with experts and step). They
-// are unsigned, and their difference tells which is earlier: ranks are at most one call apart.
+// Epochs wrap around after days of generation (each step has two barriers per layer with experts).
+// They are unsigned, and their difference tells which is earlier: ranks are at most one call apart.
 __device__ __forceinline__ bool is_before(unsigned epoch, unsigned other) {
   return static_cast<int>(epoch - other) < 0;
 }
@@ -83,7 +85,7 @@ __device__ __forceinline__ void meet(const PeerRegions& p) {
   __syncthreads();
 }
 
-// The i-th rank after this one, in a circle, so that every rank starts with a different one.
+// The i-th rank after this one, cyclically, so that every rank starts with a different peer.
 __device__ __forceinline__ int rank_after(const PeerRegions& p, int i) {
   return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
 }
@@ -96,8 +98,8 @@ __device__ __forceinline__ BlockControl* block_control(const PeerRegions& p, int
 // thread per rank. All ranks launch the same number of thread blocks; those of the same index
 // synchronise.
 
-// Publishes `place` of this rank's array, and finds where the arrays of all ranks begin. Afterwards
-// all that the ranks' streams had finished before the launches is visible.
+// Publishes `place`, the offset of this rank's array, and finds the addresses of all ranks' arrays.
+// On return, everything that the streams of all ranks finished before this launch is visible.
 __device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place,
                                              char* (&arrays)[kMostPeers]) {
   const int peer = static_cast<int>(threadIdx.x);
@@ -117,14 +119,15 @@ __device__ __forceinline__ void begin_blocks(const PeerRegions& p, int64_t place
   __syncthreads();
 }
 
-// Returns when all have done their part; what their blocks wrote is seen.
+// Returns when the thread blocks of this index on all ranks have finished their part; their writes
+// are then visible.
 __device__ __forceinline__ void end_blocks(const PeerRegions& p) {
   __syncthreads();
   const int peer = static_cast<int>(threadIdx.x);
   BlockControl* own = block_control(p, p.rank);
   const unsigned call = own->calls + 1;
   if (peer < p.size) {
-    __threadfence_system();  // also of what this block's other threads wrote
+    __threadfence_system();  // also covers writes of this block's other threads
     release(&block_control(p, peer)->ended[p.rank], call);
     await(p, &own->ended[peer], call);
   }
@@ -134,9 +137,9 @@ __device__ __forceinline__ void end_blocks(const PeerRegions& p) {
 
 inline const char* find_fault(const PeerRegions& p) {
   if (p.size < 1 || p.size > kMostPeers || p.rank < 0 || p.rank >= p.size) {
-    return "peers: from 1 to 64 ranks";
+    return "peers: the number of ranks must be from 1 to 64";
   }
-  return p.cancelled == nullptr ? "peers: no word of the host's" : nullptr;
+  return p.cancelled == nullptr ? "peers: the host's cancel flag is null" : nullptr;
 }
 inline const char* name_error(cudaError_t error) {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);

@@ -21,15 +21,15 @@ using namespace peers;
 using namespace rank_terms;
 
 constexpr int kThreads = 512;
-constexpr int64_t kBlockBytes = kThreads * 16;  // bytes of a range per thread block, at least
+constexpr int64_t kBlockBytes = kThreads * 16;  // minimum bytes of a range per thread block
 
 template <class P>
 __device__ __forceinline__ P& piece_at(const void* array, int64_t i) {
   return static_cast<P*>(const_cast<void*>(array))[i];
 }
 
-// Pieces [0, n), `at` bytes after the beginning of each of `arrays`. kRanks: the number of ranks,
-// or 0 for any number.
+// Sums pieces [0, n), which start `at` bytes after the beginning of each of `arrays`. kRanks: the
+// number of ranks, or 0 for any number.
 template <class T, int kCount, int kRanks>
 __device__ __forceinline__ void add_pieces(char* const* arrays, int ranks, int64_t at, T* result,
                                            int64_t n) {
@@ -131,7 +131,7 @@ unsigned count_blocks(const PeerRegions& p, const PeerRanges& ranges, int64_t el
 const char* find_fault(const PeerRegions& p, int64_t place, const void* own,
                        const PeerRanges& ranges) {
   if (const char* fault = peers::find_fault(p)) return fault;
-  if (!p.waits) return "peer exchange: ranks that do not wait for one another";
+  if (!p.waits) return "peer exchange: the ranks do not wait for one another";
   for (int r = 0; r < p.size; ++r)
     if (ranges.of[r].begin < 0 || ranges.of[r].end < ranges.of[r].begin)
       return "peer exchange: a range ends before it begins";
@@ -158,7 +158,8 @@ const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const P
   return name_error(cudaGetLastError());
 }
 
-// Bytes as words of two; none where a range does not begin and end at one.
+// Converts byte ranges to ranges of two-byte words; empty if a range does not begin and end at a
+// whole word.
 PeerRanges words_of(const PeerRegions& ranks, const PeerRanges& bytes) {
   PeerRanges words;
   for (int r = 0; r < ranks.size; ++r) {
@@ -181,7 +182,7 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
     case RankTerm::kF64:
       return sum_terms<double>(ranks, place, result, elements, stream);
   }
-  return "peer exchange: no such type";
+  return "peer exchange: the type is not supported";
 }
 
 const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place, void* result,

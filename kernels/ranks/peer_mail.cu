@@ -30,7 +30,8 @@ int64_t most_blocks(int ranks) {
   return std::min<int64_t>((kPeerControlBytes - kMailAt) / bytes, kMostPeerBlocks);
 }
 
-// The lines that `from` sends to `to`'s thread block of the same index.
+// The buffer for lines from rank `from` in the control memory of rank `to`, for the thread block of
+// this index and this call.
 __device__ __forceinline__ uint4* mail_box(const PeerRegions& p, int to, int from, unsigned call) {
   const int box = (static_cast<int>(blockIdx.x) * 2 + static_cast<int>(call % 2)) * p.size + from;
   return reinterpret_cast<uint4*>(p.control[to] + kMailAt) + int64_t{box} * kBlockLines;
@@ -49,8 +50,8 @@ __device__ __forceinline__ uint4 read_line(const uint4* box) {
   return line;
 }
 
-// False for the last, incomplete line and for unaligned lines. Words after n are zero and are not
-// stored.
+// Whether the line is complete and aligned, so that one 8-byte access can move it. Otherwise bytes
+// are moved one by one; words after n are sent as zeros and not stored.
 __device__ __forceinline__ bool is_whole(const void* at, int64_t line, int64_t n) {
   return (line + 1) * kLineWords <= n && reinterpret_cast<uintptr_t>(at) % sizeof(uint2) == 0;
 }
@@ -72,9 +73,9 @@ __device__ __forceinline__ void store_line(void* words, int64_t line, int64_t n,
     at[i] = reinterpret_cast<const unsigned char*>(&some)[i];
 }
 
-// What a thread block does of a range: lines of it from `first` on, one at least. Where there is
-// none, that one is empty: a rank that got no line of a call would not know how far the others are,
-// and run ahead into boxes that they have yet to read.
+// The lines of a range that a thread block sends: from `first` on, at least one. If the range has
+// no line for this block, it sends one empty line: a rank that receives no line in a call could not
+// tell how far the sender is, and could overwrite buffers that the sender has yet to read.
 struct BlockLines {
   int64_t first, n;
   int count;
@@ -85,8 +86,8 @@ struct BlockLines {
   }
 };
 
-// kMost: upper bound on ranks, whose lines are awaited together. Each rank is sent its range of
-// `words`.
+// Sends each rank its range of `words`, then sums the lines received for this rank's range. kMost:
+// upper bound on the ranks; lines of all ranks are polled together.
 template <int kMost>
 __global__ void __launch_bounds__(kThreads)
     sum_by_mail_kernel(const __grid_constant__ PeerRegions p,

@@ -9,7 +9,7 @@ namespace slimexx::kernels::peers {
 // Whether the call uses this protocol; the same on all ranks. Ranges count words of two bytes and
 // may overlap.
 bool goes_by_mail(const PeerRegions& p, const PeerRanges& ranges);
-// result = the sum in rank order, bf16, of this rank's range of all ranks' `words`.
+// result = the bf16 sum, in rank order, of this rank's range of all ranks' `words`.
 const char* sum_by_mail(const PeerRegions& p, const PeerRanges& ranges, const void* words,
                         void* result, cudaStream_t stream);
 // words[ranges of rank r] = the share of rank r.

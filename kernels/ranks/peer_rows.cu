@@ -24,8 +24,8 @@ constexpr int kChunks = 8;  // loads of 16 bytes that a lane has in flight
 
 static_assert(kMostRuns <= kRunThreads);
 
-// The layout of PeerRuns::memory: first what each rank shows, then for each run q the received row
-// and the sender's routed row with which it begins.
+// The layout of PeerRuns::memory: first the ShownRows of each rank; then, for each run q, its first
+// received row and its first routed row at the sender.
 struct RunTable {
   ShownRows* shown;  // [ranks]
   int* starts;       // [runs + 1]
@@ -40,7 +40,8 @@ __device__ __forceinline__ void show(const PeerRegions& ranks, const ShownRows& 
   *reinterpret_cast<ShownRows*>(ranks.control[ranks.rank] + kHeaderAt) = shown;
 }
 
-// What another rank wrote while this kernel ran: no copy of it may be kept near.
+// Reads what another rank wrote while this kernel ran: volatile, so that it does not come from a
+// stale cache line.
 __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int rank) {
   const auto* at = reinterpret_cast<const volatile ShownRows*>(ranks.control[rank] + kHeaderAt);
   ShownRows shown;
@@ -55,10 +56,11 @@ __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int ra
   return shown;
 }
 
-// More rows came than y has room for. To leave some out would be a wrong result without a word, so
-// the process ends with an error of the device.
+// More rows arrived than y has room for. Dropping some would silently give a wrong result, so the
+// kernel traps.
 __device__ __noinline__ void refuse_rows(int received, int most) {
-  printf("slimexx: %d rows of experts were received, and there is room for %d\n", received, most);
+  printf("slimexx: %d rows of experts were received, but there is room for only %d\n", received,
+         most);
   __trap();
 }
 __device__ __forceinline__ void check_room(int received, int most) {
@@ -67,7 +69,7 @@ __device__ __forceinline__ void check_room(int received, int most) {
 
 __global__ void show_kernel(const PeerRegions ranks, const ShownRows shown) { show(ranks, shown); }
 
-// The sum of `count` over the threads before this one; kRunThreads of them.
+// Exclusive prefix sum of `count` over the kRunThreads threads of the block.
 __device__ __forceinline__ int sum_before(int count, int (&of_warps)[kRunThreads / 32]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int sum = count;
@@ -129,10 +131,11 @@ __device__ __forceinline__ int find_run(const int* starts, int count, int row) {
   return low;
 }
 
-// The runs, near: what a launch reads of them all the time.
+// Copy of the run table in shared memory, because a launch reads it all the time.
 struct NearRuns {
   int starts[kMostRuns + 1], firsts[kMostRuns];
-  int first_tokens[kMostPeers + 1];  // of the ranks' tokens, in the order in which they are walked
+  int first_tokens[kMostPeers + 1];  // first token of each rank, if tokens are numbered in the
+                                     // order in which this rank walks them
 
   // By all threads of a block.
   __device__ __forceinline__ void load(const RunTable& table, const PeerRegions& ranks,
@@ -151,11 +154,11 @@ struct NearRuns {
     }
     __syncthreads();
   }
-  // Every rank begins with another one, so that all links are busy.
+  // Every rank starts with a different peer, so that all links are busy.
   static __device__ __forceinline__ int rank_at(const PeerRegions& ranks, int i) {
     return ranks.rank + i < ranks.size ? ranks.rank + i : ranks.rank + i - ranks.size;
   }
-  // Where a routed row of a rank is received, or -1 if it goes elsewhere.
+  // Received row of a rank's routed row; -1 if that row goes to another rank.
   __device__ __forceinline__ int place_of(int routed, int rank, int copies, int ranks) const {
     const int last = (copies - 1) * ranks + rank;
     if (routed < firsts[rank] || routed >= firsts[last] + starts[last + 1] - starts[last])
@@ -174,7 +177,7 @@ struct NearRuns {
   }
 };
 
-// A token by a warp: lane j has its choice j.
+// Dispatch: one warp handles one token; lane j holds its choice j.
 __global__ void __launch_bounds__(kCopyThreads)
     fetch_rows_kernel(const PeerRegions ranks, const PeerRuns runs, int input, int4* y, int most,
                       int row_chunks) {
@@ -221,7 +224,7 @@ __global__ void __launch_bounds__(kCopyThreads)
     for (int i = lane; i < row_chunks; i += 32) y[int64_t{row} * row_chunks + i] = int4{};
 }
 
-// A row by a warp, to where it is waited for.
+// Combine: one warp copies one row of y to the rank that it came from.
 __global__ void __launch_bounds__(kCopyThreads)
     return_rows_kernel(const PeerRegions ranks, const PeerRuns runs, const int4* y, int most,
                        int row_chunks) {
@@ -252,8 +255,8 @@ __global__ void __launch_bounds__(kCopyThreads)
   }
 }
 
-// A choice by a thread. kToRanks: values of y are written to where they are waited for; else y is
-// written.
+// One thread handles one choice. kToRanks: writes values of y to the ranks that they came from;
+// otherwise writes y.
 template <bool kToRanks>
 __global__ void __launch_bounds__(kCopyThreads)
     move_values_kernel(const PeerRegions ranks, const PeerRuns runs, float* y, int most) {
@@ -295,10 +298,10 @@ const char* find_fault(const ShownRows& shown) {
        {shown.offsets_at, shown.rows_at, shown.values_at, shown.returned_values_at})
     aligned = aligned && at % 4 == 0;
   for (const int64_t at : shown.inputs_at) aligned = aligned && at % 16 == 0;
-  if (!aligned) return "peer rows: rows that are shown must be 16-byte aligned";
+  if (!aligned) return "peer rows: published rows must be 16-byte aligned";
   if (shown.tokens < 0 || shown.top_k < 1 || shown.top_k > kMostRoutedTo ||
       shown.tokens * shown.top_k > INT32_MAX / kMostPeers) {
-    return "peer rows: too many tokens, or choices of one";
+    return "peer rows: too many tokens, or too many choices per token";
   }
   return nullptr;
 }
@@ -310,7 +313,7 @@ const char* find_fault(const PeerRegions& ranks, const PeerRuns& runs, const voi
     return "peer rows: the width must be a multiple of 8, at most 16384";
   }
   if (most < 0 || most > INT32_MAX / 2 || !is_aligned(y, 16)) {
-    return "peer rows: too many rows, or not 16-byte aligned";
+    return "peer rows: too many rows, or y is not 16-byte aligned";
   }
   return nullptr;
 }

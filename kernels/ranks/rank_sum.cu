@@ -1,4 +1,5 @@
-// A thread adds 16 bytes of every term at a time where terms start at 16 bytes, else one element.
+// A thread adds 16 bytes of every term at a time if all terms are 16-byte aligned, otherwise one
+// element at a time.
 #include "slimexx/kernels/rank_sum.h"
 
 #include <cuda_runtime.h>

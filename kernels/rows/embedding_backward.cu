@@ -35,7 +35,7 @@ __device__ __forceinline__ void add_chunk(float (&sum)[kChunk], const Chunk& c) 
   for (int i = 0; i < kChunk; ++i) sum[i] = __fadd_rn(sum[i], f[i]);
 }
 
-// Adds `rows` rows in order; lane j % 32 has the index of row j.
+// Adds `rows` rows in order; lane j % 32 holds the index of row j.
 template <bool kVector>
 __device__ __forceinline__ void add_rows(float (&sum)[kChunk], const TableArgs& a, int index,
                                          int rows, int column) {

@@ -60,7 +60,7 @@ struct Shared {
   __device__ __forceinline__ uint32_t queries_empty(uint32_t n) const {
     return queries_full(n) + 8;
   }
-  // Parities of the barrier phases that complete with tile n and key block n.
+  // Parity of the barrier phase that completes with tile n, and with key block n.
   __device__ __forceinline__ static uint32_t tile_parity(uint32_t n) { return n / 2 % 2; }
   __device__ __forceinline__ static uint32_t block_parity(uint32_t n) { return n / kStages % 2; }
 

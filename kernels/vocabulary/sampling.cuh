@@ -1,4 +1,4 @@
-// Shared by the parts of sample_tokens: masses, the order of tokens, random numbers.
+// Definitions shared by the parts of sample_tokens: masses, the order of tokens, random numbers.
 //
 // Masses are integers: the weight exp(z - M) times 2^44, rounded down; M is the largest z of the
 // allowed tokens. A row of 2^18 columns sums to at most 2^62. Integer sums do not depend on their

@@ -60,7 +60,8 @@ class TreeBinder : public Binder {
   void record(BoundField field);
   void fault(const Node& node, const std::string& path, std::string reason, std::string hint);
 
-  // Whether `node` contains values that doubt_plain_value refuses; adds a fault for each.
+  // Adds a fault for each value in `node` that doubt_plain_value refuses; returns whether there are
+  // any.
   bool has_doubtful_value(const Node& node, const std::string& path);
 
   const std::string* read_scalar(const Node& node, const std::string& path, const FieldMeta& meta,

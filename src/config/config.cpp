@@ -78,8 +78,8 @@ void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
                    node.key_place});
 }
 
-// Descends into sections but not into fields, whose content (a map of strings, JSON) was read with
-// the field. Reports only the name of an unknown section.
+// Visits sections but not fields, whose content (a map of strings, JSON) was read with the field.
+// Of an unknown section only the name is reported.
 void Config::Impl::report_unknown(const Node& node, const std::string& path,
                                   const KnownFields& known) {
   for (const auto& [name, child] : node.members) {

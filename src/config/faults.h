@@ -39,7 +39,7 @@ class FaultList {
 // Throws one fault immediately, for a file that cannot be read any further.
 [[noreturn]] void throw_fault(const Fault& fault);
 
-// A value in quotes for a message: control characters escaped, truncated to about 60 characters.
+// Quotes a value for a message: escapes control characters, and truncates to about 60 characters.
 std::string quote_value(std::string_view text);
 
 }  // namespace slimexx::config

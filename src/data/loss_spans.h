@@ -28,8 +28,8 @@ void refuse_empty_turns(const Json& messages);
 LearntText render_learnt(const text::ChatTemplate& chat_template, const Json& messages,
                          const Json& tools, const Json* kwargs);
 
-// The loss mask of `tokens`, which must be encode(text): 1 for each token whose first byte lies
-// within a span, and for an eos token directly after a span, which ends that turn.
+// Returns the loss mask of `tokens`, which must be encode(text): 1 for each token whose first byte
+// lies within a span, and for an eos token directly after a span, since it ends that turn.
 std::vector<uint8_t> mask_tokens(const text::Tokenizer& tokenizer, std::string_view text,
                                  const std::vector<text::TokenId>& tokens, const ByteSpans& spans,
                                  const std::vector<text::TokenId>& eos_ids);

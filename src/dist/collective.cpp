@@ -337,7 +337,7 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
   const auto own = static_cast<size_t>(rank_);
   SLX_CHECK(send_rows.size() == static_cast<size_t>(size_) &&
                 receive_rows.size() == send_rows.size() && send_rows[own] == receive_rows[own],
-            "{} and {} counts of {} ranks", send_rows.size(), receive_rows.size(), size_);
+            "{} and {} counts for {} ranks", send_rows.size(), receive_rows.size(), size_);
   SLX_CHECK(sum_rows(send_rows) == source.dim(0) && sum_rows(receive_rows) == result.dim(0) &&
                 source.dtype() == result.dtype() && row_bytes(source) == row_bytes(result),
             "{} to {}", source.shape_text(), result.shape_text());
@@ -345,7 +345,8 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
   tensor::copy_bytes(stream, result.rows(got, got + receive_rows[own]),
                      source.rows(sent, sent + send_rows[own]));
   if (!backend_) return;
-  if (stream.is_planning) {  // counts unknown: one side has the actual rows, the other the most
+  if (stream.is_planning) {  // while planning the counts need not match: one side has actual rows,
+                             // the other the upper bound
     const int64_t bytes = std::min(source.size_bytes(), result.size_bytes());
     return backend_->plan_sent(bytes / size_ * (size_ - 1));
   }

@@ -99,7 +99,8 @@ class GridSearch {
  private:
   void search(std::span<const SizeKey> open, GridSizes s, Distance distance) {
     if (!(distance < best_distance_)) return;
-    // Sizes not yet chosen only multiply the product, so it must already divide.
+    // Sizes that are not chosen yet can only enlarge the product, so the product so far must
+    // already divide the ranks.
     if (world_size_ % chosen_product(open.size(), s, &GridSizes::tp, &GridSizes::cp) != 0 ||
         world_size_ % chosen_product(open.size(), s, &GridSizes::ep, &GridSizes::etp) != 0)
       return;

@@ -198,7 +198,7 @@ class ThreadBackend : public Backend {
       part = std::make_shared<ThreadGroup>(group_->job, std::move(of_job));
     }
     const auto mine = part;
-    pass_barrier(lock);  // all have read the places and hold their part
+    pass_barrier(lock);  // all ranks have read the splits and hold their own group
     group_->splits.clear();
     if (members.size() == 1) return nullptr;
     const auto own = std::ranges::find(members, rank_) - members.begin();

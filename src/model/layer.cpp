@@ -25,8 +25,8 @@ Tensor allocate_hidden(Arena& arena, const ModelSpec& model, int64_t num_tokens)
   return arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, model.hidden_size});
 }
 
-// Allocates what the layer's steps write and `tape` does not hold yet. `for_backward`: also what
-// backward reads.
+// Allocates the tensors that the layer's steps write and `tape` does not hold yet. `for_backward`:
+// also those that backward reads.
 void allocate_rest(Arena& arena, const LayerPlace& place, bool for_backward, LayerTape& tape) {
   const RowCounts rows = count_rows(place, tape);
   const auto add_hidden = [&](Tensor& t) {
@@ -82,7 +82,7 @@ void attend(const ops::Context& ctx, const LayerPlace& place, const LayerParamet
   std::visit(attend_in, place.spec.attention);
 }
 
-// Computes o (unless `has_o`: the tape kept it), x_mid and its norm `mid_normed`.
+// Computes o (unless the tape kept it: `has_o`), x_mid, and x_mid's norm `mid_normed`.
 void add_attention(const ops::Context& ctx, const LayerPlace& place,
                    const LayerParameters<Tensor>& w, const LayerTape& tape, Tensor mid_normed,
                    bool has_o) {

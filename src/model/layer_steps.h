@@ -8,7 +8,7 @@
 
 namespace slimexx::model {
 
-// What a layer runs with: specs, batch, pages.
+// The inputs of a layer's run: specs, batch, pages.
 struct LayerPlace {
   const ModelSpec& model;
   const LayerSpec& spec;

@@ -65,8 +65,7 @@ std::vector<int64_t> list_stage_layers(const std::vector<int64_t>& rank_layers, 
   return layers;
 }
 
-// Layers at which a stage may begin: those after which no layer shares a selection from before
-// them.
+// Layers at which a stage may begin: no layer from there on shares a selection made before it.
 std::vector<int64_t> list_legal_starts(const ModelSpec& spec) {
   std::vector<int64_t> starts;
   bool shares_next = false;  // the next layer with sparse attention shares an earlier selection

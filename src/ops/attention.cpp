@@ -25,7 +25,8 @@ void check_device_lengths(const char* op, const AttentionLayout& layout, const C
 // Starts ascend from 0, and no sequence sees keys beyond the next different start.
 void check_key_starts(const char* op, const AttentionLayout& layout, const Context& ctx) {
   const auto& starts = layout.key_starts;
-  SLX_CHECK(ctx.device().is_cpu() || ctx.planning(), "{}: gathered keys are for the CPU", op);
+  SLX_CHECK(ctx.device().is_cpu() || ctx.planning(),
+            "{}: gathered keys are supported on the CPU only", op);
   SLX_CHECK(!layout.page_table.defined() && starts.size() + 1 == layout.cu_seqlens.size() &&
                 starts[0] == 0,
             "{}: {} starts of keys for {} sequences", op, starts.size(),
@@ -115,7 +116,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale) {
   constexpr const char* kOp = "attention_backward";
-  SLX_CHECK(!layout.page_table.defined(), "attention_backward: not of pages");
+  SLX_CHECK(!layout.page_table.defined(), "attention_backward: pages are not supported");
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout);
@@ -126,7 +127,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
     check_i32(kOp, "query_spans", ctx, layout.query_spans,
               {static_cast<int64_t>(layout.cu_seqlens.size()) - 1, 4});
   SLX_CHECK(!layout.selected.defined() || ctx.device().is_cpu() || k.dim(1) == q.dim(1),
-            "{}: a selection of keys, with heads that share them", kOp);
+            "{}: selected keys need one key head per query head", kOp);
   check_compute(kOp, "dq", ctx, dq, {q.dim(0), q.dim(1), q.dim(2)}, Strides::kRows);
   check_compute(kOp, "dk", ctx, dk, {k.dim(0), k.dim(1), k.dim(2)}, Strides::kRows);
   check_compute(kOp, "dv", ctx, dv, {k.dim(0), k.dim(1), v.dim(2)}, Strides::kRows);

@@ -32,7 +32,7 @@ Branch::Branch(const Context& ctx, Tensor memory)
 }
 
 void Branch::join() {
-  SLX_CHECK(arena_.high_water_bytes() <= memory_bytes_, "a branch took {} bytes and has {}",
+  SLX_CHECK(arena_.high_water_bytes() <= memory_bytes_, "a branch needs {} bytes, but has {}",
             arena_.high_water_bytes(), memory_bytes_);
   if (!has_queues(from_)) return;
   passed_.record(context_.stream);

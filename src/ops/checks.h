@@ -1,5 +1,5 @@
-// What every op does first: check the operands' shapes, dtypes and devices (a mismatch is a bug in
-// this program: SLX_CHECK), and choose the backend.
+// The first steps of every op: check the operands' shapes, dtypes and devices (a mismatch is a bug
+// in this program: SLX_CHECK), and choose the backend.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

@@ -46,7 +46,8 @@ bool fuses_route_and_sort([[maybe_unused]] tensor::Device device,
 int64_t check_shared(const char* op, const Context& ctx, const RoutedRows& routed, const Linear& w,
                      const Linear& shared) {
   if (!shared.operand().defined()) return num_rows(routed);
-  SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert of {} tokens", op, routed.rows.dim(0));
+  SLX_CHECK(routed.rows.dim(0) == 1, "{}: a shared expert needs a single token, not {}", op,
+            routed.rows.dim(0));
   SLX_CHECK_EQ(shared.is_fp8(), w.is_fp8());
   if (!w.is_fp8()) check_compute(op, "shared_w", ctx, shared.weight, {w.rows(), w.columns()});
   return num_rows(routed) + 1;

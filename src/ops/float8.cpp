@@ -104,6 +104,19 @@ void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w)
   matmul_forward(ctx, y, round_rows(ctx, x), {plain, w.bias});
 }
 
+bool fp8_matmul_swiglu_forward([[maybe_unused]] const Context& ctx, [[maybe_unused]] Tensor h,
+                               [[maybe_unused]] Tensor x, [[maybe_unused]] const Linear& w) {
+  constexpr int64_t kWholeTiles = 2 * kF8UnitRows;  // rows of gate, and of up
+  if (ctx.device().is_cpu() || w.rows() % kWholeTiles != 0) return false;
+  constexpr const char* kOp = "fp8_matmul_swiglu_forward";
+  check_fp8(kOp, ctx, w, {2 * h.dim(1), x.dim(1)},
+            {count_units(w.rows()), w.columns() / kF8Columns});
+  const tensor::ArenaScope scope(ctx.arena);
+  [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
+  SLX_LAUNCH(fp8_matmul_swiglu_forward(ctx, h, quantised.values, quantised.scales, w));
+  return true;
+}
+
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
                                const RoutedRows& routed, [[maybe_unused]] bool follows_product) {
   constexpr const char* kOp = "fp8_expert_matmul_forward";

@@ -80,7 +80,7 @@ bool can_keep_logits(Tensor w) { return kernels::lm_head_takes_tensor_cores(w.di
 void lm_head_forward(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor lse,
                      Tensor hidden, Tensor w, Tensor targets, float temperature, Tensor logits) {
   constexpr const char* kOp = "lm_head_forward";
-  SLX_CHECK(fuses_lm_head(ctx.device()), "lm_head_forward on the cpu");
+  SLX_CHECK(fuses_lm_head(ctx.device()), "lm_head_forward: not supported on the CPU");
   check_compute(kOp, "hidden", ctx, hidden, {kAny, kAny});
   check_compute(kOp, "w", ctx, w, {kAny, hidden.dim(1)});
   check_i32(kOp, "targets", ctx, targets, {hidden.dim(0)});
@@ -99,7 +99,7 @@ void lm_head_backward_logits(const Context& ctx, Tensor dlogits, Tensor hidden, 
                              Tensor dentropies, float temperature) {
   constexpr const char* kOp = "lm_head_backward_logits";
   const int64_t num_rows = hidden.dim(0);
-  SLX_CHECK(fuses_lm_head(ctx.device()), "lm_head_backward_logits on the cpu");
+  SLX_CHECK(fuses_lm_head(ctx.device()), "lm_head_backward_logits: not supported on the CPU");
   check_compute(kOp, "hidden", ctx, hidden, {kAny, kAny});
   check_compute(kOp, "w", ctx, w, {kAny, hidden.dim(1)});
   check_compute(kOp, "dlogits", ctx, dlogits, {num_rows, w.dim(0)}, Strides::kRows);
@@ -115,7 +115,7 @@ void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Te
                            float temperature) {
   constexpr const char* kOp = "lm_head_kept_backward";
   const int64_t num_rows = logits.dim(0);
-  SLX_CHECK(fuses_lm_head(ctx.device()), "lm_head_kept_backward on the cpu");
+  SLX_CHECK(fuses_lm_head(ctx.device()), "lm_head_kept_backward: not supported on the CPU");
   check_f32(kOp, "logits", ctx, logits, {num_rows, kAny});
   check_compute(kOp, "dlogits", ctx, dlogits, {num_rows, logits.dim(1)}, Strides::kRows);
   check_gradient_rows(kOp, ctx, num_rows, lse, targets, entropies, dlog_probs, dentropies);

@@ -52,6 +52,7 @@ void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear&
     SLX_LAUNCH(matmul_swiglu_forward(ctx, h, x, w, bias));
     return;
   }
+  if (linear.is_fp8() && fp8_matmul_swiglu_forward(ctx, h, x, linear)) return;
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor gate_up = ctx.arena.allocate(h.dtype(), {h.dim(0), 2 * h.dim(1)});
   matmul_forward(ctx, gate_up, x, linear);

@@ -57,7 +57,7 @@ void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, 
   if (x.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) {
     if (branch_norm.defined()) {
-      SLX_CHECK(x_sum.raw() != x.raw(), "{}: x_sum takes the normalised branch first", kOp);
+      SLX_CHECK(x_sum.raw() != x.raw(), "{}: x_sum cannot be x if the branch is normed", kOp);
       cpu::norm_forward(x_sum, branch, branch_norm, eps);
       branch = x_sum;
     }

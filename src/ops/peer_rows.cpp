@@ -9,7 +9,7 @@ namespace {
 
 const dist::PeerMemory& memory_of(const Context& ctx) {
   SLX_CHECK(ctx.groups.ep_memory != nullptr && !ctx.device().is_cpu(),
-            "rows of peers without their memory");
+            "peer rows need ep_memory and a GPU");
   return *ctx.groups.ep_memory;
 }
 

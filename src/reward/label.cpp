@@ -23,7 +23,7 @@ Label read_list(const std::string& label, const Json& list) {
   });
   if (is_value) return {{label}, ""};
   return fault_of(
-      "the label is a list with other things than answers; write a list of strings and numbers");
+      "the label is a list with items that are not answers; write a list of strings and numbers");
 }
 
 Label read_record(const Json& record) {

@@ -168,8 +168,8 @@ Grade grade_by_rule(const Assignment& assignment, const RewardInput& input) {
   return *best;
 }
 
-// Why no response can be right by the row's label: grading always fails, or the label itself earns
-// less than the full reward. Empty if the label can be used.
+// The reason why no response can be right by the row's label: grading always fails, or the label
+// itself earns less than the full reward. Empty if the label can be used.
 std::string find_label_fault(const RuleGrader& rule, RewardInput row) {
   row.response.clear();
   if (const Grade grade = rule.grade(row); grade.failed) return grade.reason;

@@ -120,8 +120,8 @@ void bind_engine_ranks(Binder& b, EngineKeys& o) {
            .when = "an engine runs",
            .may_idle = true});
   b.field("enable_dp_lm_head", o.enable_dp_lm_head,
-          {.doc = "Split the embedding and the LM head over the ranks of one attention group. They "
-                  "are always split so; the key is accepted with enable_dp_attention.",
+          {.doc = "Split the embedding and the LM head over the ranks of one attention group. This "
+                  "is always so; the key is accepted with enable_dp_attention.",
            .slime = "sglang-enable-dp-lm-head",
            .when = "an engine runs",
            .may_idle = true});

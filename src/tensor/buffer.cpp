@@ -356,7 +356,7 @@ void Arena::share_scratch(Arena& scratch) {
   SLX_CHECK(used_bytes_ == 0 && num_scopes_ == 0, "arena \"{}\" is in use", what_for_);
   SLX_CHECK(&scratch != this && scratch.scratch_ == nullptr && scratch.planning_ == planning_ &&
                 scratch.device_ == device_,
-            "arena \"{}\" cannot scratch in \"{}\"", what_for_, scratch.what_for_);
+            "arena \"{}\" cannot use \"{}\" as scratch", what_for_, scratch.what_for_);
   scratch_ = &scratch;
 }
 

@@ -49,7 +49,7 @@ DeviceKind make_h200() {
       // More ranks are not measured; they are assumed to be little faster.
       .host_updates = {.of_rank = 57e9, .least = 110e9, .most = 240e9},
       .gpus_per_host = 8,
-      // What collectives of bf16 rows and f32 gradients reach.
+      // Rates that collectives of bf16 rows and f32 gradients reach.
       .nvlink_bytes_per_s = 350e9,
       // One 400 Gb/s adapter per GPU at 90 %. Nothing was measured between hosts.
       .network_bytes_per_s = 45e9,

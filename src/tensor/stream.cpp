@@ -93,7 +93,7 @@ void copy_bytes(Stream stream, Tensor destination, Tensor source) {
 void copy_row_bytes(Stream stream, StridedBytes destination, StridedBytes source, int64_t width,
                     int64_t rows) {
   SLX_CHECK(width >= 0 && destination.stride >= width && source.stride >= width,
-            "{} bytes every {} to every {}", width, source.stride, destination.stride);
+            "rows of {} bytes with strides {} and {}", width, source.stride, destination.stride);
   if (stream.is_planning || width == 0 || rows == 0) return;
   if (!stream.device.is_cpu())
     return device_api::copy_rows_on_device(stream.device.index, stream.handle, destination, source,

@@ -7,9 +7,9 @@
 
 namespace slimexx::text {
 
-// An object of name and text. `config` and `map` are the objects in the two files; pass an empty
-// object for a missing file. An entry of the map, even null, replaces that of the config; but if
-// the config has "added_tokens_decoder", the map is not read.
+// Returns an object that maps names to texts. `config` and `map` are the objects in the two files;
+// pass an empty object for a missing file. An entry of the map, even null, replaces that of the
+// config; but if the config has "added_tokens_decoder", the map is not read.
 Json merge_special_tokens(const Json& config, const Json& map);
 
 // The same for a folder. Throws Error(kInput) if a file is not a JSON object.

@@ -1,4 +1,4 @@
-// What a splitting pattern does with its matches and the text between them.
+// The ways in which a splitting pattern treats its matches and the text between them.
 #pragma once
 #include <string_view>
 #include <vector>

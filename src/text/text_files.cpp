@@ -153,7 +153,7 @@ TextFiles collect_text_files(const TextSources& sources) {
   TextFiles text;
   if (sources.tokenizer.empty()) {
     if (sources.eos_tokens.empty() && sources.chat_template.empty()) return text;
-    throw Error(ErrorCode::kUsage, "--eos-token and --chat-template want a tokenizer",
+    throw Error(ErrorCode::kUsage, "--eos-token and --chat-template need a tokenizer",
                 "add --tokenizer DIR, FILE or byte-level", "slimexx init");
   }
   if (sources.tokenizer != kByteLevel && !path_exists(sources.tokenizer)) {

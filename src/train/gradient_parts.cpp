@@ -10,7 +10,7 @@
 namespace slimexx::train {
 namespace {
 
-// The backward stage after which a parameter's gradient is final.
+// Returns the stage of backward after which a parameter's gradient is final.
 int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
   constexpr std::string_view kLayers = "layers.", kEmbedding = "embedding.";
   const std::string_view name = info.name;

@@ -44,7 +44,7 @@ GradientReduction::GradientReduction(const TrainedStages& stages, const Optimize
 StageHooks GradientReduction::start_step(const ops::Context& ctx) {
   num_started_parts_ = 0;
   last_stage_done_ = -1;
-  // Copies of a head are summed before replicas, and after the last backward.
+  // Gradients of copied heads are summed before those of replicas, and after the last backward.
   if (!optimizer_.sums_beside() || !copied_gradients_.empty()) return {};
   return {.stage_done = [this, &ctx](int64_t stage) { finish_stage(ctx, stage); },
           .attention_next = [this, &ctx] { start_final_parts(ctx); }};
@@ -61,7 +61,8 @@ void GradientReduction::start_final_parts(const ops::Context& ctx) {
 
 void GradientReduction::finish_stage(const ops::Context& ctx, int64_t stage) {
   const model::ModelSpec& spec = stages_.spec;
-  // Gradients of a tied embedding are not final before the other end's are added.
+  // The gradient of a tied embedding is final only after that of the other end of the pipeline is
+  // added.
   if (embedding_ranks_ != nullptr && spec.tied_embeddings && stage > spec.num_layers()) return;
   last_stage_done_ = stage;
   // After the first layer no attention follows.
@@ -69,7 +70,8 @@ void GradientReduction::finish_stage(const ops::Context& ctx, int64_t stage) {
   if (!has_attention_next) start_final_parts(ctx);
 }
 
-// The embedding is one parameter, though tied stages at both ends have gradients of it.
+// The embedding is one parameter, although with tied embeddings the stages at both ends have
+// gradients of it.
 void GradientReduction::sum_tied_gradients(const ops::Context& ctx) const {
   if (embedding_ranks_ == nullptr || !stages_.spec.tied_embeddings) return;
   if (!embedding_gradient_.defined()) return;  // frozen

@@ -20,7 +20,7 @@ class ScoreExchange {
 
  private:
   const TrainedStages& stages_;
-  std::vector<int> reporters_;  // ranks of `host`, by dp rank; filled on first use
+  std::vector<int> reporters_;  // ranks of stages_.host, by dp rank; filled on first use
 };
 
 }  // namespace slimexx::train

@@ -48,7 +48,7 @@ std::vector<double> StepSums::download(const ops::Context& ctx) const {
   const tensor::Tensor all = all_metrics();
   std::vector<double> sums(static_cast<size_t>(all.num_elements()));
   tensor::download(ctx.stream, sums.data(), all);
-  // All cp ranks have the whole loss, but only their own rows' loss of MTP layers.
+  // All cp ranks have the whole policy loss, but MTP losses of their own rows only.
   if (!is_reporter(stages_.groups)) std::fill_n(sums.begin(), ops::kNumLossMetrics, 0);
   if (!reports_own_rows(stages_.groups)) std::ranges::fill(sums, 0);
   routers_.append_sums(ctx, sums);

@@ -1,4 +1,4 @@
-// What a trainer works on: one rank's stages of the policy, its groups, and how it trains. Plain
+// The data of a trainer: one rank's stages of the policy, its groups, and how it trains. Plain
 // data that the trainer's parts borrow.
 #pragma once
 #include <cstdint>

@@ -26,7 +26,7 @@ namespace slimexx {
 namespace {
 
 TEST(Philox, MatchesPublishedVectors) {
-  // Known-answer vectors of the Random123 distribution (kat_vectors, philox4x32 10).
+  // Known answers from the Random123 distribution (kat_vectors, philox4x32 10).
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
             (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),

@@ -121,7 +121,7 @@ TEST(ConvertHf, RoundTripOfAModelKeepsItsFile) {
   expect_same_tensors(golden_model("llama"), folder / "back");
 }
 
-// The folder that is written loads again, and ranks share the files.
+// The written folder loads again, and several ranks write its files together.
 TEST(ConvertHf, Fp8FoldersLoad) {
   const Folder folder;
   const std::string model = golden_model("qwen3_moe_odd");

@@ -8,7 +8,7 @@ namespace {
 
 using Mask = std::vector<uint8_t>;
 
-// A byte-level tokenizer whose tokens are more than bytes: gpt2's, where it is at hand.
+// gpt2's byte-level tokenizer, if it is available: its tokens have more than one byte.
 class LossSpans : public DataTest {
  protected:
   static Mask mask_of(const text::Tokenizer& tokenizer, const std::string& text, ByteSpans spans) {

@@ -18,7 +18,7 @@ class Prompts : public DataTest {
   Error load_error(const std::string& content) {
     return error_of([&] { load(content); });
   }
-  // The error names the line and says `part`.
+  // Expects an error that names the line and contains `part`.
   void expect_error(const std::string& content, int line, const std::string& part) {
     const Error error = load_error(content);
     EXPECT_EQ(error.code(), ErrorCode::kInput) << content;

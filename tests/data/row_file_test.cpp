@@ -63,7 +63,7 @@ TEST_F(RowFile, ReadsCompressedFiles) {
   EXPECT_EQ(rows[0].line, "{\"a\": 2}");
 }
 
-// Batches are the rows of the file in order, whatever the number of batches.
+// Batches contain the rows of the file in order, whatever the number of batches.
 TEST_F(RowFile, ComesInBatches) {
   std::string content;
   const std::string text(1 << 20, 'x');
@@ -80,7 +80,7 @@ TEST_F(RowFile, ComesInBatches) {
   EXPECT_EQ(sizes, (std::vector<size_t>{16, 16, 6}));
 }
 
-// 64 KiB as .zst: nothing is gained by reading on.
+// 64 KiB as .zst: reading further would give nothing more.
 TEST_F(RowFile, BlankLinesEnd) {
   const std::string path = (directory_ / "blank.jsonl.zst").string();
   io::LineWriter writer(path);

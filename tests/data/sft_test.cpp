@@ -147,7 +147,7 @@ TEST_F(Sft, RefusesRowsThatTeachToEndAndNothingElse) {
       EXPECT_NE(error.find("rows.jsonl:2"), std::string::npos) << row << error;
     }
   }
-  // An end that the template adds, and white space after it.
+  // The template adds an end token, with white space after it.
   const auto spaced = text::ChatTemplate::parse(
       "{% for m in messages %}<|{{ m.role }}|>{{ m.content if m.role == 'user' }}<|end|>\n{% "
       "endfor "
@@ -253,7 +253,7 @@ TEST_F(Sft, MasksRealTemplates) {
                       load_template("Qwen-Qwen3-0.6B.jinja")),
             "<think>\n\n</think>\n\n2<|im_end|>\n");
   options_.tool_key = "tools";
-  // The one that users are pointed to renders what TRL's renders.
+  // The template that the documentation recommends renders the same text as TRL's.
   const auto trl = load_template("trl-qwen3_training.jinja");
   const auto own = load_template("../../../configs/chat_templates/qwen3-training.jinja");
   EXPECT_EQ(learnt_of(kChat, own),
@@ -281,7 +281,7 @@ TEST_F(Sft, MasksRealTemplates) {
               load(line + "\n", trl).examples().at(0).text);
     EXPECT_EQ(learnt_of(line, own), learnt_of(line, trl));
   }
-  // Qwen3's own drops the thinking of turns that are past.
+  // Qwen3's own template drops the thinking of earlier turns.
   EXPECT_THROW(learnt_of(kChat, load_template("Qwen-Qwen3-0.6B.jinja")), Error);
 }
 

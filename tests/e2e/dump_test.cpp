@@ -1,4 +1,4 @@
-// Training on a dump: the steps of a rollout are the ones that the configuration asks for.
+// Tests training on a dump: a rollout has the optimizer steps that the configuration asks for.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -59,7 +59,8 @@ TEST_F(Dump, OfAnotherSizeIsRefused) {
       << f.text();
 }
 
-// The second of two dumps is faulty: the step on the first one is kept, on any number of ranks.
+// The second of two dumps is faulty: the result of the step on the first one is kept, on any number
+// of ranks.
 TEST_F(Dump, OneThatCannotBeTrainedOnKeepsWhatWasTrained) {
   const std::string first = read_bytes(folder_ / "made/rollout_000000.jsonl");
   const Json sample = parse_json(first.substr(0, first.find('\n')), "rollout_000000.jsonl");

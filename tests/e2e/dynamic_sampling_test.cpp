@@ -1,5 +1,5 @@
-// Runs that drop groups of equal rewards: the groups that they take depend on prompts and seed, not
-// on ranks. A resumed run continues after the prompts that were drawn.
+// Tests runs that drop groups of equal rewards: which groups they keep depends on prompts and seed,
+// not on ranks. A resumed run continues after the prompts that were drawn.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -52,7 +52,7 @@ TEST_F(DynamicSampling, FillsRolloutsWithGroupsThatDiffer) {
     EXPECT_EQ(number(row, "train/mismatch_tokens"), 0);
     const double drawn = number(row, "rollout/dynamic_filter/num_drawn");
     EXPECT_GE(drawn, 4 + dropped);
-    // Dropped groups have numbers too, which no other group gets.
+    // Dropped groups keep their numbers; no other group gets these.
     std::set<int64_t> groups;
     for (const Json& sample : read_rows(rollout_file("run", rollout)))
       groups.insert(sample["group"].get<int64_t>());

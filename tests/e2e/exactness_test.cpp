@@ -1,5 +1,5 @@
-// The numeric contract through the whole program (docs/numerics.md): the log-prob of a token in
-// training has the same bits as in generation, no matter how the engine ran.
+// Tests the numeric contract (docs/numerics.md) through the whole program: the log-prob of a token
+// in training has the same bits as in generation, no matter how the engine ran.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

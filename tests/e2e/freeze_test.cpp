@@ -1,4 +1,4 @@
-// Runs that train only some parameters: their exports, and their resumes.
+// Tests runs that train only some parameters: their exports and resumed runs.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -74,8 +74,8 @@ TEST_F(FreezeRun, GoesOnFromACheckpointToTheByte) {
               read_bytes(folder_ / "whole/hf/model.safetensors"));
 }
 
-// If a run started from other weights than the folder's, only its checkpoint has its frozen
-// weights.
+// If a run started from other weights than those of the folder, its frozen weights exist only in
+// its checkpoint.
 TEST_F(FreezeRun, FromOtherWeightsGoesOnToTheByte) {
   make_checkpoint(folder_, "models/qwen3_tied_mqa", "{}", "other", 6);
   const Finished converted = run_slimexx(

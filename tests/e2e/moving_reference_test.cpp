@@ -1,4 +1,5 @@
-// A reference that becomes the policy every ref_update_interval rollouts, also across a resume.
+// Tests a reference that is replaced by the policy every ref_update_interval rollouts, also in a
+// resumed run.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Runs that train an MTP layer with the policy: their exports, and their resumes.
+// Tests runs that train an MTP layer with the policy: their exports and resumed runs.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -34,8 +34,8 @@ class MtpRun : public testing::TestWithParam<std::string> {
 
 TEST_P(MtpRun, ChangesTheLayerOnlyWhereItIsTrained) {
   const Tensors start = read_tensors(folder_ / "model/model.safetensors");
-  // Clipping uses the norm of all gradients: without it the policy gets the same updates, to the
-  // bit.
+  // Clipping uses the norm of all gradients. Without clipping the policy gets bit-identical
+  // updates.
   const Tensors with = run("with", {kOn, kOneLayer, "optimizer.clip_grad=0"});
   const Tensors without = run("without", {kOneLayer, "optimizer.clip_grad=0"});
   ASSERT_EQ(with.size(), start.size());

@@ -1,5 +1,5 @@
-// Results of the reference implementation on tiny checkpoints, compared through the command line:
-// losses, log-probs, gradients of the GRPO and the supervised loss, one AdamW step.
+// Compares with the reference implementation's results on tiny checkpoints, through the command
+// line: losses, log-probs, gradients of the GRPO and the supervised loss, one AdamW step.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -64,7 +64,7 @@ void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
 
 class PlanOfARun : public testing::TestWithParam<PlanCase> {};
 
-// The run counts all its allocations; the plan allocates nothing.
+// The run counts its real allocations; the plan allocates nothing.
 TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   const PlanCase& c = GetParam();
   if (c.num_ranks > 1 && !why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();

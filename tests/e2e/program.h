@@ -70,7 +70,7 @@ class Program {
 Finished run_slimexx(int num_ranks, const std::vector<std::string>& arguments,
                      const std::vector<std::string>& prefix = {});
 
-// Why tests with several ranks cannot run here; empty if they can.
+// The reason why tests with several ranks cannot run here; empty if they can.
 std::string why_no_ranks();
 // The major version of Open MPI's mpirun; 0 for any other mpirun.
 int open_mpi_version();

@@ -1,5 +1,5 @@
-// configs/smoke/real-input.yaml: a real tokenizer with its full vocabulary, a real chat template, a
-// real data set.
+// Tests configs/smoke/real-input.yaml, which has a real tokenizer with its full vocabulary, a real
+// chat template and a real data set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -109,7 +109,7 @@ TEST_F(RealInput, TrainsEvaluatesSavesResumesAndExports) {
   EXPECT_EQ(read_rows(folder_ / "scores.jsonl").size(), 16u);
 }
 
-// After an update with lr 0, score of the export gives the log-probs of generation to the bit.
+// After an update with lr 0, scoring the export gives bit-identical log-probs to generation.
 TEST_F(RealInput, ScoreOfTheStartIsWhatWasGenerated) {
   const Finished made =
       train(0, "run",

@@ -1,5 +1,5 @@
-// The reference of a KL term is a model of its own: the KL in the log is the one computed by
-// `score`.
+// Tests KL terms with a reference that is a separate model: the logged KL equals the one computed
+// from `score`.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// What a run reports: every metric of the catalogue is written by some run, every optimizer step
-// has its own row, samples are on disk, and a sample without a grade does not count as 0.
+// Tests what a run reports: every metric of the catalogue is written by some run, every optimizer
+// step has its own row, samples are on disk, and a sample without a grade does not count as 0.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -77,6 +77,12 @@ TEST_F(Report, RunsWriteEveryMetric) {
             {"model.hf_checkpoint=" + make_checkpoint(folder_, "oracle/glm4_moe", "{}", "with_mtp"),
              "train.enable_mtp_training=true", "train.mtp_num_layers=1", "rollout.num_rollout=1",
              "rollout.speculative_algorithm=EAGLE", "rollout.speculative_gate=false"}));
+  const std::string wide =
+      make_checkpoint(folder_, "models/qwen3_tied_mqa",
+                      R"({"hidden_size": 128, "head_dim": 32, "num_attention_heads": 4,
+                          "num_key_value_heads": 2, "intermediate_size": 128})",
+                      "wide");
+  note(train("fp8", {"model.hf_checkpoint=" + wide, "numerics.fp8=on", "rollout.num_rollout=1"}));
   const std::set<std::string_view> elsewhere = {
       "sys/gpu_mem_peak_gib",  // only on a GPU
       "perf/*_time",           // a span without a metric of its own

@@ -1,5 +1,5 @@
-// A run that was stopped or killed and then resumed ends with the same bytes as an uninterrupted
-// one.
+// Tests resuming: a run that was stopped or killed and then resumed ends with the same bytes as an
+// uninterrupted one.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -46,8 +46,8 @@ void expect_same_folder(const std::string& got, const std::string& expected) {
   EXPECT_EQ(a.size(), b.size()) << got << " has files that " << expected << " lacks";
 }
 
-// Rows without times, memory and the share of cached tokens: a resumed engine starts with an empty
-// cache, and timing decides which rank generates which sample.
+// Removes times, memory and the share of cached tokens from the rows: a resumed engine starts with
+// an empty cache, and timing decides which rank generates which sample.
 std::vector<Json> steady_rows(const std::string& run_dir) {
   std::vector<Json> rows;
   for (const Json& row : read_rows(run_dir + "/metrics.jsonl")) {
@@ -189,7 +189,7 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
     EXPECT_NE(f.err.find("the state is saved"), std::string::npos) << f.text();
     const Json status = parse_json(read_bytes(run_dir + "/status.json"), "status.json");
     EXPECT_EQ(status.at("state"), "interrupted");
-    // The checkpoint is complete, and is of the last rollout before the stop.
+    // The checkpoint is complete and belongs to the last rollout before the stop.
     char last[32];
     snprintf(last, sizeof last, "step_%06d", status.at("step").get<int>());
     ASSERT_FALSE(step_folders(run_dir).empty());
@@ -234,7 +234,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   };
   const std::string endless = "eval.n_samples_per_eval_prompt=20000";
 
-  // The evaluation before training: there is nothing to save.
+  // The evaluation before training was interrupted: there is nothing to save.
   Finished f = stop_in_evaluation(arguments("before", {endless}), [&] {
     return read_bytes(folder_ / "before/logs/rank_000.log").find("resume  ") != std::string::npos;
   });
@@ -243,7 +243,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   EXPECT_EQ(status("before").at("state"), "interrupted");
   EXPECT_EQ(step_folders(folder_ / "before").size(), 0u);
 
-  // An evaluation after a rollout: the rollout is kept.
+  // An evaluation after a rollout was interrupted: the rollout is kept.
   const std::vector<std::string> after = {"eval.eval_interval=1",
                                           "eval.skip_eval_before_train=true",
                                           "debug.save_rollout=" + (folder_ / "made")};
@@ -263,7 +263,7 @@ TEST_P(Resume, AfterASignalDuringAnEvaluation) {
   EXPECT_EQ(f.status, 0) << f.text();
   expect_made_up(read_rows(folder_ / "after/metrics.jsonl"), 3);
 
-  // The last evaluation: the run is not done without it.
+  // The last evaluation was interrupted: the run is not done without it.
   auto last = after;
   last.emplace_back("rollout.num_rollout=1");
   auto endless_last = last;
@@ -306,8 +306,8 @@ class ResumeElsewhere : public Resume {
   bool wants_ranks() const override { return true; }
 };
 
-// From a checkpoint of GetParam() ranks to three: the same samples, and weights equal up to
-// rounding.
+// Resumes a checkpoint of GetParam() ranks on three ranks: the samples are the same, and weights
+// are equal up to rounding.
 TEST_P(ResumeElsewhere, OnAnotherNumberOfRanks) {
   constexpr double kBound = 2e-6;  // absolute, as in ranks_test.cpp
   const std::vector<std::string> more = {"optimizer.adam_eps=1e-3", "checkpoint.keep_last=0"};

@@ -1,4 +1,4 @@
-// Runs of MoE models with balanced routers: their reports, exports and resumes.
+// Tests runs of MoE models with balanced routers: their reports, exports and resumed runs.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// GRPO runs with speculative decoding: the same samples and weights, to the byte, as without it,
-// also if the MTP layer is trained, split over ranks and handed over.
+// Tests GRPO runs with speculative decoding: samples and weights are byte-identical to those of a
+// run without it, even if the MTP layer is trained, split over ranks and handed over.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

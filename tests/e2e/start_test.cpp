@@ -1,4 +1,4 @@
-// How runs start: in which folder, from which weights, and what a failed start leaves.
+// Tests how runs start: in which folder, from which weights, and what a failed start leaves behind.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -75,7 +75,7 @@ TEST_P(Start, WithoutANameGetsAFreeFolder) {
   EXPECT_EQ(num_rows("runs/run-2"), 4u);
 }
 
-// The command of a job script that may be the first or the tenth job of its run.
+// The command in a job script, which may be the first or the tenth job of its run.
 TEST_P(Start, AutoContinuesOrStartsAnew) {
   const std::vector<std::string> settings = {"checkpoint.save_interval=2", "rollout.num_rollout=2"};
   ASSERT_EQ(train("run", settings, {"--resume", "auto"}).status, 0);
@@ -105,7 +105,7 @@ TEST_P(Start, LoadAndSaveMayBeOneFolder) {
   EXPECT_EQ(num_rows("run"), 4u);
 }
 
-// Takes weights of an earlier run: of its first step by number, and its last.
+// Starts from the weights of an earlier run: those of its first step, by number, and its last ones.
 TEST_P(Start, FinetuneTakesTheWeightsAlone) {
   Finished f = train("run", {"checkpoint.save_interval=1", "rollout.num_rollout=2"});
   ASSERT_EQ(f.status, 0) << f.text();
@@ -142,7 +142,7 @@ TEST_P(Start, ResumeWithAnotherModelOrTokenizerIsRefused) {
   f = train("run", {"rollout.num_rollout=4"}, {"--resume"});
   EXPECT_EQ(f.status, 2) << f.text();
   expect_mentions(f, {"tokenizer.json", "model.vocab.0 was"});
-  // Other formatting does not make another tokenizer.
+  // A tokenizer file with other formatting counts as the same tokenizer.
   folder_.put("model/tokenizer.json", parse_json(tokenizer, "tokenizer.json").dump(4));
   f = train("run", {"rollout.num_rollout=4"}, {"--resume"});
   EXPECT_EQ(f.status, 0) << f.text();
@@ -192,7 +192,7 @@ TEST_P(Start, TriesTheExport) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Start, testing::Values(0, 2));
 
-// Ranks that read different files do not start.
+// If ranks read different files, the run does not start.
 TEST(StartOfRanks, WantsOneConfiguration) {
   if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
   const Folder folder;

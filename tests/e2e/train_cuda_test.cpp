@@ -65,7 +65,7 @@ class TrainCuda : public testing::TestWithParam<Family> {
     EXPECT_NE(f.err.find("tokens compared bit for bit"), std::string::npos) << f.err;
     return read_rows(run_dir + "/metrics.jsonl");
   }
-  // `least_tokens`: minimum over all rollouts together.
+  // `least_tokens`: minimum number of tokens in all rollouts together.
   void expect_exact(const std::vector<Json>& rows, double least_tokens) {
     ASSERT_EQ(rows.size(), 3u);
     double tokens = 0;
@@ -170,7 +170,7 @@ TEST_P(TrainCuda, EnginesOfRanksOnOneDeviceAreExact) {
   }
 }
 
-// Two processes with one device each: every axis and every kind of engine over NCCL.
+// Two processes with one device each test every axis and every kind of engine over NCCL.
 TEST_P(TrainCuda, RanksOfTwoDevicesAreExact) {
   if (tensor::count_cuda_devices() < 2) GTEST_SKIP() << "too few GPUs";
   const std::string tp = "parallel.tensor_model_parallel_size=2";

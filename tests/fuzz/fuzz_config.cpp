@@ -1,5 +1,5 @@
 // Reads the input as a configuration. Either it binds, and the resolved configuration reads back to
-// itself, or there is one Error that blames the user's input.
+// itself, or it fails with an Error about the user's input.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-// The folder of a run: its steps and the choice of the latest.
+// Tests the checkpoint folder of a run: its steps, and the choice of the latest one.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,7 +145,7 @@ TEST(CheckpointRoot, RemovesOld) {
   EXPECT_TRUE(path_exists(dir.file("step_000003x/shard-00000-of-00002.safetensors")));
 }
 
-// Every point of a save or a removal at which a run may die, and how the next run recovers.
+// Tests every point of a save or a removal at which a run may die, and how the next run recovers.
 TEST(CheckpointRoot, FinishesWhatAKillCutOff) {
   const TempDir dir;
   const auto put_back = [&] {

@@ -136,7 +136,7 @@ TEST(Checkpoint, BoxesOfSeveralRanks) {
         "master", "wide", 0, 0, wide.data() + begin, {{0, begin}, {4, begin + 3}}, {9, 1}};
   };
   const CheckpointPiece last{"master", "wide", 0, 0, turned.data(), {{0, 6}, {4, 9}}, {1, 4}};
-  // A range that ends inside a row, and the rest as a box of rows.
+  // One piece is a range that ends inside a row, the other a box with the remaining rows.
   const CheckpointPiece range{"master", "tall", 0, 15, tall.data()};
   const CheckpointPiece rows{"master", "tall", 0, 0, tall.data() + 15, {{3, 0}, {6, 5}}, {5, 1}};
   const CheckpointPiece whole{"master", "late", 0, 8, late.data()};

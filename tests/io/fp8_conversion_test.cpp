@@ -30,7 +30,8 @@ std::vector<uint8_t> bytes_of(const HfFolder& folder, const std::string& name) {
   return bytes;
 }
 
-// The nearest finite value by search; of two equally near ones that with an even last bit.
+// The nearest finite value, found by search; of two equally near values the one with an even last
+// bit.
 uint8_t nearest_by_search(float x) {
   uint8_t best = 0;
   double least = std::numeric_limits<double>::infinity();
@@ -52,7 +53,7 @@ TEST(Fp8Rounding, IsToTheNearestEven) {
       ASSERT_EQ(tensor::f32_to_f8_e4m3(x), nearest_by_search(x)) << x;
     }
   }
-  // f32 values next to the middle of two neighbours.
+  // f32 values next to the midpoint of two neighbouring FP8 values.
   for (uint8_t bits = 0; bits < 0x7E; ++bits) {
     const float middle = (tensor::f8_e4m3_to_f32(bits) + tensor::f8_e4m3_to_f32(bits + 1)) / 2;
     for (const float x : {std::nextafter(middle, 0.0f), middle, std::nextafter(middle, 1000.0f)})
@@ -79,7 +80,7 @@ TEST(Fp8Scale, PowersOfTwoAreTheLeastThatFit) {
       EXPECT_TRUE(std::isnan(tensor::f8_scale(bad, rule)));
 }
 
-// A zero, a NaN and an infinity spoil their own block only.
+// A zero, a NaN or an infinity affects only its own block.
 TEST(Fp8Quantiser, BlocksAreApart) {
   std::vector<float> x(4 * 6, 0.5f);
   x[0] = std::numeric_limits<float>::quiet_NaN();
@@ -151,7 +152,7 @@ TEST(Fp8Conversion, HasTheBytesOfGoldenModels) {
   EXPECT_EQ(count, 12);
 }
 
-// Two shards with an index, made from a golden model.
+// A folder of two shards with an index, made from a golden model.
 void make_two_shards(const std::string& directory) {
   const HfFolder folder = HfFolder::open(test_data_path("golden/models/qwen3_moe_odd"));
   HfWriteOptions options;

@@ -1,4 +1,4 @@
-// Converts hexadecimal digits in a file of cases to bytes.
+// Converts hexadecimal digits from a case file to bytes.
 #pragma once
 #include <string>
 

@@ -362,7 +362,7 @@ TEST(HfWrite, RefusesToMix) {
                [&] { write_hf_folder(f.dir.path(), {counting_tensor("w", 1)}, options); });
 }
 
-// As in the Hugging Face cache, where a snapshot consists of links into a folder of blobs.
+// A folder as in the Hugging Face cache, where a snapshot consists of links into a folder of blobs.
 TEST(CopySideFiles, LinksAreFollowed) {
   const TempDir root;
   std::filesystem::create_directories(root.file("snapshots/1"));

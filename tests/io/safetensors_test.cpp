@@ -100,7 +100,7 @@ TEST(Safetensors, OtherFormatsAreNamed) {
   }
 }
 
-// For example 640: its bytes 80 02 also start a pickle.
+// A header of 640 bytes, for example: the bytes 80 02 of this length also start a pickle.
 TEST(Safetensors, EveryHeaderLengthOpens) {
   const TempDir dir;
   const std::string tensor = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";

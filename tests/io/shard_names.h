@@ -10,7 +10,7 @@
 
 namespace slimexx::io {
 
-// The files that have tensors, in the order of the tensors' names.
+// The files that hold tensors, in the order of the tensors' names.
 inline std::vector<std::string> shard_names(const HfFolder& folder) {
   std::vector<std::string> names;
   for (const std::string& tensor : folder.tensor_names()) {

@@ -1,4 +1,4 @@
-// Which files of a Hugging Face folder are copied as side files.
+// Tests which files of a Hugging Face folder are copied as side files.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -328,7 +328,7 @@ void check_bits(Shape shape, const std::vector<int>& lengths, int repeats, uint6
   for (int s = 0; s < count; ++s) {
     differing += count_differing_rows(moved, moved_bits, s, run, bits, order[s]);
   }
-  // With NaN in every second sequence the others must keep their bits.
+  // If every second sequence holds NaN, the other sequences must keep their bits.
   World poisoned = w;
   for (int s = 1; s < count; s += 2) {
     const auto spoil = [&](Bits& x, int64_t row) {

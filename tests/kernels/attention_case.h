@@ -94,7 +94,7 @@ struct World {
     }
     return bits;
   }
-  // The world with only the sequences `which`, in that order.
+  // A world with only the sequences `which`, in that order.
   World select(const std::vector<int>& which) const {
     World w = *this;
     w.lengths.clear(), w.starts.clear(), w.projected.clear(), w.dout.clear();

@@ -446,7 +446,7 @@ void check_few_rows(const World& w, const Result& expected, int page) {
   }
 }
 
-// One launch with decode steps, short chunks and long ones: sorted, so that each run of sequences
+// Launches decode steps, short chunks and long ones together: sorted, so that each run of sequences
 // has its own kernel; with little room for partial results; and in random order.
 void check_mixed(const World& w, const Result& expected, std::vector<Chunk> mixed, int page) {
   const std::string suffix = ", page " + std::to_string(page);

@@ -21,7 +21,7 @@ struct Chunk {
 
 class Sequences {
  public:
-  // `last`: only this many last positions of a sequence have queries; 0: all have.
+  // `last`: number of positions at the end of each sequence that have queries; 0: all.
   Sequences(std::vector<int32_t> lengths, int32_t last)
       : lengths_(std::move(lengths)), last_(last), queries_{0}, keys_{0} {
     for (size_t b = 0; b < lengths_.size(); ++b) {

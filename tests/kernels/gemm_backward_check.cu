@@ -294,7 +294,8 @@ int run(bool small) {
     // Large enough for the algorithms of kernels/gemm_backward/choose.cpp.
     check_shape({4096, 2560, 4096, 8}, 3);
     check_shape({4001, 2560, 4096}, 3);
-    // Rows of dy spaced like f32 logits that their bf16 gradient overwrites: over 2^32 bytes.
+    // The row stride of dy is that of f32 logits whose memory the bf16 gradient reuses: over 2^32
+    // bytes.
     check_shape({8191, 151936, 64, 151936}, 0);
   }
   std::printf("gemm_backward_check: %d comparisons, %d failures\n", comparisons, failures);

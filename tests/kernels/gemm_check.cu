@@ -187,7 +187,7 @@ void check_all_configs(Operands& o, int64_t m) {
   }
 }
 
-// Every number of rows that a swapped tile may have.
+// Checks every number of rows that a swapped tile may have.
 void check_row_heights(Operands& o) {
   for (int i = 0; i < count_gemm_configs(); ++i) {
     GemmConfig c = get_gemm_config(i);
@@ -198,7 +198,7 @@ void check_row_heights(Operands& o) {
   }
 }
 
-// Every number of rows from 1 to 64, with each tile for few rows.
+// Checks every number of rows from 1 to 64, with each tile for few rows.
 void check_few_rows(int64_t n, int64_t k, bool bias) {
   Operands o(64, n, k, bias);
   for (int64_t m = 1; m <= 64; ++m) {
@@ -250,8 +250,8 @@ void check_invariance(int64_t n, int64_t k, bool bias) {
   }
 }
 
-// Every variant with each kind of values of a wide range; also against double if that is exact
-// enough.
+// Checks every variant with each kind of wide-ranged values, and also against double if that is
+// exact enough.
 void check_wide(int64_t m, int64_t n, int64_t k) {
   for (const Values values : {Values::kExponents, Values::kZeros, Values::kCancelling,
                               Values::kMassive, Values::kInfinite}) {
@@ -300,7 +300,7 @@ void check_refusals() {
   }
 }
 
-// Sizes and addresses that tensor cores do not support, against the serial chain.
+// Checks sizes and addresses that tensor cores do not support against the serial chain.
 void check_fallback(int64_t n, int64_t k, int64_t w_offset, int64_t gap) {
   constexpr int64_t kRows = 300;
   const int64_t stride = n + gap;
@@ -397,7 +397,7 @@ void check_overlapped_chain(int64_t m, int64_t n) {
   }
 }
 
-// Each variant with a K of two rounds of its ring, then with more tiles than multiprocessors. For
+// Checks each variant with a K of two rounds of its ring, then with more tiles than SMs. For
 // ping-pong, where warpgroups wait for each other, these tiles also have several rounds.
 void check_tiny() {
   Operands ring(130, 264, 2560, true), flat(1544, 5128, 72, false);
@@ -417,7 +417,7 @@ void check_tiny() {
   }
 }
 
-// Ping-pong with many tiles, each of several rounds of the ring.
+// Ping-pong with many tiles, each with several rounds of the ring.
 void check_turns() {
   Operands o(2000, 5128, 1000, true);
   for (int i = 0; i < count_gemm_configs(); ++i) {

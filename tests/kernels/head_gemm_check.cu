@@ -96,7 +96,7 @@ Bits multiply_heads_alone(const HeadProduct& p, const Bf16Array& x) {
   return y.get();
 }
 
-// The product, and in the same kernel the rotation of the kRotary columns after it.
+// Checks the product and, in the same kernel, the rotation of the kRotary columns after it.
 void check_rotation(const HeadProduct& p, const Bf16Array& x, const Bf16Array& w,
                     const Bits& product) {
   const HeadShape& s = p.shape;
@@ -149,7 +149,7 @@ void check_product(const HeadShape& s, bool by_input) {
 }
 
 int run(CheckSize size) {
-  // Narrow tiles up to 64 tokens, then those of 128 columns.
+  // Up to 64 tokens the tiles are narrow; above that they have 128 columns.
   std::vector<HeadShape> shapes = {{1, 1, 8, 8}, {3, 2, 72, 136}, {130, 1, 72, 72}};
   if (size != CheckSize::kTiny)
     shapes.insert(shapes.end(), {{3, 20, 256, 512}, {65, 8, 16, 24}, {70, 3, 128, 512}});

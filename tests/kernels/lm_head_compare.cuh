@@ -39,7 +39,8 @@ inline void compare_rows(const std::string& name, const char* what, const FloatA
     uint32_t bits;
     std::memcpy(&bits, &a[i], sizeof(bits));
     const bool inside = i < static_cast<size_t>(count);
-    // An element with the poison's bits was never written, though it is a NaN.
+    // An element that still has the poison's bits was never written, even if a NaN is expected
+    // there.
     const bool good = inside ? same_bits(a[i], b[i]) && bits != ~0u : bits == ~0u;
     if (good) continue;
     ++differing;

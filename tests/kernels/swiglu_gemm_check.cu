@@ -133,7 +133,7 @@ void check_ragged(const std::vector<int64_t>& rows, const std::vector<int64_t>& 
   }
 }
 
-// The chosen tile at every number of rows that decode may have.
+// Checks the chosen tile at every number of rows that decode may have.
 void check_chosen(int64_t f, int64_t k) {
   Operands o(520, f, k, true);
   for (int64_t m = 1; m <= o.m; m += m < 150 ? 1 : 7) {
@@ -141,7 +141,7 @@ void check_chosen(int64_t f, int64_t k) {
   }
 }
 
-// Gates at which the exponential underflows or overflows, infinite gates, and rows of NaN.
+// Checks gates at which the exponential underflows or overflows, infinite gates, and rows of NaN.
 void check_extremes(float spread) {
   Operands o(300, 264, 192, true, spread);
   const uint16_t special[3] = {0x7fc0, 0x7f80, 0xff80};
@@ -185,7 +185,7 @@ void check_refusals() {
   std::printf("FAIL: m of 0 was refused\n");
 }
 
-// Each variant with a K of two rounds of its ring, then with more tiles than multiprocessors.
+// Checks each variant with a K of two rounds of its ring, then with more tiles than SMs.
 void check_tiny() {
   Operands ring(130, 136, 2560, true), tiles(1160, 2568, 64, false);
   for (int i = 0; i < count_gemm_swiglu_configs(); ++i) {

@@ -1,4 +1,5 @@
-// Experts split over ranks, whole or in parts: the block gives the bits and gradients of one rank.
+// Tests experts split over ranks, whole or in parts: the block gives the bits and gradients of one
+// rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,12 +33,12 @@ struct Problem {
   MoeMlpSpec spec;
   ExpertValues weights;
   std::vector<int64_t> num_tokens;  // by rank
-  int cp = 1;                       // above 1: ranks plan for their own tokens and know all counts
-  std::vector<float> x, dout;       // [sum of num_tokens, H]
+  int cp = 1;                  // if above 1, ranks plan for their own tokens and know all counts
+  std::vector<float> x, dout;  // [sum of num_tokens, H]
 };
 
-// Three of eight experts per token, because two terms sum to the same bits in any order. Or every
-// token goes to the experts in `loved`.
+// Three of eight experts per token, because two terms sum to the same bits in any order. If `loved`
+// is set, every token goes to the experts in it.
 Problem make_problem(const std::vector<int64_t>& num_tokens, const std::vector<size_t>& loved,
                      int64_t hidden_size = 24) {
   Problem p;

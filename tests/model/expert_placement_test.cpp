@@ -46,8 +46,8 @@ TEST(ExpertPlacement, RanksHoldEveryCopyOnceAndNoExpertTwice) {
   }
 }
 
-// Ranks alternate between copies, so that the copies of an expert serve equally many ranks, up to
-// one.
+// Ranks alternate between copies, so that the numbers of ranks that the copies of an expert serve
+// differ by at most one.
 TEST(ExpertPlacement, RanksShareTheCopiesOfAnExpert) {
   for (const ExpertPlacement& p : kPlacements) {
     std::vector<int64_t> senders(static_cast<size_t>(p.num_copies));

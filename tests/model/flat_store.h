@@ -1,4 +1,4 @@
-// The weights and gradients of a store with one group.
+// The flat weights and gradients of a store that has one group.
 #pragma once
 #include "slimexx/base/check.h"
 #include "slimexx/model/parameters.h"

@@ -56,7 +56,7 @@ struct Outcome {
 
 inline constexpr KeepPlan kKeepAll{.level = LayerKeep::kAll};
 
-// Every level for all layers, and every level with one layer raised to the next.
+// Lists every level for all layers, and every level with one layer raised to the next level.
 inline std::vector<KeepPlan> all_keep_plans() {
   std::vector<KeepPlan> plans;
   for (int level = 0; level < kNumLayerKeeps; ++level) {

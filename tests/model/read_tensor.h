@@ -1,4 +1,4 @@
-// A tensor as a model folder has it, read from a store.
+// Reads tensors of a store in the form that they have in a model folder.
 #pragma once
 #include <algorithm>
 #include <cstdint>

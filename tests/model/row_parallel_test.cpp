@@ -48,7 +48,7 @@ Floats columns_of(const Floats& all, int64_t columns, dist::Range part) {
   return values;
 }
 
-// Share r of n elements in `ranks` equal shares.
+// The range of share r if n elements are split into `ranks` equal shares.
 dist::Range share(int64_t n, int ranks, int r) { return {n * r / ranks, n * (r + 1) / ranks}; }
 
 constexpr int64_t kTokens = 7, kHidden = 12, kWide = 24, kVocabulary = 40;

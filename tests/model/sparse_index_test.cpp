@@ -1,4 +1,5 @@
-// Which keys a layer sees: those that its own indexer selects, or the last indexer before it.
+// Tests which keys a layer sees: those that its own indexer selects, or those of the last earlier
+// layer with an indexer.
 #include <gtest/gtest.h>
 
 #include "model/model_passes.h"

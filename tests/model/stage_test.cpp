@@ -1,5 +1,5 @@
-// A pipeline stage has the bits of its layers inside the whole model, forward and backward, for any
-// layers, any kept activations, and layers of different shapes.
+// Tests that a pipeline stage has the same bits as its layers in the whole model, forward and
+// backward, for any layers, any kept activations, and layers of different shapes.
 #include <gtest/gtest.h>
 
 #include "model/model_passes.h"

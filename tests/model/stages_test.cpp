@@ -1,4 +1,4 @@
-// Splitting layers into pipeline stages, and the errors if they do not divide.
+// Tests splitting layers into pipeline stages, and the errors if they do not divide.
 #include "slimexx/model/stages.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ ModelSpec spec_with(int64_t num_layers) {
   return spec;
 }
 
-// Layers per rank as in "0-3 4-7", with chunks joined by "+".
+// The layers of each rank as text, such as "0-3 4-7"; chunks are joined by "+".
 std::string split_text(const ModelSpec& spec, const PipelineSplit& split) {
   std::string text;
   for (const auto& chunks : list_stages(spec, split)) {

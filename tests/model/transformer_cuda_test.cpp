@@ -1,4 +1,4 @@
-// Whole models of every family: compares bf16 on the device with f32 on the CPU for the same
+// Tests whole models of every family: compares bf16 on the device with f32 on the CPU for the same
 // weights, and checks that packing and recomputation change no bits.
 #include <gtest/gtest.h>
 

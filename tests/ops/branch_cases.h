@@ -8,8 +8,8 @@
 
 namespace slimexx::ops::testing {
 
-// x += step; then y = x on a branch and, concurrently, z = x; then sum = y + z. If the branch does
-// not wait for x, or the sum does not wait for the branch, the sum is not 2 x.
+// x += step; then y = x on a branch and, concurrently, z = x; then sum = y + z. The sum is wrong
+// (not 2 x) if the branch does not wait for x, or the sum does not wait for the branch.
 struct BranchRound {
   Tensor x, step, y, z, sum;
   Tensor memory = Tensor(nullptr, DType::kU8, x.device(), {0});

@@ -35,7 +35,7 @@ TEST(Branch, MayNotTakeMoreInPlanning) {
   Branch branch(ctx, plan.allocate(DType::kU8, {128}));
   EXPECT_TRUE(branch.context().planning());
   branch.context().arena.allocate(DType::kF32, {33});
-  EXPECT_DEATH(branch.join(), "a branch took 192 bytes and has 128");
+  EXPECT_DEATH(branch.join(), "a branch needs 192 bytes, but has 128");
 }
 
 }  // namespace

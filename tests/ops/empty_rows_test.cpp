@@ -29,7 +29,7 @@ Tensor no_rows(std::initializer_list<int64_t> shape, DType dtype = DType::kF32) 
 Tensor none() { return no_rows({0}); }
 Tensor no_tokens() { return no_rows({0}, DType::kI32); }
 
-// A weight or a gradient: keeps its values.
+// Makes a weight or a gradient whose values must stay unchanged.
 class Ones {
  public:
   explicit Ones(std::initializer_list<int64_t> shape) : array_(shape) {

@@ -1,4 +1,4 @@
-// Routers and choices of experts, for the tests of both backends.
+// Router cases and choices of experts, for the tests of both backends.
 #pragma once
 #include <algorithm>
 #include <cstdint>

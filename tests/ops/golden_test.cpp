@@ -1,4 +1,4 @@
-// Values and gradients against torch: tests/ops/golden/ops.jsonl, written by
+// Compares values and gradients with torch: tests/ops/golden/ops.jsonl, written by
 // scripts/golden/make_ops_golden.py.
 #include <map>
 #include <nlohmann/json.hpp>

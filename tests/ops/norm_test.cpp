@@ -97,7 +97,7 @@ TEST_P(Norm, RowAloneAndStridesAndThreads) {
   });
 }
 
-// Heads inside a fused projection, against the same vectors as rows.
+// Compares norms of heads inside a fused projection with those of the same vectors as rows.
 TEST_P(Norm, HeadsAreRows) {
   const Array fused = Array::random({5, 10 * 64}, 1), w = Array::random({64}, 2);
   const tensor::Tensor x = fused.view().columns(2 * 64, 6 * 64).split_columns(4);

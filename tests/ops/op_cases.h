@@ -9,8 +9,8 @@ struct MatmulCase {
   int64_t tokens, outputs, inputs;  // T, N, K
   bool bias = false;
 };
-// Cover every remainder of the register tiles (rows 12, 6, 2; columns 32, 16) and several k blocks
-// (256, 1024).
+// These sizes cover every remainder of the register tiles (rows 12, 6, 2; columns 32, 16) and
+// several k blocks (256, 1024).
 inline std::vector<MatmulCase> matmul_values() {
   return {{1, 1, 1},           {1, 17, 3, true},    {2, 16, 16},   {3, 33, 65, true},
           {5, 31, 257},        {11, 47, 300, true}, {12, 32, 256}, {13, 100, 513, true},

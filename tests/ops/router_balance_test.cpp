@@ -46,7 +46,7 @@ TEST_P(RouterBalance, AgreesWithASumByHand) {
                     0, 1e-6));
 }
 
-// The losses in double; the counts are constants.
+// Reference losses in double; the counts are constants.
 double losses(const std::vector<double>& logits, const Ints& ids, const Ints& cu_seqlens,
               const RouterRule& rule, const RouterBalanceRule& balance) {
   const auto n = static_cast<size_t>(rule.num_experts), k = static_cast<size_t>(rule.top_k);

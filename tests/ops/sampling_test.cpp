@@ -35,8 +35,8 @@ Sampled sample(const Context& ctx, const Array& raw, const std::vector<SamplingR
   return {std::vector<int32_t>(tokens.view().i32(), tokens.view().i32() + r), log_probs};
 }
 
-// The rules of the header, by a full sort in double: the tokens that may be drawn and their
-// weights.
+// Applies the rules of the header by a full sort in double; returns the tokens that may be drawn
+// and their weights.
 std::map<int32_t, double> reference_kept(const Array& raw, const SamplingRow& row,
                                          int64_t allowed) {
   const int64_t n = allowed > 0 ? allowed : raw.view().dim(1);

@@ -1,4 +1,5 @@
-// The exp of the inner loops: its accuracy over the whole range, and the same result in every lane.
+// Tests the exp of the inner loops: its accuracy over the whole range, and equal results in all
+// lanes.
 #include "ops/testing.h"
 
 #include <bit>

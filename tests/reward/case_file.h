@@ -57,7 +57,7 @@ inline void run_case_file(const std::string& name, Grade (*grade)(const RewardIn
   }
 }
 
-// Texts that break regular expressions, recursion and quadratic scans.
+// Texts meant to break regular expressions, recursion and quadratic scans.
 inline std::vector<std::string> hostile_texts() {
   const auto repeat = [](const std::string& text, int count) {
     std::string out;

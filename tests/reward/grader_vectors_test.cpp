@@ -1,6 +1,7 @@
-// The graders against vectors computed with the graders of another trainer. Where that one is wrong
-// and its own notes say so, ours is right: grader_vector_exceptions.jsonl lists each such value,
-// and exactly those: a new disagreement fails, and so does one that has gone.
+// The graders against vectors computed with the graders of another trainer. Some of its values are
+// wrong, as its own notes say, and ours are right: grader_vector_exceptions.jsonl lists exactly
+// these. The test fails for a disagreement that is not listed, and for a listed one that no longer
+// exists.
 #include <map>
 #include <set>
 

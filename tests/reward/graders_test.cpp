@@ -1,4 +1,4 @@
-// The rule graders on their case files and on hostile text; each has a .jsonl of its own.
+// Tests the rule graders on their case files (one .jsonl for each) and on hostile text.
 #include "reward/graders.h"
 
 #include "reward/case_file.h"

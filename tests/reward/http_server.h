@@ -1,4 +1,5 @@
-// A small HTTP/1.1 server on 127.0.0.1 for tests: one thread per connection; a function answers.
+// A small HTTP/1.1 server on 127.0.0.1 for tests: one thread per connection; a function computes
+// the answers.
 #pragma once
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-// Labels before the graders: lists of accepted answers, what is no answer, and each label tried on
-// its own grader.
+// Checks of labels before grading: lists of accepted answers, labels that are not answers, and the
+// trial of a label on its own grader.
 #include "reward/label.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(Label, BestAcceptedAnswerCountsForEveryGrader) {
   EXPECT_FALSE(grade("random", "x", "[]").failed);
 }
 
-// {"rm_type", "label", "metadata"?, "fault": part of it, or ""}
+// A case: {"rm_type", "label", "metadata"?, "fault": part of the fault, or ""}
 TEST(Label, IsTriedOnItsGrader) {
   const std::string path = test_data_path("reward/label_trials.jsonl");
   int count = 0;
@@ -111,7 +111,7 @@ TEST(Label, IsNotTriedWhereNoGraderOfOursReadsIt) {
   EXPECT_FALSE(try_label("random", input).fault.empty());
 }
 
-// What `math` cannot read is a failure for every response but the same text.
+// If `math` cannot read a label, grading fails for every response except the same text.
 TEST(Label, UnreadableReferenceIsAFailure) {
   for (const char* label : {"The answer is 72", "<<48+24=72>>72", "?", "N/A",
                             "Natalia sold 48+24 = 72 clips altogether in April and May."}) {

@@ -1,5 +1,5 @@
 // `math`: pairs and responses of math.jsonl and math_responses.jsonl, the shared table of other
-// graders' verdicts, the labels of real data sets, and input that means harm.
+// graders' verdicts, the labels of real data sets, and hostile input.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -66,7 +66,8 @@ TEST(Math, PairsCompareAsListedInBothDirections) {
   EXPECT_GT(pairs, 1400);
 }
 
-// Equal sets of sums, so ordered that they take more steps than there are: that is no 0.
+// Two equal sets of sums, in orders that need more steps than the limit allows: the grade must be a
+// failure, not 0.
 TEST(Math, StepLimitIsAFailureOfTheGrader) {
   const auto set_of_sums = [](int sums, bool backwards) {
     std::string set;
@@ -105,8 +106,7 @@ TEST(Math, ResponsesGradeAsListed) {
   EXPECT_GT(responses, 700);
 }
 
-// Two different answers of the list must not be equal to each other's partners by accident: every
-// unequal pair stays unequal inside a tuple, a set and a box.
+// Every pair of unequal answers must stay unequal inside a tuple, a set and a box.
 TEST(Math, UnequalPairsStayUnequalInsideATuple) {
   for (const Json& row : own_cases()) {
     if (!row.contains("pred") || row["equal"].get<bool>()) continue;
@@ -160,7 +160,7 @@ TEST(Math, AgreesWithTheVerdictsOfOtherGradersButForListedExceptions) {
   RecordProperty("agreements", agreements);
 }
 
-// The different labels of a set, sorted; at most 700 of the larger ones are kept.
+// The distinct labels of a set, sorted; at most 700 are kept of a larger set.
 std::vector<std::string> labels_of(const std::string& set) {
   std::set<std::string> unique;
   for (const Json& row : read_lines(test_data_path("golden/math/labels.jsonl"))) {
@@ -200,7 +200,7 @@ TEST(Math, LabelsOfRealDataEqualTheirRewritings) {
   EXPECT_EQ(labels, 301 + 700 + 29 + 351 + 700);
 }
 
-// All pairs of different labels of MATH-500 were read by eye: these are the ones that are equal.
+// All pairs of distinct labels of MATH-500 that are found equal; each was confirmed by a reader.
 TEST(Math, DifferentLabelsOfMath500AreUnequal) {
   const auto labels = labels_of("math-500");
   ASSERT_EQ(labels.size(), 301u);

@@ -42,7 +42,7 @@ std::vector<RewardInput> make_inputs(int n) {
   return inputs;
 }
 
-// Why a service that answers gave no reward: the reason of the failed grade.
+// Returns the reason of the failed grade if a service answers without a reward.
 std::string reason_of(const RewardOptions& options) {
   const Grade grade = make_remote_grader(options, kFast)->grade(make_inputs(1)).at(0);
   EXPECT_TRUE(grade.failed) << grade.reason;
@@ -51,7 +51,7 @@ std::string reason_of(const RewardOptions& options) {
   return grade.reason;
 }
 
-// Why the run stops: the service cannot be reached.
+// Returns the error that stops the run if the service cannot be reached.
 std::string failure_of(const RewardOptions& options) {
   try {
     make_remote_grader(options, kFast)->grade(make_inputs(1));
@@ -103,8 +103,8 @@ TEST_F(Remote, PostsJsonAndPutsAnswersInOrder) {
   EXPECT_LE(server.num_connections(), 8) << "connections are kept";
 }
 
-// Where the service has no room for more connections, those that wait for it do not wait for TCP's
-// next try, which comes after one second, then after two, four, ...
+// If the service has no room for more connections, a request must not wait for TCP to retry its
+// connection, which happens after one second, then after two, four, ...
 TEST_F(Remote, DoesNotWaitForConnectionsThatAServiceHasNoRoomFor) {
   std::atomic<int> asked = 0;
   HttpServer server(
@@ -193,7 +193,8 @@ TEST_F(Remote, RefusesAnswersThatAreNoReward) {
   }
 }
 
-// "The grader failed" is not "the score is 0", and costs no other sample its grade.
+// "The grader failed" differs from "the score is 0", and does not affect the grades of other
+// samples.
 TEST_F(Remote, AnswerThatIsNoRewardFailsThatSampleOnly) {
   HttpServer server([&](const std::string& body) {
     const std::string response = parse_json(body, "request").at("response");
@@ -276,7 +277,7 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// What is logged while `n` inputs are graded by a service that fails at first.
+// The log lines while `n` inputs are graded by a service that fails at first.
 std::string warnings_of(const std::function<HttpAnswer()>& answer, int n, const RemoteClock& clock,
                         std::string& url) {
   HttpServer server([&](const std::string&) { return answer(); });

@@ -1,4 +1,4 @@
-// The ranks of an engine agree on the rates by which their gates choose drafts.
+// Tests that the ranks of an engine agree on the rates by which their gates choose drafts.
 #include "slimexx/rollout/decode_rates.h"
 
 #include <gtest/gtest.h>

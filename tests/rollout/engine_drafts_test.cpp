@@ -1,4 +1,5 @@
-// Speculative decoding: drafts change when a request finishes, but no bit of what it generates.
+// Tests speculative decoding: drafts change when a request finishes, but not the tokens and
+// log-probs that it generates.
 #include <fmt/format.h>
 
 #include <cstdio>

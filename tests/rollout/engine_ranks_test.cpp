@@ -190,8 +190,8 @@ TEST_P(EngineRanks, GuessesChangeNothing) {
   }
 }
 
-// Only the number of leaves changes the order of sums, which shows that the equality tests mean
-// something; expert and attention groups do not.
+// Only leaves change the order of sums; expert and attention groups do not. The test also shows
+// that the equality tests can fail.
 TEST_P(EngineRanks, OnlyLeavesHaveOtherBitsThanOneRank) {
   const RandomModel plain(spec_, setting().device, false);
   Engine engine(plain.decoder, plain.weights, setting().device, roomy(), nullptr, kSampledTokens);

@@ -119,7 +119,7 @@ TEST_F(SampleDump, RandomFloatsComeBackToTheBit) {
   EXPECT_EQ(load_rollout(path("floats.jsonl"))[0].rollout_log_probs, s.rollout_log_probs);
 }
 
-// Non-finite values are null in the dump, and training on such a dump is refused.
+// The dump has null for non-finite values, and training refuses such a dump.
 TEST_F(SampleDump, NonFiniteLogProbsDoNotBecomeNumbers) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {

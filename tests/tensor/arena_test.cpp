@@ -1,4 +1,4 @@
-// Arenas: order of release, growth, and borrowed memory.
+// Tests arenas: order of release, growth, and borrowed memory.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -52,7 +52,7 @@ TEST(Arena, ScopesOfSeveralShareTheirScratch) {
   EXPECT_EQ(scratch.high_water_bytes(), 256);
   EXPECT_DEATH(first.share_scratch(second), "in use");
   first.release_to(0);
-  EXPECT_DEATH(first.share_scratch(second), "cannot scratch");
+  EXPECT_DEATH(first.share_scratch(second), "as scratch");
 }
 
 TEST(Arena, ReserveGrowsAndNeverShrinks) {

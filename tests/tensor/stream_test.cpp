@@ -1,4 +1,4 @@
-// CPU streams and events: work is complete when its call returns, so every event has passed.
+// Tests CPU streams and events: work is complete when its call returns, so every event has passed.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -89,7 +89,7 @@ TEST(Buffer, CountsAndRefusesImpossibleSizes) {
   EXPECT_THROW(Buffer({}, int64_t{1} << 60, "too much"), Error);
 }
 
-// Linux would overcommit these bytes and kill the program when it writes them.
+// Linux would overcommit this memory and kill the program when it writes to it.
 TEST(Buffer, RefusesMoreThanTheHostHasFree) {
   const HostMemory host = host_memory();
   ASSERT_GT(host.total_bytes, host.free_bytes);

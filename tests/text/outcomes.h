@@ -1,4 +1,4 @@
-// The error message and the duration of a call.
+// The outcome of a call: its error message and its duration.
 #pragma once
 #include <ctime>
 #include <functional>

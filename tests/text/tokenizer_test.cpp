@@ -82,7 +82,7 @@ TEST(Tokenizer, AgreesWithThePublishedVectors) {
       const std::string text = line["text"];
       SCOPED_TRACE(vectors + " " + Json(text).dump(-1, ' ', true));
       const Ids got = tokenizers.at(name).encode(text);
-      // These vectors are of a vocabulary with fewer added tokens.
+      // These vectors were made with a vocabulary that has fewer added tokens.
       if (name == "glm-4.5" && got != tokenizers.at(name).encode(text, {.parse_special = false}))
         continue;
       if (name == "glm-4.5" &&
@@ -109,7 +109,7 @@ TEST(Tokenizer, FaultyFilesAreNamed) {
   }
 }
 
-// The ids of the tokenizers library, which drops the characters that encode refuses.
+// The ids of the tokenizers library. It drops the characters that encode refuses.
 TEST(Tokenizer, RefusesTextsThatNeedALackingByte) {
   for (const Json& line : read_lines(kHere + "tokenizer_lost_bytes.jsonl")) {
     SCOPED_TRACE(line["name"].get<std::string>());
@@ -215,7 +215,8 @@ TEST(Tokenizer, HolesDecodeToNothing) {
 }
 
 TEST(Tokenizer, BytesThatNoTextHoldsMayBeMissing) {
-  // C0, C1 and F5 to FF; or any where an unknown token stands for what is missing.
+  // The bytes C0, C1 and F5 to FF, which never occur in UTF-8, may lack tokens. If there is an
+  // unknown token, any byte may.
   Json file = parse_json(make_byte_level_tokenizer_json({}), "bytes");
   for (const int byte : {0xC0, 0xC1, 0xF5, 0xFF}) {
     const auto& vocab = file["model"]["vocab"];
@@ -290,7 +291,7 @@ TEST(Tokenizer, TenMegabytesOfWhiteSpaceOrOfOneWord) {
 }
 
 TEST(Tokenizer, LongWordMergesEqualShortOnes) {
-  // A long run of one character merges leftmost first, as the short path does it.
+  // A long run of one character merges leftmost first, as in the short path.
   const Tokenizer tokenizer =
       Tokenizer::parse(R"({"model":{"type":"BPE","vocab":{"a":0,"aa":1,"aaa":2,"aaaa":3,"b":4},)"
                        R"("merges":["a a","aa aa","aa a"]}})",
@@ -324,7 +325,7 @@ TEST(Tokenizer, AddedTokensSwallowWhiteSpaceAsTheReferenceLibraryDoes) {
 }
 
 TEST(Tokenizer, WhitespaceCutsWordsAsRustDoes) {
-  // A number that is no digit is no word; a joiner is one.
+  // A numeric character that is not a digit is not part of a word; a joiner is.
   const Tokenizer tokenizer = Tokenizer::parse(
       R"({"pre_tokenizer":{"type":"Whitespace"},"model":{"type":"BPE",)"
       R"("vocab":{"\u00ab":0,"\u00bd":1,"\u00ab\u00bd":2,"a":3,"\u200d":4,"a\u200d":5},)"

@@ -71,7 +71,7 @@ TEST(GradientParts, SmallModelsHaveSmallerOnes) {
             2u);
 }
 
-// Every rank's share of every part is equal, up to a multiple of 16.
+// All ranks have equal shares of every part, up to rounding to a multiple of 16.
 TEST(GradientParts, EveryRankHasAnEqualShareOfEveryPart) {
   const TinyPolicy policy("qwen2_untied");
   const auto parts = ranges_of(list_gradient_parts(policy.store, policy.spec, 1));

@@ -1,4 +1,5 @@
-// Updates of optimizer state in host memory: chunked updates have the bits of one whole update.
+// Tests updates of optimizer state in host memory: chunked updates have the bits of one whole
+// update.
 #include "slimexx/train/host_state.h"
 
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@ struct ListedStep {
   std::vector<int64_t> stages;  // reported by the last backward
 };
 
-// For a policy (`spec`, `decoder`, `store`) whose gradients are zero.
+// Its policy is given by `spec`, `decoder` and `store`; the gradients must be zero.
 template <class Policy>
 ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<const Sample> samples,
                            std::span<const Operation> operations, size_t num_slots,

@@ -1,4 +1,5 @@
-// Tests what training MTP layers changes, what it must leave alone, and what it must not depend on.
+// Tests the effects of training MTP layers: what changes, what stays unchanged, and what has no
+// influence.
 #include "train/passes/mtp_pass.h"
 
 #include <gtest/gtest.h>

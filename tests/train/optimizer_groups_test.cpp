@@ -1,4 +1,5 @@
-// Parameter groups with different reducing ranks: each is reduced, updated and counted once.
+// Tests parameter groups whose gradients are summed over different ranks: each is reduced, updated
+// and counted once.
 #include <mutex>
 
 #include "cpu_context.h"

@@ -1,4 +1,4 @@
-// Router metrics, balancing losses and the update rule for correction biases: they match their
+// Tests that router metrics, balancing losses and the update of correction biases match their
 // definitions for any packing and number of ranks.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Training steps on the device are reproducible, allocate nothing once warm, and give log-probs
-// that do not depend on packing.
+// Tests that training steps on the device are reproducible, allocate nothing after warm-up, and
+// give log-probs that do not depend on packing.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -66,7 +66,7 @@ class PeerMemory {
 using PeerMemories = std::vector<std::unique_ptr<PeerMemory>>;
 // Also sets groups.ep_memory. Returns an empty list on the CPU. Collective over each of the groups.
 PeerMemories make_peer_memories(Groups& groups, const tensor::Tensor& region);
-// Upper bound on the device memory that they take in addition to the region.
+// Upper bound on the device memory that peer memories take in addition to the region.
 int64_t plan_peer_bytes(tensor::Device device, const Groups& groups);
 void cancel(const PeerMemories& memories) noexcept;
 

@@ -55,8 +55,9 @@ class LineWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// `error` with the row ("path:line") whose processing raised it: as its place, or in the message
-// if it already has a place (a line of the chat template, a key of tokenizer.json).
+// Returns `error` with the row ("path:line") whose processing raised it: the row becomes its place,
+// or part of the message if it already has a place (a line of the chat template, a key of
+// tokenizer.json).
 Error error_in_row(const Error& error, const std::string& row);
 
 }  // namespace slimexx::io

@@ -78,7 +78,7 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
 // For every row r < *count (a device value, at most `rows`), with c = choices[r] (r if choices is
 // null) and g = swiglu(gate_up[r]), in the bits of swiglu_forward:
 //   dweights[c] f32 = <dh[r], g>,  h[r] = weights[c] * g,
-//   gate_up[r] = gradient by gate_up[r] from weights[c] * dh[r], rounded
+//   gate_up[r] = gradient with respect to gate_up[r] from weights[c] * dh[r], rounded
 // gate_up [rows, 2 width], dh and h [rows, width] bf16. h may be dh. Up to kReadBehindExperts rows
 // of h after row *count become zero, as far as `rows` allows. Width: a multiple of 8; rows are
 // 16-byte aligned.

@@ -96,4 +96,14 @@ Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k);
 [[nodiscard]] const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
                                           cudaStream_t stream);
 
+// h[m, n / 2] = silu(gate) * up, as launch_gemm_swiglu: the bits of launch_fp8_gemm into bf16
+// followed by swiglu_forward. In `args` y is h, bf16, and a y_stride of 0 means n / 2. n must be a
+// multiple of 128.
+int count_fp8_gemm_swiglu_configs();
+Fp8GemmConfig get_fp8_gemm_swiglu_config(int index);
+Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k);
+[[nodiscard]] const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, cudaStream_t stream);
+[[nodiscard]] const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args,
+                                                 const Fp8GemmConfig& config, cudaStream_t stream);
+
 }  // namespace slimexx::kernels

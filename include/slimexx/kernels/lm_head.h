@@ -44,7 +44,7 @@ struct LmHeadForwardArgs {
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
-// The gradient by the raw logits:
+// The gradient with respect to the raw logits:
 //   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
 struct LmHeadGradient {
   const int32_t* targets = nullptr;   // [rows]

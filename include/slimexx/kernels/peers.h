@@ -71,8 +71,8 @@ struct PeerRanges {
 // copy, then by sender, then as at the sender. The rows of one copy from one rank are a run: run q
 // = copy * ranks + rank.
 
-// What a rank publishes, as offsets in bytes into its region. The data must be complete when the
-// rank calls find_peer_runs, and must stay until the next barrier.
+// The arrays that a rank publishes, as offsets in bytes into its region. The data must be complete
+// when the rank calls find_peer_runs, and must stay until the next barrier.
 struct ShownRows {
   static constexpr int kMostInputs = 2;
   int64_t offsets_at = 0;               // [copies + 1] i32

@@ -78,7 +78,7 @@ struct PolicyLossArgs {
   double* metrics = nullptr;    // [kNumLossMetrics], added to (kLogProbMaxDiff by maximum)
 };
 
-// A KL estimate and its derivative by log p.
+// A KL estimate and its derivative with respect to log p.
 struct KlValue {
   float value, derivative;
 };

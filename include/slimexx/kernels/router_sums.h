@@ -1,6 +1,6 @@
 // The sums that a training step collects for a router: one source for balance_router on the CPU and
-// for the device's kernel, free of CUDA. All sums are integers, so packing, microbatches and ranks
-// cannot change a bit of them; fractions are counted in fixed-point units.
+// for the device's kernel, and compiles without CUDA. All sums are integers, so packing,
+// microbatches and ranks cannot change a bit of them; fractions are counted in fixed-point units.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -36,9 +36,9 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
                                  const void* branch_norm, const void* w, int64_t rows,
                                  int64_t width, float eps, cudaStream_t stream);
 
-// dx (+)= gradient by x of rms_norm_forward; dw[width] f32 += its gradient by w, summed over rows
-// in a fixed order: the same bits every run. Row statistics are recomputed from x. Without
-// `accumulate` dx may be dy. Strides are from row to row. `workspace`:
+// dx (+)= gradient with respect to x of rms_norm_forward; dw[width] f32 += its gradient with
+// respect to w, summed over rows in a fixed order: the same bits every run. Row statistics are
+// recomputed from x. Without `accumulate` dx may be dy. Strides are from row to row. `workspace`:
 // rms_norm_backward_workspace() bytes; all workspaces of this header are 16-byte aligned.
 size_t rms_norm_backward_workspace(int64_t rows, int64_t width);
 cudaError_t rms_norm_backward(void* dx, int64_t dx_stride, float* dw, const void* dy,
@@ -73,9 +73,9 @@ cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
                                    cudaStream_t stream);
-// In place: d [tokens, ...] holds the gradient by the outputs of the forward, and receives the
-// gradient by its inputs; values are not changed. Adds to dq_norm and dk_norm [head_dim] f32 in a
-// fixed order. `raw` is the forward's `in`; it and the norms are null if there is no norm.
+// In place: d [tokens, ...] holds the gradient with respect to the forward's outputs, and receives
+// that with respect to its inputs; values are not changed. Adds to dq_norm and dk_norm [head_dim]
+// f32 in a fixed order. `raw` is the forward's `in`; it and the norms are null if there is no norm.
 size_t qk_norm_rotary_backward_workspace(const QkvShape& shape);
 cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, const void* raw,
                                     const void* q_norm, const void* k_norm, float eps,

@@ -10,8 +10,8 @@
 
 namespace slimexx::kernels {
 
-// The KL estimate of d = log p - log p_base. If `unbiased`, it is multiplied by `ratio` = p /
-// p_old, and the derivative includes that factor. low_var is clamped to [-10, 10] afterwards.
+// Returns the KL estimate of d = log p - log p_base. If `unbiased`, it is multiplied by `ratio` = p
+// / p_old, and the derivative includes that factor. low_var is clamped to [-10, 10] afterwards.
 SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ratio) {
   KlValue kl;
   if (kind == KlKind::kK1) {
@@ -35,8 +35,10 @@ SLX_BOTH_SIDES bool takes_sequence_means(const PolicyLossOptions& o) {
 }
 
 struct TokenTerm {
-  float loss = 0, derivative = 0;  // by this token's log p; kGspo: without the path via the ratio
-  float ratio_derivative = 0;      // kGspo: by the sequence's mean log-ratio
+  // The derivative is with respect to this token's log p; kGspo: without the path through the
+  // ratio.
+  float loss = 0, derivative = 0;
+  float ratio_derivative = 0;  // kGspo: with respect to the sequence's mean log-ratio
   bool clipped_low = false, clipped_high = false;
 };
 
@@ -45,7 +47,7 @@ SLX_BOTH_SIDES float clamp_to(float x, float low, float high) {
   return x < low ? low : (high < x ? high : x);
 }
 
-// The clipped surrogate and its derivative by the log-ratio.
+// The clipped surrogate and its derivative with respect to the log-ratio.
 SLX_BOTH_SIDES TokenTerm clipped_surrogate(float ratio, float advantage,
                                            const PolicyLossOptions& o) {
   TokenTerm term;
@@ -84,8 +86,9 @@ class TokenPass {
 
   SLX_BOTH_SIDES float log_ratio(int64_t r) const { return a_.log_probs[r] - old_log_prob(r); }
 
-  // Writes the row's derivatives and adds to the metrics; returns the weighted derivative by the
-  // sequence's mean log-ratio (kGspo). The mean is used only if takes_sequence_means.
+  // Writes the row's derivatives and adds to the metrics; returns the weighted derivative with
+  // respect to the sequence's mean log-ratio (kGspo). The mean is used only if
+  // takes_sequence_means.
   SLX_BOTH_SIDES float run(int64_t r, float sequence_log_ratio) {
     const float weight = a_.weights[r];
     const double w = weight;

@@ -49,7 +49,8 @@ cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows
                              const float* lse, const int32_t* targets, void* workspace,
                              cudaStream_t stream);
 
-// dlogits [rows, columns] bf16 (row stride in elements), by the raw logits before the temperature:
+// dlogits [rows, columns] bf16 (row stride in elements), the gradient with respect to the raw
+// logits before the temperature:
 //   (dlp * (1_target - p) - dH * p * (log p + H)) / temperature,  p = exp(z - lse)
 // entropies and dentropies: both or neither null.
 cudaError_t log_probs_backward(void* dlogits, int64_t dlogits_stride, const LogitRows& z,

@@ -7,7 +7,7 @@
 
 namespace slimexx::model {
 
-// What a layer keeps per sequence between the steps of generation.
+// The kind of memory that a layer keeps per sequence between the steps of generation.
 enum class CacheKind : uint8_t {
   kPages,  // rows per token, in pages (page_bytes, make_pages)
   kState,  // a fixed number of bytes per sequence, whatever its length

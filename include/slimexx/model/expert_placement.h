@@ -1,10 +1,10 @@
 // Which ranks of an expert-parallel group hold which experts. Loading, hand-over and dispatch all
-// go by it.
+// use this placement.
 //
-// Physical experts are numbered consecutively: number c is a copy of expert c % E. So each expert
-// comes once, and then those that are kept twice do, from expert 0 on (SGLang's trivial placement).
-// Ranks hold consecutive copies, as many each; of what that leaves over, the first ranks hold one
-// more.
+// Physical experts are numbered consecutively: number c is a copy of expert c % E. The first E
+// copies are one of each expert; the redundant copies follow, from expert 0 on (SGLang's trivial
+// placement). Ranks hold consecutive copies, split evenly; if they do not divide, the first ranks
+// hold one more.
 //
 //   E 5, 7 copies, 3 ranks     copy     0 1 2 | 3 4 | 5 6
 //                              expert   0 1 2 | 3 4 | 0 1
@@ -22,13 +22,13 @@ namespace slimexx::model {
 struct ExpertPlacement {
   int64_t num_experts = 0, num_copies = 0, num_ranks = 1;
 
-  // No rank is without a copy, and none holds an expert twice.
+  // Every rank holds at least one copy, and no rank holds an expert twice.
   bool is_legal() const;
   bool has_redundant() const { return num_copies > num_experts; }
   int64_t expert_of(int64_t copy) const { return copy % num_experts; }
   dist::Range held_by(int64_t rank) const;  // copies
   int64_t most_held() const { return held_by(0).size(); }
-  // By expert: the copy that a rank sends its rows to.
+  // By expert: the copy to which a rank sends the expert's rows.
   std::vector<int32_t> copies_for(int64_t rank) const;
 };
 

@@ -15,7 +15,8 @@
 
 namespace slimexx::model {
 
-// The variants that go with a variant of block specs, alternative by alternative.
+// Maps a variant of block specs to the variants of their parameters, gradients and tapes,
+// alternative by alternative.
 template <class Spec>
 struct KindsOf;
 template <class... Blocks>

@@ -10,9 +10,9 @@ namespace slimexx::model {
 
 inline constexpr int64_t kLoadedElements = 1 << 22;
 
-// Compares the folder's headers with the model, of which `layout` holds everything: Error(kInput)
-// lists missing, extra and misshapen tensors and types that cannot be read. It reads no values, so
-// that a run can stop before it takes memory for the weights.
+// Compares the folder's headers with the model; together, the ranks of `layout` hold all of its
+// parameters. Error(kInput) lists missing, extra and misshapen tensors and types that cannot be
+// read. It reads no values, so that a run can stop before it takes memory for the weights.
 void check_hf_headers(const ModelSpec& spec, const io::HfFolder& folder, const Layout& layout);
 
 // The ranks of one host.

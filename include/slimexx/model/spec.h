@@ -55,7 +55,7 @@ struct LayerSpec {
   bool operator==(const LayerSpec&) const = default;
 };
 
-// Answers of a layer's blocks (block_traits.h).
+// Properties of a layer's blocks (block_traits.h).
 inline const ops::RouterRule* router(const LayerSpec& layer) {
   return std::visit([](const auto& mlp) { return router(mlp); }, layer.mlp);
 }

@@ -1,4 +1,4 @@
-// SwiGLU, sums, copies, and rows taken and put back by index.
+// SwiGLU, sums, copies, and gathering and scattering of rows by index.
 #pragma once
 #include "slimexx/ops/context.h"
 

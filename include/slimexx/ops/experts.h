@@ -68,7 +68,7 @@ void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tens
                                   const RoutedRows& routed);
 // dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert; undefined if w is frozen:
 // nothing is computed. The kReadBehindExperts (kernels/limits.h) rows of x after offsets[E] must
-// hold finite numbers: they may be read, and count for nothing.
+// hold finite numbers: they may be read, and are multiplied by zeros.
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate);
 

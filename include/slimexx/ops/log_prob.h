@@ -17,9 +17,9 @@ void merge_lse(const Context& ctx, Tensor lse, Tensor leaves);
 void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Tensor logits,
                       Tensor lse, Tensor targets);
 // dlogits[R,V] in the compute dtype: the gradient of sum_r dlog_probs[r]*log_probs[r] +
-// dentropies[r]*entropies[r] by the raw logits before the temperature. dlogits may be logits itself
-// if that has the compute dtype f32. dentropies and entropies may be undefined. A target of -1
-// matches none of these columns.
+// dentropies[r]*entropies[r] with respect to the raw logits before the temperature. dlogits may be
+// logits itself if that has the compute dtype f32. dentropies and entropies may be undefined. A
+// target of -1 matches none of these columns.
 //   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
 void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
                         Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,

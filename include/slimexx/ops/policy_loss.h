@@ -30,8 +30,8 @@ struct PolicyLossRows {
   Tensor device_cu_rows = {};  // the same as i32 on CUDA, if kernels::takes_sequence_means
 };
 
-// KL estimate from d = log p - log p_base, and its derivative by log p; low_var is clamped to [-10,
-// 10].
+// KL estimate from d = log p - log p_base, and its derivative with respect to log p; low_var is
+// clamped to [-10, 10].
 KlValue estimate_kl(KlKind kind, float d);
 
 // (scratch) Writes dlog_probs[R] and dentropies[R] (may be undefined if entropy_coef is 0); adds to

@@ -21,7 +21,8 @@ namespace slimexx::ops {
 using kernels::count_router_sums;
 using kernels::RouterBalanceRule;
 
-// Tokens by sequence. A rank may hold only a part of each sequence; every token belongs to one.
+// Tokens by sequence. A rank may hold only a part of each sequence; every token belongs to exactly
+// one sequence.
 struct PackedSequences {
   std::span<const int32_t> cu_seqlens = {};            // [S+1], of the tokens on this rank
   std::span<const int32_t> lengths = {};               // [S] of the whole sequences

@@ -68,7 +68,7 @@ void check_own_rm_type(const RewardInput& row);
 // Grades the row's label as if it were the response, in the form that the grader reads. It must
 // earn the full reward.
 struct LabelTrial {
-  bool is_tried = false;  // false if the grader reads no label of ours: random, remote
+  bool is_tried = false;  // false if the grader reads no labels: random, remote
   std::string fault;      // why no response can match this label; empty: it can be read
 };
 LabelTrial try_label(const std::string& rm_type, const RewardInput& row);

@@ -27,10 +27,10 @@ void write_gradients(const model::ParameterStore& store, const model::Layout& la
 // Throws Error(kUsage) if the file exists: a dump replaces nothing.
 void refuse_dump_target(const std::string& path);
 // Throws Error(kUsage) unless the target is new, empty, or an earlier export of the model in
-// `template_directory`. Called before a run has cost time.
+// `template_directory`. Called at the start of a run.
 void check_export_target(const std::string& directory, const std::string& template_directory);
-// Writes a folder with one tensor of zeros beside the target and removes it. An export that would
-// fail at the end of a run thus fails before its first rollout.
+// Writes a folder with one tensor of zeros beside the target and removes it. So an export that
+// would fail at the end of a run fails before its first rollout.
 void try_export(const model::ModelSpec& spec, const std::string& template_directory,
                 const std::string& directory);
 

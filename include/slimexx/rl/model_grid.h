@@ -6,9 +6,9 @@
 
 namespace slimexx::rl {
 
-// The sizes that the model divides by. If a grid has other pipeline stages than the split, the
-// layers must divide by its stages, with or without the split's numbers of layers. The model is
-// borrowed.
+// The rule whether the model divides by grid sizes. If a grid has another number of pipeline stages
+// than the split, the layers must divide by it, with or without the split's numbers of layers. The
+// model is borrowed.
 dist::GridRule rule_of(const model::ModelSpec& spec, const model::PipelineSplit& split);
 
 // Throws Error(kUsage) unless the model divides by the grid and its layers by the stages. The error

@@ -1,5 +1,5 @@
-// The ranks that hold a model together, and those of them on this host, which read its folder
-// together. They are the first ranks of the world; the other ranks hold nothing of the model.
+// The ranks that hold a model together; those on the same host read its folder together. They are
+// the first ranks of the world; the other ranks hold nothing of the model.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -34,7 +34,7 @@ std::vector<std::unique_ptr<model::Decoder>> make_decoders(const model::ModelSpe
                                                            tensor::Device device,
                                                            int64_t max_positions,
                                                            int64_t leaves = 0);
-// What each rank of the world holds of a model. `ranks` null: one rank that holds everything.
+// The layout of a model over all ranks of the world. `ranks` null: one rank that holds everything.
 model::Layout make_model_layout(const model::ModelSpec& spec, const ModelRanks* ranks);
 
 }  // namespace slimexx::rl

@@ -5,7 +5,7 @@
 
 namespace slimexx::rl {
 
-// Colocated: every rank does both. Disaggregated (apart): the first num_trainers ranks train and
+// Colocated: every rank does both. Disaggregated: the first num_trainers ranks train and
 // the ranks after them generate, as slime places them.
 struct RankRoles {
   int num_trainers = 1, num_generators = 1;
@@ -19,8 +19,8 @@ struct RankRoles {
 // `num_ranks` were started; load_run_config has already refused inconsistent numbers.
 RankRoles make_rank_roles(const ParallelOptions& options, int num_ranks);
 
-// Extends the layout of the ranks that generate to all ranks of the world: the other ranks hold
-// nothing.
+// Extends the layout of the ranks that generate to all ranks of the world; the other ranks hold
+// nothing in it.
 model::Layout spread_served(const RankRoles& roles, model::Layout of_generators);
 
 }  // namespace slimexx::rl

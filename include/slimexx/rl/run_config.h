@@ -133,7 +133,7 @@ struct NumericsOptions {
 struct FrozenModelOptions {
   std::string name;             // in messages and tables, such as "reference"
   std::string folder;           // Hugging Face folder
-  bool follows_policy = false;  // it gets the policy's weights now and then; checkpoints hold it
+  bool follows_policy = false;  // it is updated from the policy at intervals; checkpoints hold it
   bool scores_rarely = false;   // not in every rollout
 };
 inline constexpr const char* kReference = "reference";
@@ -157,11 +157,11 @@ struct RunConfig {
   // dump can tell them.
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml, expanded_yaml;  // see config::Config
-  std::vector<config::TakenKey> taken_keys;  // that stand in the file and have no effect
+  std::vector<config::TakenKey> taken_keys;  // keys in the file that have no effect
   // One row for each; a run and its plan build all of them.
   std::vector<FrozenModelOptions> frozen_models;
   bool is_sft() const { return train.loss_type == "sft"; }
-  // What training and rollouts divide logits by.
+  // The temperature by which training and rollouts divide logits.
   double training_temperature() const { return is_sft() ? 1.0 : rollout.rollout_temperature; }
 };
 

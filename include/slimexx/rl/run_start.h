@@ -23,12 +23,12 @@ struct StartWish {
   ResumeWish resume = ResumeWish::kNone;
   std::string folder = {};  // for kFolder
   bool names_run_dir =
-      true;              // the configuration sets run_dir; otherwise a free name like it is taken
+      true;              // the configuration sets run_dir; if not, a free name is derived from it
   bool dry_run = false;  // decide, but make and lock nothing
 };
 
-// What a run takes from a checkpoint: its state; its state, or its weights if it has no more
-// (convert-hf); or only the weights (model.finetune).
+// What a run takes from a checkpoint: the state; the state if there is one, otherwise the weights
+// (convert-hf writes only these); or only the weights (model.finetune).
 enum class CheckpointUse { kState, kStateOrWeights, kWeights };
 
 struct RunStart {

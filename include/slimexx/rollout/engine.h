@@ -74,8 +74,8 @@ struct SamplingParams {
   bool greedy = false;
   int64_t max_new_tokens = 16;
   std::vector<TokenId> stop_token_ids;  // the stop token is part of the response
-  std::vector<std::string> stop;        // a response ends with the token that completes one of
-                                        // these strings
+  std::vector<std::string>
+      stop;  // a response ends with the token that completes one of these texts
 };
 
 // Names a sample for its random numbers (N8). The time of generation is not part of the name: a

@@ -54,14 +54,14 @@ struct DeviceKind {
   int64_t driver_bytes = 0;  // held by driver and libraries
   int64_t nccl_bytes = 0;    // held in addition if there are several ranks
 
-  double sheet_bytes_per_s = 0;        // memory, from the data sheet
-  double sheet_flop_per_s = 0;         // dense bf16 products, from the data sheet
-  double copy_bytes_per_s = 0;         // copy within device memory, bytes read plus bytes written
-  double decode_copy_share = 0;        // share of it at which decode steps read weights and keys
-  double update_copy_share = 0;        // share of it at which AdamW runs on the device
-  LayerWaits layer_waits = {};         // of decode steps
-  ProductRates dense = {};             // models of dense layers
-  ProductRates experts = {};           // experts over grouped-query attention
+  double sheet_bytes_per_s = 0;  // memory, from the data sheet
+  double sheet_flop_per_s = 0;   // dense bf16 products, from the data sheet
+  double copy_bytes_per_s = 0;   // copy within device memory, bytes read plus bytes written
+  double decode_copy_share = 0;  // share of copy_bytes_per_s at which decode steps read memory
+  double update_copy_share = 0;  // share of copy_bytes_per_s at which AdamW runs on the device
+  LayerWaits layer_waits = {};   // of decode steps
+  ProductRates dense = {};       // models of dense layers
+  ProductRates experts = {};     // experts over grouped-query attention
   ProductRates latent_attention = {};  // latent attention, with or without experts
   double decode_flop_per_s = 0;        // products of a decode step with many rows
   double recompute_share = 0;          // speed of training with full recompute relative to none

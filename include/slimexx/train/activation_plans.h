@@ -26,8 +26,8 @@ struct ActivationBytes {
   int64_t num_deferred = 0, deferred = 0;
 };
 
-// Whose sizes a planning context measures. The rank with the most rows need not take the most
-// memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
+// The rank whose sizes a planning context measures. The rank with the most rows need not take the
+// most memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
 enum class MeasuredRank {
   kLargest,  // the largest sizes of any tp and cp rank, for a plan that holds on all of them
   kOwn,      // those of this rank
@@ -78,8 +78,9 @@ class ActivationPlans {
   std::vector<model::KeepPlan> choose_keeps(std::span<const Sample> samples,
                                             const Assignment& assignment,
                                             const SlotPlan& plan) const;
-  // Upper bound on the tokens in the EP x ETP group when a microbatch of num_tokens meets any
-  // others of the pass. All ranks know all microbatches, so no communication is needed.
+  // Upper bound on the tokens in the EP x ETP group if this rank runs a microbatch of num_tokens
+  // and the others run any microbatches of the pass. All ranks know all microbatches, so no
+  // communication is needed.
   int64_t most_ep_rows(int64_t num_tokens) const;
 
  private:

@@ -59,7 +59,7 @@ class ShardedAdamW {
   // that only after its parts are summed.
   void start_remaining_parts(const ops::Context& ctx);
   // Sums the remaining gradients over ranks into their owners; returns the global 2-norm (NaN or
-  // Inf if any gradient is). One of several replicas counts (HfPart::is_counted). Collective.
+  // Inf if any gradient is). Only one of several replicas counts (HfPart::is_counted). Collective.
   double reduce_gradients(const ops::Context& ctx);
   // One update with the reduced gradients, scaled down to clip_grad if `gradient_norm` exceeds it;
   // afterwards every rank has the new weights. Collective.

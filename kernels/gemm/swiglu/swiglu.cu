@@ -13,7 +13,7 @@ namespace {
 const char* find_fault(const GemmArgs& a) {
   constexpr int64_t kMaxSize = INT32_MAX / 2;
   if (a.m < 0 || a.n <= 0 || a.k <= 0 || a.m > kMaxSize || a.n > kMaxSize || a.k > kMaxSize) {
-    return "gemm_swiglu: m must be from 0, n and k from 1, all < 2^30";
+    return "gemm_swiglu: m must be at least 0, n and k at least 1, all < 2^30";
   }
   if (!fuses_swiglu(a.n, a.k, a.w)) {
     return "gemm_swiglu: n must be a multiple of 16, k of 64, w 16-byte aligned";

@@ -1,5 +1,5 @@
 // From sums of gate and up to h = silu(gate) * up: adds the bias, rounds both to bf16 as the plain
-// product would store them, then has the arithmetic of swiglu_forward.
+// product would store them, then computes as swiglu_forward does.
 #pragma once
 #include "kernels/common/swiglu.cuh"
 #include "kernels/gemm/epilogue.cuh"

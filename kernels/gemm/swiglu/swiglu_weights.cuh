@@ -10,7 +10,7 @@ namespace slimexx::kernels {
 
 constexpr int kPairRows = 16;  // operand rows after which the pattern repeats
 
-// A tile whose weights are such an operand.
+// A tile whose weight operand has alternating rows of gate and up.
 template <class Tile>
 struct GateUpTile : Tile {
   static_assert((Tile::kSwap ? Tile::kRows : Tile::kColumns) % (kPairRows * Tile::kRowCluster) ==

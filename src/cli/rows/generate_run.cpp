@@ -207,7 +207,7 @@ void check_flags(const GenerateFlags& flags) {
           fmt::format("give a number from {} to 1", kLeastTopP));
   require(flags.top_k >= -1 && flags.top_k <= INT32_MAX, "--top-k", "give a count, or 0 for all");
   // The flag parser clamps too large values to INT64_MAX.
-  require(flags.seed >= 0 && flags.seed < INT64_MAX, "--seed", "give a whole number from 0");
+  require(flags.seed >= 0 && flags.seed < INT64_MAX, "--seed", "give a whole number of at least 0");
   require(!flags.kv_cache_gib || (*flags.kv_cache_gib > 0 && *flags.kv_cache_gib <= kMaxCacheGib),
           "--kv-cache-gib", fmt::format("give a number above 0, at most {}", kMaxCacheGib));
 }

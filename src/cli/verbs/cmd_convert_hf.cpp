@@ -244,7 +244,7 @@ void report_fp8(const io::Fp8Summary& summary, const std::string& save) {
 }
 
 void convert_to_fp8(const ConvertFlags& flags, Session& session) {
-  if (!flags.load.empty()) refuse("--load goes with --to hf", "--hf-checkpoint is what is read");
+  if (!flags.load.empty()) refuse("--load goes with --to hf", "--to fp8 reads --hf-checkpoint");
   if (flags.verify) refuse("--verify goes with --to sharded and hf", "leave it out");
   if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
   const io::Fp8Options options = fp8_options(flags);

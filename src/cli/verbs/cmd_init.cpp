@@ -74,7 +74,7 @@ void run_init(const InitFlags& flags, Session& session) {
   if (!session.is_root()) return;
   // The flag parser clamps too large values to INT64_MAX.
   if (flags.seed < 0 || flags.seed == INT64_MAX) {
-    throw Error(ErrorCode::kUsage, "the value is out of range", "give a whole number from 0",
+    throw Error(ErrorCode::kUsage, "the value is out of range", "give a whole number of at least 0",
                 "--seed");
   }
   require_file("--model-config", flags.model_config);

@@ -11,7 +11,7 @@ namespace slimexx::config {
 
 enum class FlagStatus : uint8_t {
   kKey,         // a key stands for it (FieldMeta::slime); the key has the status
-  kNotNeeded,   // accepted without effect, for the values in `values`
+  kNotNeeded,   // accepted without effect, if the value is in `values`
   kLater,       // planned; accepted for values that do not enable it
   kPythonOnly,  // needs Python or slime's servers
 };
@@ -20,7 +20,7 @@ struct KnownFlag {
   std::string_view owner;  // "slime", "Megatron", "SGLang", "sglang-config", a tool
   std::string_view name;   // "mem-fraction-static"; SGLang's without slime's prefix
   FlagStatus status;
-  std::string_view values;  // accepted, "a|b"; empty: any for kNotNeeded, none for kLater
+  std::string_view values;  // accepted values, as "a|b"; empty: any for kNotNeeded, none for kLater
   std::string_view text;    // why it is not needed, what is planned, what to use instead
 };
 

@@ -17,7 +17,7 @@ bool are_halves(const ActivityView& a, const ActivityView& b) {
   return (a.call == "send" && b.call == "receive") || (a.call == "receive" && b.call == "send");
 }
 
-// The wait of a send or receive with rank `own.peer` of the group.
+// Describes the wait of a send or receive for rank `own.peer` of the group.
 RankWait find_peer(std::span<const ActivityView> ranks, const ActivityView& own) {
   const ActivityView::Membership* self = own.find_membership(own.group_id);
   for (size_t r = 0; r < ranks.size(); ++r) {

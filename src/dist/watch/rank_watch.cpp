@@ -43,15 +43,17 @@ struct RankWatch::Impl {
   std::function<bool(const FirstCause&)> claim;
   std::function<bool()> is_ending;
   int own_rank = 0;
-  bool are_threads = false;  // of one process: only rank 0 looks, at the pages of the others
+  bool are_threads = false;  // all ranks are threads of one process: only rank 0 looks, and reads
+                             // the pages of the others
   std::unique_ptr<RankPage> own_page;
   Activity* own = nullptr;  // activity of the thread that made this
   std::vector<Peer> peers;  // by rank
-  int far_watcher = 0;      // the first rank on another host than rank 0's: watches rank 0
+  int far_watcher = 0;      // first rank that is not on rank 0's host; it watches rank 0
   std::string directory;
   std::unique_ptr<RankRecord> record;
   std::chrono::steady_clock::time_point last_look;
-  double look_s = 0, far_look_s = 0;  // seconds that the last look and the last far look count for
+  // Seconds that the last look counts for, and the last look at other hosts.
+  double look_s = 0, far_look_s = 0;
   double since_far_look_s = 0, since_hang_look_s = 0;
   OwnLooks own_looks;
   HangJudge judge;

@@ -33,7 +33,7 @@ bool is_read_of_a_file(int64_t fd) {
 }
 
 // /proc/.../syscall, see proc(5): "running", "-1 ..." outside a system call (such as a page fault
-// on a file), or the number of the call and its arguments in hexadecimal.
+// on a file), otherwise the number of the system call and its arguments in hexadecimal.
 bool only_waits(const std::string& text) {
   std::istringstream fields(text);
   int64_t number = -1, first = 0;

@@ -90,7 +90,7 @@ std::vector<int64_t> natural_list(const Json& list, const char* key, const std::
   std::vector<int64_t> values;
   for (const Json& value : list) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{INT64_MAX})
-      fail(where, fmt::format("\"{}\" must hold whole numbers from 0", key));
+      fail(where, fmt::format("\"{}\" must hold whole numbers of at least 0", key));
     values.push_back(value.get<int64_t>());
   }
   return values;

@@ -5,7 +5,7 @@
 namespace slimexx::io {
 namespace {
 
-// One entry of compressed-tensors: FP8 values, `strategy` per scale.
+// One entry of the compressed-tensors configuration: FP8 values with scales by `strategy`.
 Json compressed_values(const char* strategy, bool is_dynamic, Json observer) {
   return {{"actorder", nullptr},   {"block_structure", nullptr},
           {"dynamic", is_dynamic}, {"group_size", nullptr},

@@ -30,7 +30,7 @@ using tensor::DType;
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 constexpr const char* kWeight = ".weight";
-// The record of a conversion that is not finished; says of which folder and with which options.
+// The record of an unfinished conversion: its source folder and its options.
 constexpr const char* kRecordName = "fp8_conversion.incomplete";
 
 std::string scale_name(const Fp8Options& options, const std::string& weight) {
@@ -244,7 +244,7 @@ void Fp8Conversion::create() {
   write_file_atomic(record, identity().dump(2) + "\n");
 }
 
-// Files get their names when they are whole.
+// Files get their final names when they are complete.
 bool Fp8Conversion::is_finished(const File& file) const {
   const std::string path = path_of(file.name);
   const uint64_t data_bytes = file.entries.empty() ? 0 : file.entries.back().end;

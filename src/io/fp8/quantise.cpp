@@ -11,8 +11,8 @@ namespace {
 
 using tensor::DType;
 
-// Tensors with such a piece in their names stay as they are. The list is that of slime's
-// convert_hf_to_fp8.py, and the head of an MTP layer, which serving engines read unquantised.
+// Tensors whose names contain one of these pieces are not quantised. The list is that of slime's
+// convert_hf_to_fp8.py plus the head of an MTP layer, which serving engines read unquantised.
 constexpr std::array<std::string_view, 15> kKeptNames{
     "layernorm", "embed",   "router",       "mlp.gate.",        "norm",
     "lm_head",   "eh_proj", "weights_proj", "shared_head.head", "conv1d",
@@ -40,7 +40,7 @@ bool is_fp8_weight(const TensorEntry& entry) {
 }
 
 float largest_magnitude(const float* x, int64_t rows, int64_t width, int64_t columns) {
-  // Patterns of magnitudes are ordered as the magnitudes are, and NaN is above infinity.
+  // The bit patterns of magnitudes sort like the magnitudes, and NaN sorts above infinity.
   uint32_t most = 0;
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < width; ++i) most = std::max(most, magnitude(x[row * columns + i]));

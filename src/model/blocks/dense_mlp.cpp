@@ -17,7 +17,7 @@ int64_t count_rows(const DenseMlpSpec& spec, const RowCounts& rows) {
   return spec.is_replicated ? rows.own : rows.all;
 }
 
-// The batch as the products see it: a replicated block works as on one tp rank.
+// The batch that the products get: for a replicated block, the same as with a single tp rank.
 Batch rows_of(const DenseMlpSpec& spec, const Batch& batch) {
   Batch seen = batch;
   if (spec.is_replicated) seen.tp_rows = {};
@@ -139,12 +139,12 @@ void backward(const ops::Context& ctx, const DenseMlpSpec& spec,
               const DenseMlpParameters<Tensor>& w, const DenseMlpParameters<Tensor>& g,
               const Batch& batch, const DenseMlpTape& tape, Tensor own_dout, Tensor normed,
               Tensor dnormed, bool accumulate, const RouterBalance&) {
-  SLX_CHECK(!spec.is_replicated, "a replicated MLP is for generation");
+  SLX_CHECK(!spec.is_replicated, "replicated MLPs have no backward");
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor dout = gather_tp_rows(ctx, batch, own_dout);
   const Tensor dh = ctx.arena.allocate(dout.dtype(), {dout.dim(0), spec.intermediate_size});
   ops::matmul_backward_input(ctx, dh, dout, w.down.weight, false);
-  // One pass: d(gate_up) overwrites gate_up; h, if it was not kept, overwrites dh.
+  // In one pass d(gate_up) overwrites gate_up, and h overwrites dh if it was not kept.
   const Tensor dgate_up = tape.gate_up, h = tape.h.defined() ? tape.h : dh;
   ops::swiglu_backward(ctx, dgate_up, tape.h.defined() ? Tensor{} : h, dh, tape.gate_up);
   ops::matmul_backward_weight(ctx, g.down.weight, on_first_tp_rank(ctx, g.down.bias), dout, h,

@@ -60,8 +60,8 @@ struct HeadGradients {
 };
 
 // Backward of attention with expanded keys and values, and the gradients of k_weight and v_weight.
-// With context parallelism each rank expands the K rows of all ranks. Its gradients of these rows,
-// and of the weights, are terms of a sum over the ranks.
+// With context parallelism each rank expands the K rows of all ranks, and its gradients of these
+// rows and of the weights are terms of a sum over the ranks.
 void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
                         const MlaParameters<Tensor>& g, const ops::RotaryTable& rotary,
                         const Batch& batch, const MlaTape& tape, Tensor dattention, bool accumulate,

@@ -93,7 +93,7 @@ void balance_rows(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpT
                       spec.router, balance.rule);
 }
 
-// The gradients of the router's weights. Adds the router's part to dnormed.
+// Computes the gradients of the router's weights, and adds the router's part to dnormed.
 void router_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                      const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                      const MoeMlpTape& tape, Tensor dweights, Tensor normed, Tensor dnormed,
@@ -145,7 +145,8 @@ void allocate_rest(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts
 
 void keep_down_input(Arena& arena, const MoeMlpSpec& spec, const RowCounts& counts,
                      MoeMlpTape& tape) {
-  SLX_CHECK(!is_split(spec), "experts on several ranks before a norm");  // in no model family
+  SLX_CHECK(!is_split(spec),
+            "the output of experts on several ranks cannot be normed");  // in no model family
   tape.h = allocate_rows(arena, spec, counts.own, spec.intermediate_size);
   if (spec.shared) keep_down_input(arena, *spec.shared, counts, tape.shared);
 }

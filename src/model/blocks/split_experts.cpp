@@ -147,7 +147,7 @@ void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                             const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                             const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,
                             Tensor normed, bool accumulate) {
-  SLX_CHECK(!spec.placement().has_redundant(), "gradients of an expert on several ranks");
+  SLX_CHECK(!spec.placement().has_redundant(), "redundant experts have no backward");
   if (leaves_counts_on_device(ctx) && !ctx.planning())
     return uncounted_experts_backward(ctx, spec, w, g, tape, dx, dweights, dout, normed,
                                       accumulate);

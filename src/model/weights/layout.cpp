@@ -120,7 +120,7 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
     const bool is_cut = shard != whole.shards.end();
     // Dense parameters are not split over EP: those ranks are data-parallel for them.
     if (dim == GridDim::kExpert && !is_expert) {
-      SLX_CHECK(!is_cut, "{} is cut over experts and is none", info.name);
+      SLX_CHECK(!is_cut, "{} is sharded over experts, but is not an expert parameter", info.name);
       continue;
     }
     if (is_cut && place.size > 1)

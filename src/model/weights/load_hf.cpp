@@ -93,7 +93,7 @@ WantedTensors list_wanted(const HeldTensors& held, const Layout* layout) {
   return wanted;
 }
 
-// N of "model.layers.N.", if N is beyond the model's last layer.
+// Returns N for a name "model.layers.N. ..." whose layer N comes after the model's last layer.
 std::optional<int64_t> layer_after_last(const ModelSpec& spec, std::string_view name) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return std::nullopt;

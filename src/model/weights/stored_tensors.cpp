@@ -35,8 +35,8 @@ std::optional<ExpertName> parse_expert_name(const std::string& name) {
   return parsed;
 }
 
-// Transformers 5 keeps the experts of a layer in two tensors, and can write them so: gate_up_proj
-// [experts, 2 * intermediate, hidden] with the rows of the gate first, and down_proj
+// Transformers 5 keeps the experts of a layer in two tensors, and may save them in this form:
+// gate_up_proj [experts, 2 * intermediate, hidden] with the rows of the gate first, and down_proj
 // [experts, hidden, intermediate].
 struct Stacked {
   std::string name;

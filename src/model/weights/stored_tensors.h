@@ -46,7 +46,7 @@ class StoredTensors {
  public:
   StoredTensors(const io::HfFolder& folder, const WantedTensors& wanted);
   const StoredTensor& find(const std::string& name) const { return tensors_.at(name); }
-  // Why tensors cannot be read, each fault once.
+  // The reasons why tensors cannot be read, each fault once.
   std::vector<std::string> list_faults() const;
   // Tensors of the folder that no tensor of the model needs, and why one of them is not needed.
   std::vector<std::string> list_unused() const;

@@ -21,7 +21,7 @@ struct Problem {
   const RouterBalanceRule& balance;
 };
 
-// Tokens of one thread. It keeps its own sums until it ends.
+// The tokens of one thread, which keeps its own sums.
 class TokenRange {
  public:
   explicit TokenRange(const Problem& problem)

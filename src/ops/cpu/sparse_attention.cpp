@@ -108,13 +108,13 @@ float or_least(float score) {
   return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
 }
 
-// Writes the ids of the k largest of n scores, ascending; n > k.
+// Writes the ids of the k largest of n scores, in ascending order; n > k.
 void select_largest(const float* scores, int64_t n, int64_t k, int32_t* ids) {
   float* sorted = thread_scratch(Scratch::kAttention, n);
   std::transform(scores, scores + n, sorted, or_least);
   std::nth_element(sorted, sorted + k - 1, sorted + n, std::greater<>());
   const float least = sorted[k - 1];
-  // Every score above `least` is among the first k; the rest of those k equal `least`.
+  // All scores above `least` are among the k largest; the others of the k equal `least`.
   int64_t equals = std::count(sorted, sorted + k, least);
   for (int64_t j = 0; j < n; ++j) {
     const float score = or_least(scores[j]);

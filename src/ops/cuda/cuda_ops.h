@@ -34,6 +34,8 @@ void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
 // x as quantise_rows stores it.
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                         const Linear& w);
+void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Tensor x_scales,
+                               const Linear& w);
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                                const Linear& w, const RoutedRows& routed, bool follows_product);
 bool fuses_swiglu(const Tensor& w);  // whether matmul_swiglu_forward supports w[2F,K]

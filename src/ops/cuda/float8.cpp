@@ -39,27 +39,42 @@ void quantise_blocks(const Context& ctx, const QuantisedBlocks& b) {
                b.scales);
 }
 
+namespace {
+
+kernels::Fp8GemmArgs product(const Tensor& y, const Tensor& x_values, const Tensor& x_scales,
+                             const Linear& w) {
+  const bool f32 = y.dtype() == tensor::DType::kF32;
+  return {.x = x_values.raw(),
+          .x_scales = x_scales.f32(),
+          .w = w.values.raw(),
+          .w_scales = w.scales.f32(),
+          .bias = w.bias.raw(),
+          .y = y.raw(),
+          .m = x_values.dim(0),
+          .n = w.rows(),
+          .k = w.columns(),
+          .x_scale_stride = x_scales.dim(1),
+          .w_stride = w.values.stride(0),
+          .w_scale_stride = w.scales.stride(0),
+          .y_stride = y.stride(0),
+          .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
+          .overlap_previous = x_values.dim(0) <= kEarlyRows};
+}
+
+}  // namespace
+
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                         const Linear& w) {
-  const bool f32 = y.dtype() == tensor::DType::kF32;
-  const kernels::Fp8GemmArgs args{
-      .x = x_values.raw(),
-      .x_scales = x_scales.f32(),
-      .w = w.values.raw(),
-      .w_scales = w.scales.f32(),
-      .bias = w.bias.raw(),
-      .y = y.raw(),
-      .m = x_values.dim(0),
-      .n = w.rows(),
-      .k = w.columns(),
-      .x_scale_stride = x_scales.dim(1),
-      .w_stride = w.values.stride(0),
-      .w_scale_stride = w.scales.stride(0),
-      .y_stride = y.stride(0),
-      .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
-      .overlap_previous = x_values.dim(0) <= kEarlyRows};
-  check_launch("fp8_matmul_forward", kernels::launch_fp8_gemm(args, handle(ctx)), x_values,
+  check_launch("fp8_matmul_forward",
+               kernels::launch_fp8_gemm(product(y, x_values, x_scales, w), handle(ctx)), x_values,
                w.values);
+}
+
+void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Tensor x_scales,
+                               const Linear& w) {
+  check_launch("fp8_matmul_swiglu_forward",
+               kernels::launch_fp8_gemm_swiglu(product(h, x_values, x_scales, w), handle(ctx)),
+               x_values, w.values);
 }
 
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,

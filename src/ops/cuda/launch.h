@@ -1,4 +1,4 @@
-// What every launch needs: the stream's handle, a check of the launch, and scratch.
+// Shared by all launches: the stream's handle, a check of the launch, and scratch.
 #pragma once
 #include <cuda_runtime_api.h>
 #include <cstdint>

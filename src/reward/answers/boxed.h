@@ -13,8 +13,7 @@ struct BoxedSpan {
   size_t stop = 0;            // after the closing brace
 };
 
-// `unclosed`: start of the content of a box after all of these that never closes; npos if there is
-// none.
+// `unclosed`: start of the content of a last box that never closes; npos if there is none.
 std::vector<BoxedSpan> find_boxes(std::string_view text, size_t* unclosed = nullptr);
 
 }  // namespace slimexx::reward

@@ -200,7 +200,7 @@ Grade make_grade(bool right, std::string reason, const std::string& prediction) 
   return grade;
 }
 
-// An index beyond all options if the correct one is not known.
+// Index of the correct option; beyond all options if it is not known.
 size_t index_of_correct(const Question& question) {
   const auto it = std::ranges::find(question.letters, question.correct);
   return it == question.letters.end() ? std::max(question.letters.size(), question.choices.size())

@@ -29,7 +29,7 @@ struct Approximated {
   Ref exact, decimal;
 };
 Approximated split_approximation(const Ref& value);
-// Whether the two are constants that differ by more than rounding.
+// Whether the exact value and the decimal are constants that differ by more than rounding.
 bool contradicts(const Approximated& both, Budget& budget);
 // Whether `value` is the decimal, and the decimal is the exact value rounded to its last place.
 bool is_rounded(const Approximated& both, const Ref& value, Budget& budget);
@@ -40,7 +40,8 @@ bool is_equation(const Ref& node);  // a relation with only "="
 // coordinates (x + y = 10) is a line or curve, not the value 10.
 Ref named_value(const Node& equation, bool reference, Budget& budget);
 
-// Both sides of f(x) = ..., f(t) = ... with one name for the argument.
+// Renames the arguments of two definitions alike, as in f(x) = ... and f(t) = ..., so that their
+// values can be compared.
 void unify_parameters(Labelled& a, Labelled& b);
 
 // All answers that an answer with +- stands for: itself if it has none; nullopt if there are too

@@ -14,7 +14,7 @@ struct UnitNames {
   std::string_view others;  // spellings, one space between two
 };
 
-// Without the plural s, prefixes (km, kilometer) and capitals.
+// Names of units, without the plural s, prefixes (km, kilometer) and capitals.
 constexpr UnitNames kUnitNames[] = {{"meter", "m metre"}, {"gram", "g gm"},
                                     {"second", "s sec"},  {"liter", "l L litre"},
                                     {"newton", "N"},      {"joule", "J"},

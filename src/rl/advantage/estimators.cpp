@@ -11,7 +11,7 @@ namespace slimexx::rl {
 namespace {
 
 // A <- (A - mean) / sqrt(var + 1e-8) with the unbiased variance over the rollout's unmasked
-// response tokens. Masked positions are transformed too, but have no loss.
+// response tokens. Masked positions are whitened too, but have no loss.
 void whiten(std::span<const Sample> samples, Advantages& advantages) {
   double n = 0, sum = 0, squares = 0;
   const auto for_each = [&](const auto& visit) {

@@ -13,8 +13,8 @@ namespace slimexx::rl {
 // then linear down to -factor at the limit.
 double overlong_penalty(int64_t length, int64_t limit, int64_t buffer, double factor);
 
-// Sets length penalties and loss masks by rl.overlong_*. A truncated response that is masked still
-// counts in the mean of its group.
+// Sets length penalties and loss masks as rl.overlong_* say. A truncated response that is masked
+// still counts in the mean of its group.
 void treat_overlong(const RunConfig& config, std::span<sample::Sample> samples);
 
 }  // namespace slimexx::rl

@@ -13,13 +13,14 @@
 namespace slimexx::rl {
 namespace {
 
-// Other ranks hold and save every part of this parameter: the embedding that a last stage copies
-// for a trained MTP layer.
+// Whether other ranks hold and save every part of this parameter, as for the copy of the embedding
+// that a last stage holds for a trained MTP layer.
 bool is_copy(const model::ParameterInfo& info) {
   return std::ranges::none_of(info.parts, &model::HfPart::is_counted);
 }
 
-// The first parameter of `some` that `others` lack, or have in another shape; null: none.
+// The first parameter in `some` that `others` lack or have with another shape; null if there is
+// none.
 const model::ParameterInfo* find_without_match(const std::vector<model::ParameterInfo>& some,
                                                const std::vector<model::ParameterInfo>& others) {
   std::map<std::string_view, const model::ParameterInfo*> by_name;
@@ -32,8 +33,8 @@ const model::ParameterInfo* find_without_match(const std::vector<model::Paramete
   return nullptr;
 }
 
-// On the CPU a copy in host memory saves nothing, so that a model that scores in every rollout
-// stays.
+// On the CPU a copy in host memory saves nothing, so a model that scores in every rollout keeps its
+// weights in place.
 bool is_transient(const FrozenModelOptions& options, const std::vector<model::ParameterInfo>& infos,
                   const model::ParameterStore& policy, tensor::Device device) {
   return (options.scores_rarely || !device.is_cpu()) &&

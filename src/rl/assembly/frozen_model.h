@@ -25,20 +25,20 @@ struct FrozenModel {
   Decoders decoders = {};
   bool is_transient = false;        // it has device memory only while it scores
   tensor::StagingBuffer copy = {};  // host memory: weights of a transient model
-  bool is_saved = false;            // it follows the policy, or did: checkpoints hold it
+  bool is_saved = false;            // checkpoints hold it: it follows the policy, or did earlier
 };
 
 // Null if there is none of this name.
 FrozenModel* find_frozen(std::vector<FrozenModel>& models, std::string_view name);
 const FrozenModel* find_frozen(const std::vector<FrozenModel>& models, std::string_view name);
 
-// Decoders for `described`, whose weights are not read yet, and where these will lie. `policy` and
-// its decoders are the policy's on this rank.
+// Makes decoders for `described`, whose weights are not read yet, and decides where these will lie.
+// `policy` and `policy_decoders` are the policy's on this rank.
 FrozenModel place_frozen_model(const RankInputs& inputs, const FrozenModelOptions& options,
                                LoadedModel described, const Decoders& policy_decoders,
                                const model::ParameterStore& policy);
 
-// Bytes that the largest scoring pass of any of `models` takes, as ActivationPlans::plan_scoring.
+// Bytes of the largest scoring pass of any of `models`, measured by ActivationPlans::plan_scoring.
 int64_t plan_frozen_scoring(const train::Trainer& trainer, std::span<const FrozenModel> models,
                             const model::ParameterStore& policy, int64_t longest,
                             int64_t num_samples);

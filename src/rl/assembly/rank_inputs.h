@@ -1,6 +1,6 @@
-// What the parts of a rank are built from, in a run and in `slimexx plan` alike: both call the
-// functions of this folder in the same order. A planned rank differs in three places: its groups
-// are planning groups, its weights are never read, and its device's memory is given, not measured.
+// The inputs from which the parts of a rank are built. A run and `slimexx plan` call the functions
+// of this folder in the same order. A planned rank differs in three places: its groups are planning
+// groups, its weights are never read, and its device's memory is given, not measured.
 #pragma once
 #include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/model_ranks.h"

@@ -106,7 +106,7 @@ void round_values(std::span<float> values, tensor::DType dtype) {
   tensor::convert_elements(dtype, rounded.data(), tensor::DType::kF32, values.data(), n);
 }
 
-// Compares elements of one tensor of the checkpoint and of the store, rounded to the types of both.
+// Compares elements of one tensor in the checkpoint and in the store, rounded to the types of both.
 void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterStore& store,
                       const model::ParameterInfo& info, const model::ElementRun& run) {
   const std::string& name = info.parts[run.part].name;
@@ -128,8 +128,8 @@ void check_frozen_run(const io::Checkpoint& checkpoint, const model::ParameterSt
   }
 }
 
-// Frozen parameters that are loaded from the checkpoint: the run may have started from other
-// weights than the model's folder has, and there are no masters to load them from.
+// Whether a frozen parameter is loaded from the checkpoint: the run may have started from other
+// weights than those of the model's folder, and frozen parameters have no masters.
 bool is_loaded_frozen(const model::ParameterInfo& info) {
   return !info.trainable && (info.moved_by_rule || info.frozen_by_name);
 }
@@ -160,7 +160,8 @@ void check_frozen_weights(const io::Checkpoint& checkpoint, const model::Paramet
                           const train::ShardedAdamW& optimizer) {
   for (const auto& info : store.infos()) {
     if (info.trainable || is_loaded_frozen(info)) continue;
-    // Copies need no check: the rank that holds the original compares it, or it is trained.
+    // Copies need no check: the rank that holds the original compares it, or the original is
+    // trained.
     if (std::ranges::none_of(info.parts, &model::HfPart::is_counted)) continue;
     check_tensors(checkpoint, info, kFrozenSection);
     const auto& group = optimizer.groups()[static_cast<size_t>(info.group)];

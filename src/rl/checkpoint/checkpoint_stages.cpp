@@ -63,7 +63,7 @@ void save_after_failure(const Session& session, TrainerSide& trainer_side,
   }
 }
 
-// If updates were skipped up to the end, the run must fail instead of ending as trained.
+// If the last updates were all skipped, the run must fail instead of ending as trained.
 void check_updates(const Progress& progress) {
   const bool none_applied =
       progress.optimizer_steps > 0 && progress.skipped_steps == progress.optimizer_steps;
@@ -204,7 +204,7 @@ void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide
   session.communicator.barrier();
 }
 
-// Memory may be short here too: each part that fails is skipped.
+// Memory may be short here too, so each part that fails is skipped.
 void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
           const char* what, bool is_agreed) noexcept {
   try {

@@ -32,7 +32,7 @@ io::HfWriteOptions export_options(const std::string& template_directory) {
   return {.template_directory = template_directory, .shards = {}, .drops_quantization = true};
 }
 
-// All tensors of the model, in the order of its parameters.
+// Lists all tensors of the model, in the order of its parameters.
 std::vector<io::HfTensor> list_tensors(const model::ModelSpec& spec) {
   std::vector<io::HfTensor> tensors;
   std::vector<model::ParameterInfo> infos = model::list_parameters(spec);
@@ -43,7 +43,7 @@ std::vector<io::HfTensor> list_tensors(const model::ModelSpec& spec) {
   return tensors;
 }
 
-// ParameterStore's read_weights or read_gradients.
+// A pointer to ParameterStore's read_weights or read_gradients.
 using ReadValues = void (model::ParameterStore::*)(const model::ParameterInfo&, int64_t, float*,
                                                    int64_t) const;
 

@@ -24,7 +24,7 @@ namespace {
 
 using OpenFolder = io::HfFolder (*)(const std::string& directory);
 
-// Calls `make` for values that are the same on all ranks; the ranks of one process share one.
+// Calls `make` for a value that is the same on all ranks; the ranks of one process share it.
 template <class Make>
 auto make_for(const ModelRanks* ranks, const Make& make) {
   dist::Collective one;

@@ -1,4 +1,4 @@
-// Checks what a checkpoint and the run that continues it must have in common, and reports other
+// Checks that a checkpoint and the run that continues it agree where they must, and reports other
 // differences.
 #pragma once
 #include <string>

@@ -29,7 +29,8 @@
 namespace slimexx::rl {
 namespace {
 
-// The pieces of a checkpoint point here until it is written. `data` is `copy`, or the state itself.
+// Data that the pieces of a checkpoint point to until it is written. `data` is `copy`, or the state
+// itself.
 struct HostValues {
   tensor::DType dtype = tensor::DType::kF32;
   const char* data = nullptr;
@@ -247,7 +248,8 @@ void check_writable(const std::string& root) {
   fs::path folder = fs::absolute(root);
   while (!fs::exists(fs::symlink_status(folder, ignored)) && folder.has_relative_path())
     folder = folder.parent_path();
-  // Each rank makes a file of its own: permissions alone do not show quotas, and root ignores them.
+  // Each rank creates a file of its own as a test: permissions do not show quotas, and root ignores
+  // them.
   std::string probe = (folder / ".slimexx_write_test_XXXXXX").string();
   const int fd = ::mkstemp(probe.data());
   if (fd < 0) {

@@ -1,5 +1,5 @@
-// Prints the banner of a run that is built, and opens its folder. A start that failed or was a dry
-// run thus leaves nothing on disk.
+// Prints the banner of a fully built run, and opens its folder. So a failed start or a dry run
+// leaves nothing on disk.
 #include <fmt/format.h>
 
 #include <system_error>

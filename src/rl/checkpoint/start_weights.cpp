@@ -5,7 +5,7 @@ namespace {
 
 bool is_random(const Session& session) { return session.config.debug.random_weights; }
 
-// The same for all models: models of the same shapes get the same weights.
+// The seed is the same for all models, so models of the same shapes get the same weights.
 uint64_t seed_of(const Session& session) { return static_cast<uint64_t>(session.config.data.seed); }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace slimexx::rl {
 
 // Without weights, like describe_model.
 LoadedModel describe_start(const Session& session, const std::string& folder);
-// With weights. `training` as for load_model.
+// Loads the model with its weights. `training` as for load_model.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
 // The weights of a described model that is not trained, encoded, in `memory`: see ParameterStore.

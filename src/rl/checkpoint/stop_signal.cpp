@@ -43,8 +43,8 @@ void on_signal(int signal, siginfo_t* info, void*) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
   if (signal == SIGXCPU && requested != 0) return;  // sent every second
   requested = 1;
-  // The launcher ends all ranks this way if one failed, and by default kills them one second later:
-  // promise nothing then.
+  // The launcher ends all ranks this way if one failed, and by default kills them one second later,
+  // so the notice must not promise a checkpoint.
   const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
   if (is_ended) ended_by_launcher = 1;
   const char* text = is_ended
@@ -67,7 +67,7 @@ void install() {
   // (host or container goes down).
   for (int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR, SIGINT})
     sigaction(signal, &action, nullptr);
-  // The terminal was closed; nohup ignores SIGHUP, and that is kept.
+  // The terminal was closed. If SIGHUP is ignored, as under nohup, keep that.
   struct sigaction before {};
   sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);

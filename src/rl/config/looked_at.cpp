@@ -100,7 +100,7 @@ const Condition kConditions[] = {
      [](const RunConfig& run) {
        MaybeIdle idle = of_rollouts(run);
        if (idle)
-         idle->is_named = false;  // refuse it: the user expects it to select what is trained on
+         idle->is_named = false;  // refuse the key: the user expects it to select the training data
        return idle;
      }},
     {"rollouts are generated, or sft has no global_batch_size",

@@ -168,7 +168,7 @@ class Validation {
     }
   }
 
-  // The model, if its config.json is readable: then proposed sizes suit the model too.
+  // The model's spec, if its config.json is readable, so that proposed sizes also suit the model.
   std::optional<model::ModelSpec> try_read_spec() const {
     try {
       const std::string& folder = run_.model.hf_checkpoint;
@@ -348,8 +348,8 @@ model::PipelineSplit pipeline_split(const ParallelOptions& options) {
 
 namespace {
 
-// Fills in values that default to other keys. Idle keys stay unset, because the resolved file must
-// be readable again.
+// Fills in values that default to other keys. Idle keys stay unset, because reading the resolved
+// file would refuse them.
 void derive_values(const config::Config& config, RunConfig& run) {
   if (!run.rl.eps_clip_high && !run.is_sft()) run.rl.eps_clip_high = run.rl.eps_clip;
   if (run.eval.eval_prompt_data.empty()) return;
@@ -411,7 +411,7 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
 
 void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run) {
   if (!config.is_set(kRunDir)) run.observe.run_dir = run_dir;
-  // Again for a folder that is set: links into the run's folder resolve only once it exists.
+  // Check again for a folder that is set: links into the run's folder resolve only once it exists.
   check_folders(config, run);
   config.finish();
   write_resolved(config, run);

@@ -25,7 +25,7 @@ struct DynamicFilter {
 // The filter of a name, with or without slime's module prefix; nothing if there is none.
 std::optional<DynamicFilter> find_dynamic_filter(const std::string& name);
 
-// Why the samples of one prompt are dropped, as in the metric's name: "zero_std_0.0", or
+// The reason why the samples of one prompt are dropped, as in the metric's name: "zero_std_0.0", or
 // "grader_failed" if fewer than two have a reward. Empty: they are kept. As in slime and DAPO,
 // these are the grader's rewards: a length penalty does not save a group.
 std::string find_drop_reason(std::span<const Sample> group);

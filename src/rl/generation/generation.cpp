@@ -112,7 +112,7 @@ Sample Generator::make_sample(const GenerationRequest& request,
   return s;
 }
 
-// The samples of this rank's engine; none without an engine.
+// Returns the samples of this rank's engine; none if it has no engine.
 std::vector<Sample> Generator::run_engine(const GenerationRequest& request) {
   if (engine_ == nullptr) {
     wait_for_generation(std::ssize(request.groups), communicator_, request.should_stop);

@@ -197,7 +197,7 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
 
 void evaluate(const Session& session, RolloutSide& rollout_side, Progress& progress,
               Rollout& rollout) {
-  // Take these first: the evaluation generates and grades with the same counters.
+  // Take the spans and statistics before the evaluation, which uses the same counters.
   rollout.span_seconds = observe::take_span_seconds();
   if (rollout_side.engine) rollout.engine_stats = rollout_side.engine->stats();
   const int64_t interval = session.config.eval.eval_interval;

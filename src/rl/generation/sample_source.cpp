@@ -127,7 +127,8 @@ class GeneratedSource : public SampleSource {
   // responses.
   static int64_t most_dropped(int64_t batch_size) { return std::max<int64_t>(64, 16 * batch_size); }
 
-  // A filter that draws again drops them; one that fills up with the rest may need them.
+  // A filter that draws again drops these groups; one that fills up with dropped groups may need
+  // them.
   bool drops_failed_groups() const {
     const auto filter = find_dynamic_filter(config_.rollout.dynamic_sampling_filter_path);
     return filter && !filter->keeps_rest;
@@ -209,7 +210,7 @@ Sample sample_of_example(const data::SftExample& example, int64_t group, int64_t
   s.rollout = rollout;
   s.tokens = example.tokens;
   const auto first = std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1});
-  // The first token has no predecessor that could predict it.
+  // The first token cannot be trained: no token before it could predict it.
   const int64_t begin = std::max<int64_t>(1, first - example.loss_mask.begin());
   s.response_length = static_cast<int64_t>(example.tokens.size()) - begin;
   s.loss_mask.assign(example.loss_mask.begin() + begin, example.loss_mask.end());

@@ -54,7 +54,7 @@ class LengthPlanner {
   }
 
  private:
-  // Why the data cannot be read; empty: it can.
+  // The reason why the data cannot be read; empty if it can.
   std::string find_missing() const {
     if (text_.tokenizer == nullptr) return config_.model.hf_checkpoint + " has no tokenizer.json";
     if (config_.data.prompt_data.empty()) return "data.prompt_data is not set";

@@ -45,7 +45,7 @@ struct EngineGrid {
   const dist::Groups& host_groups() const { return on_host ? on_host->groups() : groups(); }
 };
 
-// What makes samples: from prompts, dumps or examples.
+// The source of samples: prompts, dumps or examples.
 struct RolloutSide {
   TextSide text;
   std::vector<int32_t> stop_token_ids, eval_stop_token_ids;

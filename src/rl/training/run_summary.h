@@ -1,4 +1,4 @@
-// What a run reports about its configuration before it starts.
+// Reports about a run's configuration before it starts.
 #pragma once
 #include <string>
 #include <vector>

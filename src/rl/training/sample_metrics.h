@@ -10,7 +10,7 @@ namespace slimexx::rl {
 
 using sample::Sample;
 
-// <prefix>grader_failed: the number of samples without a grade.
+// Sets <prefix>grader_failed, the number of samples without a grade.
 void set_grader_failed(std::span<const Sample> samples, const std::string& prefix,
                        observe::MetricRow& row);
 
@@ -33,7 +33,7 @@ std::string name_reward(double reward);
 void set_repetition(std::span<const Sample> samples, const std::string& prefix,
                     observe::MetricRow& row);
 
-// <prefix>prefix_cache_hit_rate and <prefix>avg_cached_tokens_per_sample.
+// Sets <prefix>prefix_cache_hit_rate and <prefix>avg_cached_tokens_per_sample.
 void set_cached_tokens(std::span<const Sample> samples, const std::string& prefix,
                        observe::MetricRow& row);
 

@@ -73,7 +73,7 @@ void update_reference(const Session& session, TrainerSide& trainer_side, Progres
 void run_on_trainers(const Session& session, Progress& progress, const std::function<void()>& work);
 // Log-probs under the reference, if a KL term needs them.
 void score_reference(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
-// Log-probs under the old policy, except where exactness makes them known.
+// Log-probs under the old policy, unless exactness makes them known already.
 void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
 void estimate_advantages(const RunConfig& config, Rollout& rollout);
 void update_policy(const Session& session, TrainerSide& trainer_side, Progress& progress,
@@ -84,7 +84,7 @@ void check_exactness(const Session& session, const Rollout& rollout);
 void report(const Session& session, RolloutSide& rollout_side, const Progress& progress,
             Rollout& rollout);
 void log_summary(const RunConfig& config, const RolloutSide& rollout_side);
-// Whether metrics.jsonl has the evaluation after a rollout.
+// Whether metrics.jsonl has a row for the evaluation after a rollout.
 bool has_evaluation(const std::string& metrics_path, int64_t rollout);
 
 // ---- checkpoint_stages.cpp ----

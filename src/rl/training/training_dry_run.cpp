@@ -1,4 +1,4 @@
-// What `train --dry-run` prints after the banner, when everything is built.
+// The output of `train --dry-run` after the banner, when everything is built.
 #include <fmt/format.h>
 
 #include <algorithm>

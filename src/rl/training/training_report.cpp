@@ -1,4 +1,4 @@
-// What a run reports about a rollout: metrics, the step line, the table of samples, checks of the
+// The reports of a run about a rollout: metrics, the step line, the table of samples, checks of the
 // first step.
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// A training run, built: session, roles and progress. The constructor loads models and data, makes
-// engine and trainer, resumes, and opens the run folder last.
+// A fully built training run: session, roles and progress. The constructor loads models and data,
+// makes engine and trainer, resumes, and opens the run folder last.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,8 +30,8 @@ struct TrainingRun {
   EngineGrid engine_grid;                    // the ranks that generate; made with the engine
 };
 
-// Tokens of the longest sequence that is generated, evaluation included, and that is trained; the
-// engine for the former.
+// longest_generated: tokens of the longest sequence that is generated, evaluation included;
+// engine_options fits the engine to it. longest_trained: the same for training.
 int64_t longest_generated(const RunConfig& config, const RolloutSide& rollout_side);
 rollout::EngineOptions engine_options(const Session& session, const RolloutSide& rollout_side);
 int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side,

@@ -30,7 +30,8 @@ const std::vector<Chunk>& Scheduler::plan_step() {
   admit_waiting();
   plan_drafts();
   SLX_CHECK(!plan_.empty() || (running_.empty() && waiting_.empty()),
-            "{} running and {} waiting sequences cannot move", running_.size(), waiting_.size());
+            "{} running and {} waiting sequences cannot make progress", running_.size(),
+            waiting_.size());
   if (!plan_.empty()) ++stats_.steps;
   stats_.max_batch_tokens = std::max(stats_.max_batch_tokens, options_.max_batch_tokens - budget_);
   stats_.max_running = std::max(stats_.max_running, num_running());

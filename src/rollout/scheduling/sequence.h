@@ -12,7 +12,7 @@ namespace slimexx::rollout {
 struct Sequence {
   Request request;
   uint64_t arrival = 0;  // order among all requests; kept through preemption
-  // Prompt, then response. The newest may be negative: ~row, where `row` of the step in flight
+  // Prompt, then response. The newest may be negative: ~row, if row `row` of the step in flight
   // samples it.
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;  // one per response token

@@ -194,7 +194,7 @@ const model::Batch& BatchBuilder::build_decode(tensor::Stream stream, std::span<
   memory_.use_next_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
-  SLX_CHECK(std::ssize(sampled()) == num_sequences, "{} of {} shares are sampled", sampled().size(),
+  SLX_CHECK(std::ssize(sampled()) == num_sequences, "{} of {} chunks are sampled", sampled().size(),
             num_sequences);
   pad_decode(memory_.batch(), num_sequences, shape.num_sequences);
   if (limits_.num_mtp_drafts > 0)

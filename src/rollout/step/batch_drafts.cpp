@@ -88,7 +88,7 @@ const std::vector<SamplingGroup>& DraftRows::group_drafts(int64_t max_rows) {
   return groups_;
 }
 
-// Row numbers of the batch are used as rows of the chain.
+// The batch's row numbers are also used as rows of the further passes (the chain).
 const std::vector<SamplingGroup>& DraftRows::group_chain(int64_t max_rows, int64_t pass,
                                                          tensor::Tensor parameters) {
   const DraftArrays& arrays = memory_.drafts();

@@ -31,8 +31,8 @@ struct SampledRows {
 void cut_groups(const StagedArray& rows, const SampledRows& sampled, int64_t max_rows,
                 std::vector<SamplingGroup>& groups);
 
-// Stage the tokens after a chunk's, as far as they are known; row `row` of the samples, which
-// `batch_row` of the batch makes; a padding row.
+// Three parts of staging: the tokens that follow those of a chunk, as far as they are known; row
+// `row` of the samples, which row `batch_row` of the batch computes; and a padding row.
 void stage_next_tokens(const DraftArrays& arrays, const Chunk& chunk, int64_t first_row);
 void stage_draft_sample(const DraftArrays& arrays, const ops::SamplingRow& parameters, int64_t row,
                         int32_t batch_row);
@@ -40,7 +40,7 @@ void pad_draft_row(const DraftArrays& arrays, int64_t row);
 
 class DraftRows {
  public:
-  // All are borrowed. `batch` is what the builder makes of each step.
+  // All are borrowed. `batch` is the builder's batch, rebuilt for each step.
   DraftRows(const BatchLimits& limits, const BatchMemory& memory, const model::Batch& batch)
       : limits_(limits), memory_(memory), batch_(batch) {}
 

@@ -59,7 +59,7 @@ int64_t plan_recorded_bytes(const model::ModelSpec& spec, const dist::Groups& gr
                             int64_t num_mtp_drafts) {
   constexpr int64_t kLayerLaunches = 14, kOtherLaunches = 16;
   constexpr int64_t kRankLaunches = 16;  // a layer's exchanges between ranks
-  constexpr int64_t kLeafLaunches = 10;  // a layer's two row-parallel products, or the head
+  constexpr int64_t kLeafLaunches = 10;  // per leaf: two row-parallel products, or the head
   constexpr int64_t kLaunchBytes = 4096, kDriverBytes = int64_t{16} << 20;
   const int64_t of_leaves = spec.leaves > 1 ? kLeafLaunches * spec.leaves : 0;
   const int64_t of_ranks = groups.tp.size() * groups.ep.size() > 1 ? kRankLaunches : 0;

@@ -3,7 +3,6 @@
 // names it reads and writes. Then it decides the initial value of each of the scope's own slots:
 // empty, a copy of an outer variable (the scope writes a name that exists outside), or a variable
 // of the rendering.
-// writes a name that exists outside), or a variable of the rendering.
 #include <map>
 #include <optional>
 #include <set>

@@ -45,7 +45,8 @@ void RegexReader::refuse(const std::string& what) const {
 }
 
 void RegexReader::check_size(size_t rewritten_bytes) const {
-  if (rewritten_bytes > kMaxRewrittenBytes) refuse("what makes the pattern longer than 1 MiB,");
+  if (rewritten_bytes > kMaxRewrittenBytes)
+    refuse("an expansion of the pattern to more than 1 MiB");
 }
 
 uint32_t RegexReader::read_code_point() {
@@ -133,7 +134,7 @@ CharSet RegexReader::read_property(bool in_class) {
 // properties in a class.
 void RegexReader::ignore_case_in(CharSet& set) const {
   if (set.cased || (set.negated && !set.folded.empty())) {
-    refuse("a property that depends on case, in a class without case,");
+    refuse("a property that depends on case, in a class that ignores case,");
   }
   set.members += set.folded;
 }
@@ -166,7 +167,7 @@ void RegexReader::read_class_item(ClassPattern& out, bool ignore_case) {
   }
   if (low > high) refuse("an empty range");
   if (ignore_case && (is_foldable(high) || (low != high && high > 0x7F))) {
-    refuse("a letter beyond ASCII, without case,");
+    refuse("a letter beyond ASCII, with case ignored,");
   }
   out.add_range(low, high);
 }

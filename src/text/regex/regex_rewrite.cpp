@@ -34,7 +34,8 @@ class Rewriter {
       in_.check_size(out_.size());
     }
     close_implied();
-    if (has_names_ && has_numbers_) in_.refuse("a group's number beside groups with names");
+    if (has_names_ && has_numbers_)
+      in_.refuse("a reference to a group's number next to named groups");
     return std::move(out_);
   }
 
@@ -205,7 +206,7 @@ void Rewriter::put_literal(uint32_t c) {
   }
   put_atom(text);
   if (!options_.ignore_case) return;
-  if (is_foldable(c)) in_.refuse("a letter beyond ASCII, without case,");
+  if (is_foldable(c)) in_.refuse("a letter beyond ASCII, with case ignored,");
   if (!letter) return;
   literal_ = static_cast<char>(c | 0x20);
   for (const auto pair : kJoinedPairs) {
@@ -218,7 +219,7 @@ void Rewriter::put_literal(uint32_t c) {
 void Rewriter::put_reference() {
   const char digit = in_.peek(1);
   if (options_.ignore_case || (in_.peek(2) >= '0' && in_.peek(2) <= '9')) {
-    in_.refuse("a back reference of two digits or without case");
+    in_.refuse("a back reference with two digits, or with case ignored,");
   }
   has_numbers_ = true;
   in_.skip(2);

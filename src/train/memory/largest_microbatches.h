@@ -20,8 +20,8 @@ struct MicrobatchLimits {
 
 // Samples with all optional fields. Memory grows with tokens, samples, the longest sample and rows
 // of the head, until the logits are no longer kept: the list has the extremes, and the most rows
-// whose logits are kept. With context parallelism every rank is planned with the most tokens that
-// uneven chunks can give to one rank.
+// whose logits are kept. With context parallelism every rank plans for the most tokens that uneven
+// chunks can give to one rank.
 std::vector<std::vector<Sample>> list_largest_microbatches(const MicrobatchLimits& limits);
 
 }  // namespace slimexx::train

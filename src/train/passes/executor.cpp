@@ -107,8 +107,8 @@ class Executor {
                 InFlight& f) {
     const bool is_last = --backwards_left_ == 0;
     ops::DeferredProducts* deferred = operation.deferred >= 0 ? &deferred_at(operation) : nullptr;
-    SLX_CHECK(deferred == nullptr || deferred->empty(), "products of a microbatch before {}",
-              operation.microbatch);
+    SLX_CHECK(deferred == nullptr || deferred->empty(),
+              "deferred products are pending before microbatch {}", operation.microbatch);
     run_backward(pass, chunk.gradients, f, accumulate_[operation.chunk],
                  is_last && deferred == nullptr ? work_.last_backward : StageHooks{}, work_.routers,
                  deferred);

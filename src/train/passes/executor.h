@@ -35,14 +35,14 @@ struct SlotCounts {
 SlotCounts count_all(std::span<const Operation> operations);
 // All slots, scratch and deferred products together, each aligned as device arenas are.
 int64_t bytes_of_slots(const SlotBytes& bytes, const SlotCounts& counts);
-// What each slot may keep in `capacity` bytes beside scratch and deferred products.
+// Bytes that each slot may keep, if `capacity` also holds scratch and deferred products.
 int64_t share_of_slots(int64_t capacity, const SlotBytes& bytes, const SlotCounts& counts);
 
 // The memory of a step or a scoring pass.
 struct SlotPlan {
   SlotCounts counts;
   SlotBytes most;                        // over its microbatches
-  std::vector<int64_t> least_kept = {};  // of a step: bytes of a slot, by microbatch
+  std::vector<int64_t> least_kept = {};  // least bytes of a slot in a step, by microbatch
   // By microbatch: 0 if it fits, otherwise the bytes of all slots with it. `most` leaves these out.
   std::vector<int64_t> too_large = {};
 };

@@ -16,7 +16,7 @@ namespace slimexx::train {
 // Inputs and targets of depth k for packed sequences. Nothing crosses from one sequence to the
 // next.
 struct MtpLabels {
-  std::vector<int32_t> tokens;  // [T] rolled left by k + 1; zeros after a sequence's end
+  std::vector<int32_t> tokens;  // [T], rolled left by k + 1, with zeros after the end of a sequence
   // Row i predicts token i + k + 2. Only rows whose target is a response token inside the loss mask
   // are listed.
   std::vector<int32_t> rows, targets;

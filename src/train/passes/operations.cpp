@@ -269,7 +269,8 @@ PipelineOrder order_step(const PipelineShape& shape, int64_t num_microbatches) {
 PipelineOrder order_scoring(const PipelineShape& shape, int64_t num_microbatches) {
   auto computes =
       list_of_all_ranks(shape, [&](int) { return list_forwards(shape, num_microbatches); });
-  // Interleaved stages form a ring, in which some rank must have room to receive.
+  // Interleaved stages form a ring: with one slot per rank, a cycle of sends could deadlock, so
+  // each rank has two.
   const std::vector<size_t> num_slots(computes.size(), shape.num_chunks > 1 ? 2 : 1);
   return {shape, std::move(computes), num_slots, false};
 }

@@ -1,4 +1,4 @@
-// What one rank of a pipeline does in one step, as a list made before the step starts;
+// The operations of one rank of a pipeline in one step, as a list made before the step starts;
 // run_operations (executor.h) runs it in its order. With one stage it is forward, backward,
 // forward, backward; with several, one-forward-one-backward after a warm-up (Narayanan et al.,
 // arXiv:2104.04473), and interleaved with several stages on each rank.

@@ -11,7 +11,7 @@ using tensor::Tensor;
 
 namespace {
 
-// All cp ranks see every row of the loss, because its ratios and means may span a sample.
+// All cp ranks compute the loss of every row, because its ratios and means may span a sample.
 Tensor gather_loss_rows(const ops::Context& ctx, const Microbatch& m, Tensor own) {
   if (!m.loss_rows.is_sharded()) return own;
   return model::gather_context_values(ctx, m.loss_rows, own);

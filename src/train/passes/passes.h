@@ -34,7 +34,8 @@ struct Pass {
 };
 
 struct StageHooks {
-  // Called when all work that adds to the gradients of this stage of list_gradient_parts is queued.
+  // Called when all work that adds to the gradients of this stage (see list_gradient_parts) is
+  // queued.
   std::function<void(int64_t stage)> stage_done = [](int64_t) {};
   std::function<void()> attention_next = [] {};  // see BackwardHooks
 };
@@ -68,7 +69,8 @@ void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlig
 // packing or ranks.
 std::vector<std::vector<float>> token_weights(std::span<const Sample> samples,
                                               const StepLoss& loss);
-// Their exact sum: 1 if every sample has a token to train and no divisor is given.
+// The exact sum of the token weights: 1 if every sample has a token to train and no divisor is
+// given.
 double sum_token_weights(std::span<const Sample> samples, const StepLoss& loss);
 
 }  // namespace slimexx::train

@@ -1,5 +1,4 @@
-// Makes two moments of a start long, so that two starts meet in them: before a folder is made, and before the test file is
-// written by which a start finds out whether it can write checkpoints.
+// Delays a start at two moments, so that two concurrent starts overlap there: before a folder is made, and before the test file is written that shows whether the start can write checkpoints.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
-// A fault ends the whole run soon, with the reason, and leaves the last checkpoint complete.
+// Tests faults: each ends the whole run soon, reports the reason, and leaves the last checkpoint
+// complete.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -92,8 +93,8 @@ TEST_F(FailuresOfRanks, OneWhoseRewardsStayAwayEndsAll) {
   EXPECT_EQ(f.err.find("stopping: "), std::string::npos) << f.text();
 }
 
-// On one rank or two: the samples of earlier rollouts are not lost, and the continued run ends like
-// one without a fault.
+// Runs on one rank or two. The samples of earlier rollouts are not lost, and the resumed run ends
+// like a run without a fault.
 TEST_F(FailuresOfRanks, RewardServiceThatGoesAwayLeavesACheckpoint) {
   for (const int ranks : {0, 2}) {
     SCOPED_TRACE(ranks);
@@ -192,7 +193,7 @@ TEST_F(FailuresOfRanks, OneThatIsStoppedForAWhileIsWaitedFor) {
   program.signal_rank(1, SIGCONT);
   const size_t before = read_bytes(rows).size();
   ASSERT_TRUE(program.wait_until([&] { return read_bytes(rows).size() > before + 2000; }));
-  // Ranks check each other's heartbeats several times a second, and rows come faster.
+  // Wait long enough for several heartbeat checks and for more rows.
   std::this_thread::sleep_for(std::chrono::seconds(3));
   program.signal_launcher(SIGUSR1);
   const Finished f = program.wait();
@@ -292,7 +293,7 @@ TEST_F(Failures, ModelThatDivergedStopsTheRun) {
   EXPECT_EQ(status().at("state"), "failed");
 }
 
-// Dumps of rollouts. In a poisoned dump the ratio of one sample is infinite, and so is its
+// Makes dumps of rollouts. In a poisoned dump the ratio of one sample is infinite, and so is its
 // gradient.
 class SkippedSteps : public Failures, public testing::WithParamInterface<int> {
  protected:
@@ -387,7 +388,7 @@ TEST_P(SkippedSteps, CountInARowAndLeaveTheScheduleAlone) {
   }
 }
 
-// A run too short to exceed max_skipped_steps must still fail.
+// A run that is too short to exceed max_skipped_steps must still fail.
 TEST_P(SkippedSteps, OfAWholeRunOrItsEndFailIt) {
   put_dump("whole/0", 2, true);
   put_dump("ending/0", 0, false);
@@ -458,7 +459,7 @@ TEST_F(Failures, CountersOfACheckpointAreCounts) {
       ASSERT_GT(at, member.size()) << key;
       std::string text = whole;
       text.replace(at, text.find_first_of(",}", at) - at, value);
-      // The manifest's hash matches its text: this does not look like accidental damage.
+      // The manifest's hash matches its text, so this does not look like accidental damage.
       const size_t covered = text.find("\"content_hash\": \"") + 17;
       text.replace(covered, io::kHashDigits, io::hash_text(text.substr(0, covered)));
       folder_.put("run/checkpoints/step_000001/manifest.json", text);

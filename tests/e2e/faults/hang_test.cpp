@@ -1,4 +1,5 @@
-// A rank that lives but makes no progress ends the whole run soon, and is named.
+// Tests hangs: a rank that is alive but makes no progress ends the whole run soon, and the error
+// names it.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,8 +22,8 @@ class HangOfRanks : public testing::TestWithParam<int> {
   const Folder folder_;
 };
 
-// The rank is in no collective call, and the others wait for it, like a rank that waits for a lock
-// that is never released.
+// The rank is in no collective call while the others wait for it, as if it waited for a lock that
+// is never released.
 TEST_P(HangOfRanks, OneIsNamed) {
   const std::string hung = std::to_string(GetParam()), other = GetParam() == 0 ? "1" : "0";
   const std::string run_dir = folder_ / "run", hang = folder_ / "hang";

@@ -1,5 +1,5 @@
-// Whole GRPO runs with disaggregated ranks: the same samples and weights, to the bit, as colocated
-// runs of the same grid.
+// Tests whole GRPO runs with disaggregated ranks: samples and weights are bit-identical to those of
+// colocated runs on the same grid.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

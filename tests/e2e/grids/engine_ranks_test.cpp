@@ -1,5 +1,5 @@
-// Whole GRPO runs with engines of several ranks: generation and training agree to the bit for any
-// two layouts, and an impossible layout is refused by name.
+// Tests whole GRPO runs with engines of several ranks: generation and training agree to the bit for
+// any two layouts, and an impossible layout is refused by name.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -83,8 +83,8 @@ class EngineRanksTrain : public testing::TestWithParam<Layouts> {
 TEST_P(EngineRanksTrain, IsExact) {
   expect_exact("run", train("run", engine()));
   const Layouts& layouts = GetParam();
-  // Engines of one rank use the leaves of a trainer with several: the same samples in the same
-  // order give the same weights.
+  // Engines of one rank use as many leaves as a trainer with several ranks: the same samples in the
+  // same order give the same weights.
   if (layouts.tp != layouts.engine_ranks / layouts.attention_groups) return;
   expect_exact("alone", train("alone", {}));
   EXPECT_TRUE(exported("run") == exported("alone"));
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, EngineProcesses,
                                                  1, 2, 1, 2, 1, 1}),
                          [](const auto& instance) { return instance.param.name; });
 
-// A recipe can be timed like this before its checkpoint is available.
+// This way a recipe can be timed before its checkpoint is available.
 TEST(EngineRanksSettings, RandomWeightsNeedNoWeightFiles) {
   const Folder folder;
   const std::string model = make_checkpoint(folder, "oracle/glm4_moe");

@@ -1,5 +1,5 @@
-// Whole GRPO runs on grids, with ranks as threads: generation and training agree to the bit, a run
-// continues on another grid, and sizes that do not divide are refused by name.
+// Tests whole GRPO runs on grids, with ranks as threads: generation and training agree to the bit,
+// a run continues on another grid, and sizes that do not divide are refused by name.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -150,7 +150,7 @@ TEST(GridProcesses, TrainColumnsOfExpertsAsThreadsDo) {
   EXPECT_TRUE(run("processes", 4, "") == run("threads", 0, "--thread-ranks=4"));
 }
 
-// As threads, and as processes if there is MPI.
+// Ranks are threads, and also processes if there is MPI.
 TEST(GridScore, HasTheLinesOfOneRank) {
   const Folder folder;
   make_checkpoint(folder, "oracle/glm4_moe");

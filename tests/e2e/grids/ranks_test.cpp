@@ -1,6 +1,6 @@
-// Data-parallel ranks: from equal weights, generation gives the same bits on any number of ranks;
-// weights after updates differ only by the rounding of sums over ranks. Ranks that are threads give
-// the same bits as ranks that are processes.
+// Tests data-parallel ranks: from equal weights, generation gives the same bits on any number of
+// ranks; weights after updates differ only by the rounding of sums over ranks. Ranks that are
+// threads give the same bits as ranks that are processes.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -13,9 +13,9 @@
 namespace slimexx::e2e {
 namespace {
 
-// Absolute, for weights up to about 1 that move by lr 1e-2 per step: a few units in the last place.
-// Gradients differ only by the order of sums over ranks; adam_eps keeps gradients that are pure
-// rounding from becoming full steps. Measured: up to 2.4e-7.
+// Absolute bounds for weights up to about 1 that move by lr 1e-2 per step: a few units in the last
+// place. Gradients differ only by the order of sums over ranks; adam_eps keeps gradients that are
+// pure rounding from becoming full steps. Measured: up to 2.4e-7.
 constexpr double kFirstStepBound = 5e-7;
 constexpr double kFinalBound = 2e-6;
 
@@ -40,7 +40,7 @@ std::vector<std::string> settings_of(const std::string& run_dir) {
           "checkpoint.save_hf=" + run_dir + "/hf"};
 }
 
-// Hashes in the log: of the weights at the start and after each rollout.
+// Returns the hashes in the log: those of the weights at the start and after each rollout.
 std::vector<std::string> weight_hashes(const std::string& log) {
   const std::regex line("weights handed over in .*; hash ([0-9a-f]{16}) on both sides");
   std::vector<std::string> hashes;
@@ -91,7 +91,7 @@ TEST_P(Ranks, GenerateTheSameBitsAndTrainToTheSameWeights) {
   }
 }
 
-// The ranks together write the folder that one process writes, both as processes and as threads.
+// Several ranks together write the same folder as one process, both as processes and as threads.
 TEST_P(Ranks, WriteTheFolderThatOneRankWrites) {
   const Folder folder;
   make_checkpoint(folder, GetParam().model);
@@ -117,7 +117,7 @@ TEST_P(Ranks, WriteTheFolderThatOneRankWrites) {
     expect_same("sharded" + ranks, "sharded0");
     expect_same("back" + ranks, "model");
   }
-  // Without a step, ranks export what they loaded.
+  // Without an optimizer step, ranks export the weights that they loaded.
   for (const bool are_threads : {false, true}) {
     for (const int n : {1, 2, 3}) {
       const std::string name = (are_threads ? "threads" : "processes") + std::to_string(n);

@@ -1,4 +1,5 @@
-// Loads of experts: counts, the losses' sums and gradients, and the biases' moves.
+// Checks of the experts' loads: counts, the sums of the losses and their gradients, and the updates
+// of the biases.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -76,7 +77,7 @@ inline BalanceResult balance(const BalanceCase& c) {
   return {counts.get(), dlogits.get(), sums.get()};
 }
 
-// In double, but for loads and counts, which are whole.
+// In double, except for loads and counts, which are integers.
 struct BalanceReference {
   std::vector<float> counts;
   std::vector<int64_t> loads;
@@ -148,7 +149,7 @@ inline void check_balance(const BalanceCase& c) {
   expect_close("dlogits", got.dlogits, expected.dlogits, experts, kRouterSlack);
   expect_bits("dlogits again", again.dlogits, got.dlogits, experts);
   expect_bits("sums again", again.sums, got.sums, 1);
-  // Sequences alone have the same gradients, and their sums add up.
+  // A sequence computed alone has the same gradients, and the sums of all sequences add up.
   std::vector<int64_t> total(got.sums.size());
   for (int64_t s = 0; s < c.sequences(); ++s) {
     const BalanceResult alone = balance(c.select(s));

@@ -1,4 +1,5 @@
-// Grouped products: values against the host's sums in double, and the bits of each expert alone.
+// Checks of grouped products: values against the host's sums in double, and the bits of each expert
+// computed alone.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace slimexx::kernels::testing {
 
-// For one fp32 chain of the tensor cores, by the sum of its terms' magnitudes.
+// Allowed error of one fp32 chain of the tensor cores, relative to the sum of its terms'
+// magnitudes.
 inline constexpr double kChainSlack = 0x1p-16;
 
 inline std::vector<double> widen(const Bits& bits) {
@@ -52,7 +54,7 @@ struct GroupedReference {
   }
 };
 
-// The rows of `all` that experts have. Checks that the rows after them were not written.
+// The rows of `all` that belong to experts. Checks that the rows after them were not written.
 inline Bits take_written(const char* what, const Bits& all, int64_t rows, int64_t width) {
   const Bits behind(all.begin() + rows * width, all.end());
   expect_bits((std::string(what) + " behind the last row").c_str(), behind,
@@ -60,7 +62,7 @@ inline Bits take_written(const char* what, const Bits& all, int64_t rows, int64_
   return {all.begin(), all.begin() + rows * width};
 }
 
-// Each expert's rows alone, by the products of gemm.h and by a group of one expert.
+// Computes each expert's rows alone: by the products of gemm.h, and as a group with one expert.
 inline void check_experts_alone(const GroupedOperands& o, const Bits& y, const Bits& dx,
                                 const std::vector<float>& dw) {
   const int64_t n = o.of.n, k = o.of.k;
@@ -93,7 +95,7 @@ inline void check_experts_alone(const GroupedOperands& o, const Bits& y, const B
   }
 }
 
-// The bits of launch_grouped_gemm, then swiglu_forward.
+// The expected bits: launch_grouped_gemm followed by swiglu_forward.
 inline void check_fused_swiglu(const GroupedOperands& o, const Bits& y) {
   const int64_t rows = o.of.rows, width = o.of.n / 2;
   if (!fuses_grouped_swiglu(o.of.n, o.of.k)) return;
@@ -153,8 +155,8 @@ inline void check_products(const GroupedCase& c) {
   check_products(more_room, exact);
 }
 
-// One token: its row serves every expert, of which each has one row at most. A shared expert may
-// stand after the routed ones, and a second product may follow.
+// A single token: all experts read its row, and each has at most one routed row. A shared expert
+// may follow the routed ones, and a second product may follow the first.
 inline void check_one_token(const GroupedCase& c) {
   current_case = "one token, " + describe(c);
   current_seed = c.seed;

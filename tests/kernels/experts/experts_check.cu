@@ -1,6 +1,6 @@
-// Mixture of experts on the device: the router and its balance, the order of routed rows, products,
-// sums, SwiGLU's gradient. Values against the host in double; bits across runs, batches and the
-// plain products and row kernels that the contracts name.
+// Mixture of experts on the device: the router and its load balance, the sort of routed rows,
+// products, sums, and SwiGLU's gradient. Compares values with the host's in double, and bits across
+// runs, batches, and the plain products and row kernels that the contracts name.
 //
 //   experts_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <vector>
@@ -17,7 +17,8 @@ namespace {
 void check_routers(CheckSize size) {
   const bool tiny = size == CheckSize::kTiny;
   for (const RouterShape& shape : router_shapes()) {
-    // One kernel routes and sorts a few tokens; each count of lanes' experts has its own.
+    // For a few tokens one kernel routes and sorts; it is compiled for each number of experts per
+    // lane.
     if (tiny && shape.experts != 7 && shape.experts != 256 && shape.experts != 384) continue;
     for (const bool has_bias : {false, true}) {
       check_router(RouterCase(shape, tiny ? 5 : 37, has_bias));
@@ -36,7 +37,7 @@ void check_orders(CheckSize size) {
   struct Sizes {
     int64_t tokens, experts, top_k;
   };
-  // Up to 2,048 choices are sorted by one thread block, more by runs.
+  // One thread block sorts up to 2,048 choices; more are sorted in runs.
   std::vector<Sizes> all = {{0, 4, 2}, {1, 8, 2}, {57, 9, 3}, {700, 384, 3}};
   if (size != CheckSize::kTiny)
     all.insert(all.end(), {{256, 128, 8}, {1500, 1, 1}, {2000, 160, 8}});
@@ -60,11 +61,11 @@ void check_balances(CheckSize size) {
   for (const int64_t experts : {1, 10, 384}) check_bias(experts);
 }
 
-// Swapped tiles of 32 and 64 rows and plain ones of 128, 192 and 256 columns; experts without rows,
-// with one and with several tiles; sizes that are no multiple of a tile.
+// Swapped tiles of 32 and 64 rows, and plain tiles of 128, 192 and 256 columns; experts with no
+// rows, one tile and several tiles; sizes that are not multiples of a tile.
 void check_all_products(CheckSize size) {
   using enum Spread;
-  // More experts than clusters of the gradient by weights: some take two tiles in turns.
+  // More experts than clusters of the weight gradient, so that some clusters take two tiles.
   std::vector<GroupedCase> all = {
       {"swapped 32", 10, 8, 64, 64, kRagged, 1},   {"swapped 64", 60, 2, 72, 64, kRandom, 2},
       {"plain 128", 150, 2, 128, 64, kRandom, 2},  {"plain 192", 130, 2, 192, 64, kRandom, 2},

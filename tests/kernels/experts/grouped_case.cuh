@@ -1,5 +1,5 @@
-// A case of grouped products: routed rows of experts and the operands of all their products. The
-// check and the benchmark use the same.
+// A case of grouped products, shared by the check and the benchmark: routed rows of experts, and
+// the operands of all their products.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace slimexx::kernels::testing {
 enum class Spread {
   kEven,
   kRandom,    // each row chooses an expert
-  kRagged,    // of three neighbours one has no row, one has a single row, one has more
+  kRagged,    // of every three neighbouring experts one has no row, one has a single row, one has
+              // more
   kDistinct,  // no expert has more than one row
 };
 
@@ -57,8 +58,8 @@ inline std::string describe(const GroupedCase& c) {
          std::to_string(c.k) + ", seed " + std::to_string(c.seed);
 }
 
-// On the device. There is room for `room` more rows than the experts have: of these, x has
-// kReadBehindExperts rows of numbers, and everything else is NaN.
+// The operands on the device, with room for `room` rows after the experts' rows. There, x has
+// kReadBehindExperts rows of finite numbers; all other elements are NaN.
 struct GroupedOperands {
   explicit GroupedOperands(const GroupedCase& c, int64_t room_rows = 0)
       : of(c),

@@ -1,5 +1,4 @@
-// A case of the router: the logits of some tokens, and what the host chooses and differentiates in
-// double.
+// A case of the router: the logits of some tokens, and the host's choices and gradients in double.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -38,8 +37,8 @@ struct RouterCase {
 struct RouterRow {
   std::vector<double> scores;
   std::vector<int32_t> ids;  // ascending
-  // How far the last that is chosen is from the first that is not; the device may choose another
-  // one of scores that differ by rounding.
+  // Distance between the last chosen score and the first one not chosen: if it is within rounding,
+  // the device may choose the other expert.
   double margin = 1;
 
   RouterRow(const RouterCase& c, int64_t token) : scores(static_cast<size_t>(c.shape.experts)) {
@@ -59,7 +58,7 @@ struct RouterRow {
   }
 
  private:
-  // The places of the `count` largest values; of equal ones the lower place.
+  // The indices of the `count` largest values; ties go to the lower index.
   std::vector<int32_t> take_best(const std::vector<double>& values, int64_t count) {
     std::vector<int32_t> order(values.size());
     std::iota(order.begin(), order.end(), 0);
@@ -85,7 +84,8 @@ struct RouterRow {
   }
 };
 
-// Weights of the chosen experts, and the gradient by the logits, of one token with given choices.
+// For one token with given choices: the weights of the chosen experts, and the gradient with
+// respect to the logits.
 struct RouterGradient {
   std::vector<Exact> weights, dlogits;
 

@@ -1,4 +1,4 @@
-// The router and the order of routed rows: choices, weights, gradients, orders and copies.
+// Checks of the router and the sort of routed rows: choices, weights, gradients, orders and copies.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -46,7 +46,7 @@ inline void check_router(const RouterCase& c) {
   for (int64_t t = 0; t < c.tokens; ++t) {
     const RouterRow row(c, t);
     if (row.margin > 1e-6) std::copy(row.ids.begin(), row.ids.end(), expected.begin() + t * k);
-    // The gradient is that of the device's own choice.
+    // The expected gradient, for the choice that the device made.
     const RouterGradient own(c, t, row.scores, got.ids.data() + t * k);
     weights.insert(weights.end(), own.weights.begin(), own.weights.end());
     dlogits.insert(dlogits.end(), own.dlogits.begin(), own.dlogits.end());
@@ -63,8 +63,8 @@ inline void check_router(const RouterCase& c) {
   }
 }
 
-// Scores of few values are often equal: the lower expert and the lower group win. Logits of one
-// sign: sums of two sigmoids are then equal only if both are.
+// If scores take few values, many are equal: the lower expert and the lower group win. The logits
+// have one sign: sums of two sigmoids are then equal only if both sigmoids are.
 inline void check_ties(RouterShape shape, int64_t tokens) {
   RouterCase c(shape, tokens, false);
   for (float& logit : c.logits) logit = std::abs(std::round(logit));
@@ -91,7 +91,7 @@ struct DeviceOrder {
   }
 };
 
-// `experts` of which every third is never chosen.
+// Random choices among `experts` experts, of which every third is never chosen.
 inline std::vector<int32_t> random_ids(int64_t count, int64_t experts) {
   std::mt19937_64 engine(++current_seed);
   std::vector<int32_t> ids(static_cast<size_t>(count));
@@ -124,7 +124,7 @@ inline void check_order(int64_t tokens, int64_t experts, int64_t top_k) {
   workspace.get();  // its guards
 }
 
-// One kernel that routes and sorts has the results of both.
+// The kernel that routes and sorts gives the same results as the two separate kernels.
 inline void check_route_and_sort(const RouterCase& c) {
   if (!fuses_route_and_sort(c.shape, c.tokens)) return;
   current_case = "route and sort " + c.name();

@@ -1,5 +1,5 @@
-// What stands around the products of experts: sums of a token's rows, with the residual stream and
-// its norm, and SwiGLU's gradient of routed rows.
+// Checks of the operations around the experts' products: the sum of a token's rows, with the
+// residual stream and its norm; and the gradient of SwiGLU for routed rows.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@ namespace slimexx::kernels::testing {
 
 inline constexpr float kEpsilon = 1e-6f;
 
-// Routed rows [tokens * top_k, width] and the tokens that they are added to.
+// Routed rows [tokens * top_k, width], and the rows of the tokens to which they are added.
 struct SumCase {
   int64_t tokens, top_k, width;
   HostOrder order;
@@ -96,7 +96,7 @@ inline void check_sums(const SumCase& c) {
     }
 }
 
-// `used` of `rows` rows belong to an expert.
+// Of `rows` rows, the first `used` belong to experts.
 struct SwigluCase {
   int64_t rows, used, width;
   std::vector<int32_t> choices;  // a permutation of the rows

@@ -12,9 +12,9 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// Blocks have 64 keys, segments 2,048; tiles 64 (token, head) rows; few rows are up to 32, in
-// kernels of 8, 16, 24 and 32. Up to 16 segments are walked by clusters. Two segments, with
-// queries at the end of the second alone, keep racecheck short.
+// Blocks have 64 keys, segments 2,048 keys, tiles 64 (token, head) rows. The kernels for few rows
+// take up to 8, 16, 24 or 32 rows. Clusters walk up to 16 segments. To keep racecheck short, there
+// are only two segments, with queries at the end of the second.
 void check_tiny() {
   for (const int64_t heads : {2, 16, 20, 32, 40}) {
     const LatentCase c{.lengths = {3, 2100}, .heads = heads, .last = 2, .seed = 1};

@@ -1,5 +1,6 @@
-// A case of latent attention: sequences of latent rows, queries of all or of their last positions,
-// and the batches that the forward may cut them into. The check and the benchmark use the same.
+// A case of latent attention, shared by the check and the benchmark: sequences of latent rows,
+// queries at all or at their last positions, and the batches into which the forward may divide
+// them.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -19,7 +20,7 @@ struct LatentCase {
   std::vector<int32_t> lengths;
   int64_t heads = 1, values = 512, rotary = 64;
   int64_t list = 0;  // keys that a query sees; 0: all up to its own
-  int32_t last = 0;  // a sequence's last positions that have queries; 0: all
+  int32_t last = 0;  // number of positions at the end of each sequence that have queries; 0: all
   int64_t gap = 0;   // elements after each row of keys and of outputs
   uint64_t seed = 1;
 
@@ -39,7 +40,8 @@ inline std::string describe(const LatentCase& c) {
   return name;
 }
 
-// `k` keys of those up to `position`, one from each of k equal parts; all if there are no more.
+// `k` of the keys up to `position`, one from each of k equal parts; all keys if there are at most
+// k.
 inline void draw_list(int32_t* list, int32_t position, int64_t k, std::mt19937_64& random) {
   const int64_t keys = int64_t{position} + 1, count = std::min(k, keys);
   std::fill_n(list, k, -1);
@@ -73,11 +75,11 @@ struct LatentOperands {
   std::vector<int32_t> lists;  // [queries, list]
 };
 
-// How a batch is divided among the kernels; no choice changes a bit.
+// How a batch is divided among the kernels; the division changes no bit.
 enum class LatentRuns {
   kWhole,  // every sequence is walked whole
   kAuto,   // as the engine chooses
-  kTight,  // likewise, with room for the partial results of few tokens
+  kTight,  // the same, with room for partial results of only a few tokens
   kSplit,  // every sequence by segments
 };
 
@@ -102,7 +104,7 @@ struct LatentStorage {
   bool has_lse = true;
 };
 
-// Chunks as one batch. Slots of pages that no key uses are NaN.
+// Several chunks as one batch. Slots of pages that no key uses are NaN.
 struct LatentBatch {
   LatentBatch(const LatentOperands& o, const std::vector<Chunk>& chunks,
               const LatentStorage& storage)

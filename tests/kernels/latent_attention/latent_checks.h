@@ -1,5 +1,5 @@
-// The forward of latent attention: values, and the same bits whatever the storage, the chunks, the
-// batch and the schedule.
+// Checks of latent attention's forward: values, and the same bits for any storage, chunks, batch
+// and schedule.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -34,12 +34,12 @@ inline LatentResult run(const LatentOperands& o, const std::vector<Chunk>& chunk
   return {pack_rows(all, rows, row, o.of.out_row()), batch.lse.get()};
 }
 
-// All queries; packed where sequences have queries from their first position on.
+// Runs all queries; packed if every sequence has queries from its first position on.
 inline LatentResult run_whole(const LatentOperands& o) {
   return run(o, o.sequences.whole(), {.page_tokens = o.of.last > 0 ? 64 : 0});
 }
 
-// The rows of `chunks` in `result` against the same rows of all queries.
+// Compares the rows of `chunks` in `result` with the same rows of the run with all queries.
 inline void compare(const std::string& name, const LatentOperands& o, const LatentResult& expected,
                     const std::vector<Chunk>& chunks, const LatentStorage& storage) {
   const LatentResult got = run(o, chunks, storage);
@@ -71,8 +71,8 @@ inline void check_values(const LatentOperands& o, const LatentResult& got) {
   expect_close(("lse" + every).c_str(), lse, expected.lse, 1, kLseSlack);
 }
 
-// Decodes: so few segments that a cluster of thread blocks takes each, and many; some sequences
-// without a query.
+// Decodes: with so few segments that a cluster of thread blocks takes each, and with many; some
+// sequences have no query.
 inline void check_decodes(const LatentOperands& o, const LatentResult& expected, int64_t page,
                           const std::vector<size_t>& counts) {
   using enum LatentRuns;
@@ -88,7 +88,7 @@ inline void check_decodes(const LatentOperands& o, const LatentResult& expected,
   compare("a decode by segments", o, expected, one, {page, kSplit});
 }
 
-// Decodes, short chunks and long ones in one launch, sorted by length and in no order.
+// One launch with decodes, short chunks and long ones, sorted by length and in random order.
 inline void check_mixed(const LatentOperands& o, const LatentResult& expected, int64_t page) {
   using enum LatentRuns;
   std::vector<Chunk> mixed = decode_steps(o.sequences, 6, 2);
@@ -129,7 +129,7 @@ inline void check_forward(const LatentCase& c, const std::vector<int64_t>& pages
   }
 }
 
-// Lists of all keys have the bits of no lists.
+// Lists of all keys give the same bits as no lists.
 inline void check_whole_lists(LatentCase c) {
   current_case = describe(c);
   current_seed = c.seed;

@@ -9,11 +9,11 @@
 
 namespace slimexx::kernels::testing {
 
-// A weight is rounded to bf16, and so are all weights that their sum divides: 2^-9 each.
+// A weight is rounded to bf16, and so are the weights whose sum divides the result: 2^-9 each.
 inline constexpr double kWeightSlack = 0x1.8p-8;
 inline constexpr double kLseSlack = 1e-4;
 
-// Every `step`-th (query, head) row of a case: about 3e8 products in all.
+// Checks every `step`-th (query, head) row of a case, about 3e8 products in total.
 struct LatentReference {
   int64_t step = 1;
   std::vector<int64_t> rows;  // query * heads + head

@@ -1,6 +1,6 @@
-// A case of the backward pass of heads that each have keys and values of their own, as latent
-// attention trains them: any sizes up to 256, with or without lists of keys. The check and the
-// benchmark use the same.
+// A case of the backward pass of heads with their own keys and values, as latent attention is
+// trained: any sizes up to 256, with or without lists of keys. The check and the benchmark share
+// it.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -34,7 +34,7 @@ inline std::string describe(const WideCase& c) {
   return name;
 }
 
-// `out` and `lse` are drawn as well: whoever compares values sets them to the forward's.
+// `out` and `lse` are random too: a check of values replaces them with the forward's results.
 struct WideOperands {
   explicit WideOperands(const WideCase& c)
       : of(c),

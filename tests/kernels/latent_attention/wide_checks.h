@@ -1,5 +1,6 @@
-// The backward pass of heads with keys and values of their own: values against the host's in
-// double, and the same bits again, for a sequence alone, with lists of all keys and for spans.
+// Checks of the backward pass of heads with their own keys and values: values against the host's in
+// double; and equal bits in a second run, for a sequence alone, with lists of all keys, and for
+// spans of queries.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -34,7 +35,7 @@ inline void expect_gradients(const std::string& what, const WideOperands& o,
   expect_bits(("dv " + what + ", (token, head) rows").c_str(), got.dv, expected.dv, o.of.values);
 }
 
-// The forward of a case, whose rounded output the gradients take, and the gradients.
+// Runs the forward of a case, and then the gradients from its rounded output.
 class WideReference {
  public:
   explicit WideReference(const WideOperands& o)
@@ -64,7 +65,7 @@ class WideReference {
     if (magnitude != nullptr) *magnitude = size;
     return sum;
   }
-  // Adds factor * row[i] to sums[i]; `magnitude`: that of the factor.
+  // Adds factor * row[i] to sums[i]. `magnitude`: the magnitude of the factor.
   static void add(Exact* sums, double factor, double magnitude, const uint16_t* row, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const double value = to_float(row[i]);
@@ -103,7 +104,8 @@ class WideReference {
       double terms = 0;
       const double dp = dot(dout, v_.data() + seen[j] * c.values, c.values, &terms);
       const double factor = weights[j] * double{c.scale()};
-      // The products are sums in fp32, whatever cancels in them.
+      // Products are fp32 sums: their error follows the terms' magnitudes, even if the terms
+      // cancel.
       const double size = factor * (std::abs(dp) + std::abs(delta) + 0x1p-9 * terms);
       add(&dq[row * c.dim], factor * (dp - delta), size, k_.data() + seen[j] * c.dim, c.dim);
       add(&dk[seen[j] * c.dim], factor * (dp - delta), size, q, c.dim);
@@ -157,7 +159,7 @@ inline void check_gradients(const WideCase& c) {
   }
 }
 
-// Lists of all keys have the bits of no lists.
+// Lists of all keys give the same bits as no lists.
 inline void check_whole_list_gradients(WideCase c) {
   current_case = describe(c);
   current_seed = c.seed;
@@ -172,8 +174,8 @@ inline void check_whole_list_gradients(WideCase c) {
   expect_gradients("by lists of all keys", listed, run(listed), run(full));
 }
 
-// Two spans of each sequence's queries. Others have zeros, and so they change no sum; their dq is
-// left alone.
+// Gradients for two spans of each sequence's queries. All other queries are zero, so they change no
+// sum, and their dq is not checked.
 inline void check_spans(const WideCase& c) {
   current_case = "spans, " + describe(c);
   current_seed = c.seed;
@@ -199,7 +201,7 @@ inline void check_spans(const WideCase& c) {
   WideGradients zeros = run(o);
   const Array<int32_t> device_spans(spans);
   o.problem.query_spans = device_spans.data();
-  // Other queries keep their dq or get zeros.
+  // The dq of other queries is either unchanged or zero.
   WideGradients some = run(o);
   for (size_t i = 0; i < zeros.dq.size(); ++i)
     if (!is_own[static_cast<int64_t>(i) / c.row()] && some.dq[i] == 0xffff)

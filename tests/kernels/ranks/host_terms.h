@@ -1,4 +1,4 @@
-// Terms of ranks, and their sums on the host.
+// Terms of the ranks, and their sums computed on the host.
 #pragma once
 #include <cstdint>
 #include <type_traits>

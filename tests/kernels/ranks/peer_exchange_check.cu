@@ -1,6 +1,6 @@
-// Sums and gathers of ranks that reach each other's memory, bit for bit against the host. Ranks are
-// streams of one device, whose kernels run beside each other as long as there is room for all of
-// their thread blocks: more ranks have smaller arrays.
+// Sums and gathers of ranks that access each other's memory, bit for bit against the host. Ranks
+// are streams of one device, whose kernels run concurrently only if all of their thread blocks fit
+// on it. So arrays are smaller with more ranks.
 //
 //   peer_exchange_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <cstring>
@@ -15,12 +15,12 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// Where rank r's array begins: elsewhere on each, `odd` bytes off alignment on the last.
+// Offset of rank r's array: different on each rank, and `odd` bytes off alignment on the last one.
 int64_t place_of(int rank, int size, int64_t odd) {
   return 4096 * (rank + 1) + (rank + 1 == size ? odd : 0);
 }
 
-// How ranks split n elements: equally; in growing parts with gaps between them; all to one rank.
+// How ranks split n elements: equally; in growing parts with gaps between them; or all to one rank.
 std::vector<PeerRanges> all_cuts(int64_t n, int size) {
   PeerRanges equal, growing, alone;
   int64_t at = n / 16;
@@ -73,7 +73,7 @@ void check_sum(Ranks& ranks, RankTerm type, int64_t n, int64_t odd, bool in_plac
   }
 }
 
-// bf16 goes as mail up to some number of terms, all else from array to array.
+// bf16 sums up to some size use the low-latency protocol; all others access the arrays directly.
 template <class T>
 void check_sum_to_all(Ranks& ranks, RankTerm type, int64_t n, int64_t odd) {
   const int size = ranks.size();
@@ -107,8 +107,8 @@ void check_sum_to_all(Ranks& ranks, RankTerm type, int64_t n, int64_t odd) {
   }
 }
 
-// A chain of calls of changing sizes. The sums of a call are the terms of the next, so a rank that
-// runs ahead would overwrite lines that are not read yet.
+// A chain of calls with changing sizes. The sums of a call are the terms of the next one, so a rank
+// that runs ahead would overwrite lines that are not read yet.
 void check_mail_chain(Ranks& ranks, int calls) {
   const int size = ranks.size();
   current_case = "mail chain ranks " + std::to_string(size);
@@ -121,7 +121,7 @@ void check_mail_chain(Ranks& ranks, int calls) {
     const int64_t count = call % 3 == 0 ? n : call % 3 == 1 ? 4 : 1001;
     const int64_t from = call % 2 * other, to = other - from;
     for (int r = 0; r < size; ++r) {
-      // What is not summed stays what it is, so that every call has all n.
+      // Elements outside the sums keep their values, so that every call has all n elements.
       SLX_CUDA(cudaMemcpyAsync(ranks.region(r) + to, ranks.region(r) + from, n * 2,
                                cudaMemcpyDeviceToDevice, ranks.stream(r)));
       expect_no_fault(sum_peer_terms_to_all(ranks.regions(r), from, ranks.region(r) + to,
@@ -140,8 +140,8 @@ void check_mail_chain(Ranks& ranks, int calls) {
   }
 }
 
-// Bytes, two a word so that rows of numbers are easy to read. Ragged ranges end within a word, and
-// so never go as mail.
+// Gathers of bytes; values span two bytes, so that rows of numbers are easy to read. Ragged ranges
+// end within a word, so they never use the low-latency protocol.
 void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place, bool is_ragged) {
   const int size = ranks.size();
   const int64_t n = bytes / 2;
@@ -184,8 +184,8 @@ void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place, bool 
   }
 }
 
-// A chain of many calls with changing ranges, each on the results of the previous one: a rank that
-// runs ahead would read or write too early.
+// A chain of many calls with changing ranges, each of which uses the results of the previous one: a
+// rank that runs ahead would read or write too early.
 template <class T>
 void check_chain(Ranks& ranks, RankTerm type, int64_t n, int calls) {
   const int size = ranks.size();
@@ -253,8 +253,8 @@ int run(CheckSize check_size) {
   for (const int size : {2, 3, 4, 8}) {
     if (check_size == CheckSize::kTiny && size > 3) break;
     Ranks ranks(size);
-    // 8 KiB a thread block, or 1 KiB as mail, of which the device runs 132 at a time: one of eight
-    // ranks, two of up to four.
+    // Chosen so that all thread blocks fit on the device at once: a block takes 8 KiB (1 KiB in the
+    // low-latency protocol), and 132 blocks run at a time.
     const int64_t most = size == 2 ? 1000003 : size == 8 ? 8189 : (1 << 17) / size - 3;
     for (const int64_t n : {int64_t{64}, int64_t{4096}, most}) {
       if (check_size == CheckSize::kTiny ? n > 4096 : check_size == CheckSize::kSmall && n > 50000)

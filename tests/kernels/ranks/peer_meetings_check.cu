@@ -1,6 +1,6 @@
-// Meetings of ranks whose counters wrap, and rows beyond the room for them.
+// Barriers of ranks whose counters wrap, and more received rows than there is room for.
 //
-//   peer_meetings_check                 after 2^31 and 2^32 meetings, with a late rank at each
+//   peer_meetings_check                 after 2^31 and 2^32 barriers, with a late rank at each
 //   peer_meetings_check too_many_rows   ends its process: the kernels must trap
 #include <climits>
 #include <cstring>
@@ -22,8 +22,8 @@ __global__ void wait_kernel(int64_t nanoseconds) {
   } while (now - begin < nanoseconds);
 }
 
-// Meetings around the number at which their counter wraps. Before each, one rank is late: a meeting
-// that does not wait for it reads what that rank wrote the time before.
+// Barriers around the number at which their counter wraps. Before each barrier one rank is late: if
+// a barrier does not wait for it, the other ranks read what that rank wrote the time before.
 void check_meetings(int size, unsigned start) {
   current_case = "meetings of " + std::to_string(size) + " ranks from " + std::to_string(start);
   Ranks ranks(size);
@@ -57,7 +57,8 @@ __global__ void fill_kernel(T* terms, int64_t n, T value) {
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) terms[i] = value;
 }
 
-// The same of the meetings of thread blocks in sums: few bf16 words go by mail, floats do not.
+// The same for the barriers of thread blocks in sums: sums of few bf16 words use the low-latency
+// protocol, sums of floats do not.
 template <class T>
 void check_sums(int size, unsigned start, RankTerm type, int64_t n, T (*encode)(float)) {
   current_case = "sums of " + std::to_string(size) + " ranks from " + std::to_string(start) +
@@ -86,7 +87,7 @@ void check_sums(int size, unsigned start, RankTerm type, int64_t n, T (*encode)(
   expect_bits("sums by call and rank", got, expected, n);
 }
 
-// Counters are 32 bits wide, and a run of some days meets more often than 2^31 times.
+// Counters have 32 bits, and a run of some days passes more than 2^31 barriers.
 void check_wraps(int size) {
   for (const unsigned start : {unsigned{INT_MAX} - 3, UINT_MAX - 3}) {
     check_meetings(size, start);
@@ -95,7 +96,8 @@ void check_wraps(int size) {
   }
 }
 
-// Two ranks hold an expert each, which every token of both goes to: 8 rows a rank.
+// Two ranks hold one expert each, and every token of both ranks goes to both experts: 8 rows per
+// rank.
 int check_too_many_rows() {
   constexpr int kRanks = 2, kTokens = 4, kWidth = 8, kRows = kRanks * kTokens;
   Ranks ranks(kRanks);

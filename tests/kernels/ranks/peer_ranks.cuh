@@ -1,4 +1,4 @@
-// Ranks of a check program: streams of one device, whose kernels run beside each other.
+// The ranks of a check program: streams of one device, whose kernels run concurrently.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -45,7 +45,8 @@ class Ranks {
     ranks.cancelled = cancelled_;
     return ranks;
   }
-  // As after so many meetings, of launches and of their blocks, and exchanges of mail.
+  // Sets the counters as after this many barriers, of launches and of thread blocks, and calls of
+  // the low-latency protocol.
   void start_after(unsigned meetings) {
     const uint64_t begun = meetings & ((1u << peers::kCallBits) - 1);
     std::vector<char> words(kPeerControlBytes);
@@ -63,9 +64,9 @@ class Ranks {
     for (const auto& control : controls_)
       SLX_CUDA(cudaMemcpy(control.data(), words.data(), words.size(), cudaMemcpyHostToDevice));
   }
-  // What was copied and set is there: the streams of ranks do not wait for that.
+  // Waits until copies and fills are complete: the streams of the ranks do not wait for them.
   void begin() { SLX_CUDA(cudaDeviceSynchronize()); }
-  // After a minute the kernels are cancelled, so that a hang fails.
+  // Cancels the kernels after a minute, so that a hang fails the check.
   void wait() {
     std::atomic<bool> is_done = false;
     std::thread watch([&] {

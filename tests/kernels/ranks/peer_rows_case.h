@@ -1,5 +1,5 @@
-// A case of rows that go to the experts of other ranks and back. Every element tells where it comes
-// from, so that the host knows what each rank must have.
+// A case of rows that are dispatched to the experts of other ranks and combined. Every element
+// encodes its origin, so that the host knows what each rank must receive.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@ struct PeerRowsCase {
     return std::to_string(ranks) + " ranks, " + std::to_string(top_k) + " of " +
            std::to_string(copies) + " copies, width " + std::to_string(width);
   }
-  // The copies [first, second) that a rank holds.
+  // The range [first, second) of copies that a rank holds.
   std::pair<int64_t, int64_t> held_by(int rank) const {
     return {copies * rank / ranks, copies * (rank + 1) / ranks};
   }
@@ -52,7 +52,8 @@ struct PeerCall {
     return of.tokens[static_cast<size_t>(rank + number) % of.tokens.size()];
   }
   int64_t num_rows(int rank) const { return num_tokens(rank) * of.top_k; }
-  // In the order in which the holder has them: by copy, of a copy by rank, of a rank by token.
+  // The order in which a rank holds its received rows: by copy, then by sending rank, then by
+  // token.
   std::vector<PeerRow> received_by(int holder) const {
     std::vector<PeerRow> rows;
     for (int64_t copy = of.held_by(holder).first; copy < of.held_by(holder).second; ++copy)
@@ -78,7 +79,7 @@ struct PeerCall {
   }
 
  private:
-  // Copy 0 gets many rows, the last one none if there are more than a token chooses.
+  // Copy 0 gets many rows; the last copy gets none if there are more copies than choices per token.
   std::vector<int32_t> draw_ids(int rank) const {
     std::mt19937_64 random(static_cast<uint64_t>(1000 * number + rank));
     std::vector<int32_t> all;

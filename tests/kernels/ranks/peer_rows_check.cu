@@ -1,8 +1,8 @@
-// Rows to the experts of other ranks and back, bit for bit against the host. Ranks are streams of
-// one device whose regions lie in its memory, in two ways: their launches run beside each other and
-// wait for one another, one thread block each, which has room beside any other kernel; or all are
-// on one stream, in an order in which nothing has to wait. Links between devices are not checked
-// here: they need several GPUs (tests/ops).
+// Dispatch and combine of routed rows, bit for bit against the host. Ranks share one device, in two
+// ways. Either each has its own stream, and their launches run concurrently and wait for one
+// another; each launch is one thread block, so that all fit. Or all share one stream, in an order
+// in which nothing has to wait. Links between devices are not checked here: they need several GPUs
+// (tests/ops).
 //
 //   peer_rows_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// Where a rank shows what, elsewhere on each rank.
+// Offsets at which a rank publishes its data; different on each rank.
 ShownRows lay_out(const PeerCall& call, int rank) {
   int64_t at = 256 * (rank + 1);
   const auto take = [&at](int64_t bytes) {
@@ -112,7 +112,7 @@ void expect_received(const PeerCall& call, const RankMemory& own) {
     for (const PeerRow& row : own.received)
       for (int64_t i = 0; i < call.of.width; ++i)
         expected.push_back(call.element(input, row.rank, row.token, i));
-    // Behind the received rows come zeros, then what was there.
+    // After the received rows come rows of zeros, then the earlier content.
     expected.resize(expected.size() + static_cast<size_t>(kReadBehindExperts * call.of.width), 0);
     expected.resize(static_cast<size_t>(own.most * call.of.width), 0xffff);
     expect_bits(("input " + std::to_string(input) + rank).c_str(),
@@ -154,7 +154,7 @@ void expect_returned(const PeerCall& call, const RankMemory& own, const char* re
               call.of.top_k);
 }
 
-// `waits`: each rank has a stream. Else all share the first one.
+// `waits`: each rank has its own stream. Otherwise all share the first stream.
 void run_call(const PeerCall& call, Ranks& ranks, bool waits) {
   std::vector<std::unique_ptr<RankMemory>> all;
   for (int r = 0; r < call.of.ranks; ++r) {

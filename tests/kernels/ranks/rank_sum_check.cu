@@ -11,7 +11,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// `shift`: elements by which the arrays begin off alignment.
+// `shift`: elements by which the arrays are misaligned.
 template <class T>
 void check_sum(RankTerm type, int size, int64_t n, int64_t shift) {
   const auto terms = make_terms<T>(size, n);

@@ -1,4 +1,5 @@
-// Checks head norms and RoPE against double: forward to rows and to pages, and backward.
+// Checks head norms and RoPE against the host in double: forward to rows and to pages, and
+// backward.
 #pragma once
 #include <cstdint>
 #include <vector>

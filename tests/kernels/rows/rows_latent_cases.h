@@ -53,7 +53,7 @@ inline void check_layer_norm(int64_t rows, int64_t width) {
               take_rows(y, rows - 1, 1, width), width);
 }
 
-// Parts of heads of x and y, which are wider: their other elements stay.
+// Some columns of heads of x and y, which are wider; their other elements stay unchanged.
 inline void check_head_columns(int64_t tokens, int64_t heads, int64_t width) {
   const int64_t x_head = width + 8, y_head = width + 16;
   current_case = "head columns, " + std::to_string(tokens) + " tokens, " + std::to_string(heads) +
@@ -113,7 +113,7 @@ inline void check_put_rows(int64_t rows, int64_t width) {
   expect_bits("pages", pages.get(), expected, width);
 }
 
-// Tokens of a shard [first, first + rows) of the vocabulary have its rows, others zeros.
+// Tokens inside the vocabulary's shard [first, first + rows) get its rows, others get zeros.
 inline void check_shard(int64_t count, int64_t width, int64_t padding) {
   constexpr int64_t kFirst = 10, kRows = 20, kVocabulary = 50;
   current_case = "embedding_shard [" + std::to_string(count) + ", " + std::to_string(width) +
@@ -137,7 +137,7 @@ inline void check_shard(int64_t count, int64_t width, int64_t padding) {
   expect_bits("rows", pack_rows(y.get(), count, width, stride), expected, width);
 }
 
-// Query heads alone, with the bits of qk_norm_rotary_forward without norms.
+// Rotates query heads alone, with the bits of qk_norm_rotary_forward without norms.
 inline void check_rotation(HeadCase c) {
   c.q_norm = c.k_norm = false;
   current_case = "rotate_head_columns, " + std::to_string(c.tokens) + " tokens, " +
@@ -174,8 +174,8 @@ inline void check_rotation(HeadCase c) {
   expect_close("inverse", turned_back.get(), inverse, c.head_dim);
 }
 
-// Latent rows are normed as rms_norm_forward does, rotated as rotate_head_columns does, and put
-// into their slots; with rows of queries beside them or without.
+// Latent rows are normed as by rms_norm_forward, rotated as by rotate_head_columns, and stored in
+// their slots, with or without query rows that are normed too.
 inline void check_latent_rows(int64_t tokens, int64_t rank, int64_t rotary, int64_t query_rank) {
   current_case = "latent_rows_forward, " + std::to_string(tokens) + " tokens, " +
                  std::to_string(rank) + " + " + std::to_string(rotary) + ", queries of " +

@@ -1,4 +1,4 @@
-// Checks RMSNorm against double: forward, forward with a branch added, and backward.
+// Checks RMSNorm against the host in double: forward, forward with a branch added, and backward.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-// SwiGLU, gathers, the embedding gradient, element-wise operations and column sums.
+// Checks SwiGLU, gathers, the embedding gradient, element-wise operations and column sums.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,7 +23,7 @@ inline Bits run_swiglu_backward(const Bits& dh, const Bits& gate_up, int64_t row
 struct SwigluGradient {
   Bits dgate_up, h;
 };
-// Also computes h. In place: overwrites dh and gate_up.
+// Checks the backward, which also computes h. In place: overwrites dh and gate_up.
 inline SwigluGradient run_swiglu_both(const Bits& dh, const Bits& gate_up, int64_t rows,
                                       int64_t width, int64_t shift, bool in_place) {
   const Bf16Array in(gate_up, shift), d(dh, shift);
@@ -118,7 +118,7 @@ inline void check_gather(int64_t count, int64_t table_rows, int64_t width, int64
   expect_bits("scattered", x.get(), expected, stride);
 }
 
-// Must equal the chain of additions over ascending i, bit for bit.
+// The result must equal the chain of additions over ascending i, bit for bit.
 inline void expect_embedding_backward(const std::vector<int32_t>& tokens, int64_t width,
                                       int64_t vocabulary, int64_t shift) {
   const auto count = static_cast<int64_t>(tokens.size());

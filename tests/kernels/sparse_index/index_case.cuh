@@ -1,6 +1,6 @@
-// A case of the choice of keys for sparse attention: index queries, weights and keys of sequences,
-// and the batches and runs of rows that they may be cut into. The check and the benchmark use the
-// same.
+// A case of key selection for sparse attention, shared by the check and the benchmark: index
+// queries, weights and keys of sequences, and the batches and runs of rows into which they may be
+// divided.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace slimexx::kernels::testing {
 struct IndexCase {
   std::vector<int32_t> lengths;
   int64_t heads = 32, dim = 128;
-  int32_t last = 0;  // a sequence's last positions that have queries; 0: all
+  int32_t last = 0;  // number of positions at the end of each sequence that have queries; 0: all
   uint64_t seed = 1;
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(dim)); }
@@ -52,13 +52,13 @@ struct IndexOperands {
 
 struct IndexStorage {
   int64_t page_tokens = 0;  // 0: packed
-  int64_t columns = 0;      // of the scores; 0: an odd number that suffices
-  int64_t most_keys = 0;    // what the host knows of the keys of a query; 0: their number
+  int64_t columns = 0;      // columns of the scores; 0: an odd number that is large enough
+  int64_t most_keys = 0;    // the host's upper bound on the keys of a query; 0: their actual number
   int64_t padding = 0;      // rows after the last sequence's
-  int64_t score_rows = 0;   // that scores have room for; runs of as many take turns. 0: all
+  int64_t score_rows = 0;   // rows of scores computed at a time; 0: all
 };
 
-// Chunks as one batch. Slots of pages that no key uses, and padding, are NaN.
+// Several chunks as one batch. Slots of pages that no key uses, and padding, are NaN.
 struct IndexBatch {
   IndexBatch(const IndexOperands& o, const std::vector<Chunk>& of_chunks, const IndexStorage& kind)
       : of(o.of),

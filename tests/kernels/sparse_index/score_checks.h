@@ -1,5 +1,5 @@
-// Scores of index queries: values against the host in double, and the same bits whatever the
-// storage, the chunks, the runs of rows and the batch.
+// Checks of index scores: values against the host's in double, and equal bits for any storage,
+// chunks, runs of rows and batch.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -34,15 +34,15 @@ inline std::vector<float> score(const IndexBatch& batch, int64_t step, int64_t t
   return batch.scores.get();
 }
 
-// The scores of all queries, [queries, columns], of which only those of keys up to a query's own
-// position are written.
+// The scores of all queries, [queries, columns]; only keys up to a query's own position have
+// scores.
 inline std::vector<float> score_whole(const IndexOperands& o) {
   const IndexBatch batch(o, o.sequences.whole(), {.page_tokens = o.of.last > 0 ? 64 : 0});
   return score(batch, std::max<int64_t>(1, batch.rows()));
 }
 
-// The rows of `batch` against those of all queries. A row of a query with at most top_k keys may
-// have some scores only.
+// Compares the rows of `batch` with those of the run with all queries. A query with at most top_k
+// keys may have only some scores.
 inline void compare(const std::string& what, const IndexOperands& o,
                     const std::vector<float>& expected, const IndexBatch& batch, int64_t step,
                     int64_t top_k = 0) {
@@ -65,7 +65,7 @@ inline void compare(const std::string& what, const IndexOperands& o,
               got, want, batch.columns);
 }
 
-// Every `step`-th query: about 3e8 products in all.
+// Checks every `step`-th query, about 3e8 products in total.
 inline void check_values(const IndexOperands& o, const std::vector<float>& got) {
   double products = 0;
   for (const Chunk& c : o.sequences.whole())
@@ -143,7 +143,7 @@ inline void check_scores(const IndexCase& c, const std::vector<int64_t>& pages) 
   }
 }
 
-// A NaN in a key reaches the scores of that key alone.
+// A NaN in a key affects only the scores of that key.
 inline void check_nan_key() {
   const IndexCase c{.lengths = {70}, .seed = 40};
   current_case = "NaN in key 3, " + describe(c);

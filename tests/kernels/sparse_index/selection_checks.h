@@ -14,7 +14,8 @@
 
 namespace slimexx::kernels::testing {
 
-// The k keys with the largest scores, ascending; of equals the lower position, NaN as -inf.
+// The expected selection: the k keys with the largest scores, in ascending order; ties go to the
+// lower position, and NaN counts as -inf.
 inline std::vector<int32_t> select_on_host(const float* scores, int64_t keys, int64_t k) {
   std::vector<int32_t> ids(static_cast<size_t>(keys));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
@@ -31,14 +32,14 @@ inline std::vector<int32_t> select_on_host(const float* scores, int64_t keys, in
   return ids;
 }
 
-// Scores [rows, columns] of the rows of packed sequences from `first` on; rows after the last
-// sequence's are padding.
+// Scores [rows, columns] for rows of packed sequences, from row `first` on; rows after the last
+// sequence are padding.
 struct SelectionCase {
   std::vector<int32_t> cu;
   int64_t first, rows, columns, k;
   std::vector<float> scores;
 
-  // Few different values, so that many are equal, with some NaN.
+  // Scores with few different values, so that many are equal, and some NaN.
   SelectionCase(std::vector<int32_t> starts, int64_t first_row, int64_t num_rows, int64_t best,
                 float spread)
       : cu(std::move(starts)), first(first_row), rows(num_rows), columns(0), k(best) {
@@ -88,7 +89,7 @@ inline void check_selection(const SelectionCase& c) {
   expect_bits("keys by another bound", again.get(), expected, c.k);
 }
 
-// The selection by the device's own scores, with padding, packed or paged.
+// Checks the selection against the device's own scores, with padding, packed or paged.
 inline void check_choice(const IndexCase& c, int64_t page, int64_t k) {
   current_case =
       "choice of " + std::to_string(k) + ", page " + std::to_string(page) + ", " + describe(c);

@@ -1,6 +1,6 @@
-// The choice of keys for sparse attention on the device: scores and selections. Values against the
-// host in double, selections against a sort; bits across storage, chunks, runs of rows and batches.
-// The family has no backward pass: gradients over chosen keys are latent_attention_check's.
+// Key selection for sparse attention on the device. Compares scores with the host's in double,
+// selections with a sort, and bits across storage, chunks, runs of rows and batches. This family
+// has no backward pass; latent_attention_check checks gradients over selected keys.
 //
 //   sparse_index_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <vector>
@@ -12,7 +12,8 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// Tiles have 256 / heads queries, with heads padded to 16, 32 or 64, or one query; blocks 64 keys.
+// Tiles have one query, or 256 / heads queries with heads padded to 16, 32 or 64; key blocks have
+// 64 keys.
 void check_all_scores(CheckSize size) {
   if (size == CheckSize::kTiny) {
     for (const int64_t heads : {5, 32, 64})
@@ -34,7 +35,7 @@ void check_all_scores(CheckSize size) {
   check_scores({.lengths = {40000, 5000}, .dim = 16, .last = 33, .seed = 10}, {64});
 }
 
-// One thread block a row, or a cluster of 2, 4 or 8 from 8,192 keys on.
+// One thread block per row, or a cluster of 2, 4 or 8 from 8,192 keys on.
 void check_all_selections(CheckSize size) {
   const auto check = [](int32_t keys, int64_t rows, int64_t k) {
     for (const float spread : {1.0f, 3000.0f})

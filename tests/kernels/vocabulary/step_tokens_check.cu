@@ -1,5 +1,5 @@
-// What stands beside log-softmax and sampling: sampled tokens that go to the next step and to the
-// host, rows of drafts, and normalisers of rows that are split over leaves.
+// Checks of step_tokens.h and of split rows: the copies of sampled tokens to the next step and to
+// the host, the rows of draft passes, and the log-normalisers of rows that are split over leaves.
 //
 //   step_tokens_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <cmath>
@@ -27,7 +27,7 @@ Ints random_ints(int64_t count, int32_t from, int32_t to) {
   return values;
 }
 
-// Ids below 0 name sampled tokens, of which some are -1: nothing could be sampled.
+// Ids below 0 refer to sampled tokens; some of these are -1, because nothing could be sampled.
 void check_resolve(int64_t count) {
   current_case = "fill_sampled_tokens of " + std::to_string(count);
   const Ints sampled = random_ints(count + 1, -1, 5);
@@ -68,7 +68,7 @@ std::vector<uint8_t> bytes_of(const std::vector<SamplingParameters>& parameters)
   return bytes;
 }
 
-// Rows of a pass of drafts, where all pointers are of the host or all of the device.
+// The rows of a draft pass, with all pointers to the host or all to the device.
 struct DraftCase {
   static constexpr int64_t kPages = 6, kPageTokens = 16;
   int64_t count, rows;  // of the next pass; of the pass before
@@ -165,7 +165,7 @@ void check_drafts(int64_t sequences, bool checks_drafts) {
               Ints(want.begin(), want.end()), sizeof(SamplingParameters));
 }
 
-// Leaves of columns; one of a row may have nothing but -inf.
+// Leaves of columns; one leaf of a row may contain only -inf.
 void check_merge_lse(int64_t count, int64_t rows) {
   current_case =
       "merge_lse of " + std::to_string(count) + " leaves, " + std::to_string(rows) + " rows";

@@ -1,5 +1,5 @@
 // Log-softmax, entropy, gradient and sampling over the vocabulary: values against double on the
-// host, bits against the written-down tree, rows alone against rows in a batch.
+// host, bits against the documented tree, rows alone against rows in a batch.
 //   vocabulary_check [small | tiny]      for compute-sanitizer: check_size.h
 // Exit status 1 on any mismatch.
 #include <cuda_bf16.h>
@@ -21,7 +21,7 @@ struct Expected {
   float lse, entropy;
 };
 
-// The tree of tile_sum.cuh once more, one thread a row, as its text has it.
+// The tree of tile_sum.cuh, written again from its description, with one thread per row.
 __global__ void sum_serially(Expected* out, LogitRows z) {
   const int64_t row = threadIdx.x + int64_t{blockIdx.x} * blockDim.x;
   if (row >= z.rows) return;
@@ -145,7 +145,8 @@ void check_forward(int64_t rows, int64_t columns, int64_t padding, bool by_row, 
   }
 }
 
-// NaN, +inf and all -inf rows say so and leave their neighbours alone; at least six rows.
+// Rows with NaN, with +inf and with only -inf report this and leave their neighbours unchanged.
+// Needs at least six rows.
 void check_broken_rows(int64_t rows, int64_t columns) {
   Rows good(rows, columns, 0, 5, Shape::kNormal, false);
   Rows bad(rows, columns, 0, 5, Shape::kNormal, false);
@@ -204,7 +205,7 @@ void check_backward(int64_t rows, int64_t columns, int64_t out_padding, bool wit
       double want = dlp[i] * (one - p);
       if (with_entropy && p > 0) want -= dh[i] * p * (log_p + double{f.entropies[i]});
       want /= temperature;
-      // Half a bf16 step; cancellation of 1 - p and of log p + H in f32.
+      // Tolerance: half a bf16 step, plus cancellation of 1 - p and of log p + H in f32.
       const double room = std::fabs(want) * 0x1.02p-8 + 3e-6 / temperature * p + 1e-37;
       if (!(std::fabs(value - want) <= room)) {
         fail("dlogits[%ld,%ld] of %ld columns: %.9g, expected %.9g", long(r), long(c),
@@ -215,7 +216,7 @@ void check_backward(int64_t rows, int64_t columns, int64_t out_padding, bool wit
   }
 }
 
-// Merging the partial results of tiles and the targets' logits of a product gives the same bits.
+// The merge of tiles' partial results with target logits from a product gives the same bits.
 void check_merge(int64_t rows, int64_t columns) {
   Rows logits(rows, columns, 0, 31);
   const auto targets = make_targets(rows, columns);
@@ -242,8 +243,8 @@ void check_merge(int64_t rows, int64_t columns) {
   }
 }
 
-// The streamed pass against the plain one, which a single row goes through: every tile's partial
-// result and every quotient.
+// The streamed pass against the plain one, which computes a single row: every tile's partial result
+// and every quotient.
 void check_streamed_pass(int64_t rows, int64_t columns, int64_t padding, float temperature,
                          bool weighted, bool write) {
   Rows streamed(rows, columns, padding, 47), plain(rows, columns, padding, 47);
@@ -278,7 +279,8 @@ void check_streamed_pass(int64_t rows, int64_t columns, int64_t padding, float t
   }
 }
 
-// All that goes by the streamed pass: 16,896 tiles and more, beside its own variants.
+// All functions on sizes that use the streamed pass, 16,896 tiles and more, and the pass's own
+// variants.
 void check_streamed() {
   constexpr int64_t kShapes[][3] = {
       {29, 151936, 0}, {64, 151935, 6}, {70, 62001, 9}, {136, 32000, 12}};
@@ -295,7 +297,7 @@ void check_streamed() {
   check_broken_rows(64, 151936);
 }
 
-// Every kernel once or twice. Each warp's ring goes round in the streamed pass.
+// Every kernel once or twice. In the streamed pass each warp's ring wraps around.
 void check_tiny() {
   check_forward(3, 300, 0, true, 1.0f);
   check_forward(2, 257, 5, false, 1.0f);

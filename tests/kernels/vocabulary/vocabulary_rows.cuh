@@ -1,4 +1,5 @@
-// Rows of logits for the vocabulary check: made on the host from a seed, read and compared there.
+// Rows of logits for the vocabulary check: made from a seed on the host, and read back and compared
+// there.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -89,7 +90,8 @@ inline void fill_row(float* row, int64_t columns, Shape shape, uint64_t seed) {
   if (shape == Shape::kHoles) row[columns - 1] = 1.5f;
 }
 
-// Host and device copies; columns beyond the row's end hold NaN, which nothing may read or write.
+// Copies on host and device; columns after the row's end hold NaN, and must be neither read nor
+// written.
 struct Rows {
   int64_t rows, columns, stride;
   std::vector<float> host;

@@ -12,7 +12,7 @@ namespace slimexx::kernels::testing {
 
 using vocabulary::KeptSet;
 
-// What the device weighs the tokens of a row with, and how it orders them.
+// The device's weights of a row's tokens, and their order.
 static __global__ void dump_row(float* z, float* weights, LogitRows rows, float temperature,
                                 float maximum) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -55,7 +55,7 @@ inline uint32_t host_key(float z) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// One row on the host, over the allowed tokens.
+// One row on the host, restricted to the allowed tokens.
 class RowReference {
  public:
   RowReference(const Rows& rows, int64_t r, const SamplingParameters& p, int64_t allowed,
@@ -79,7 +79,7 @@ class RowReference {
     return (p_.top_k > 0 && p_.top_k < n_) || p_.top_p < 1 || p_.min_p > 0;
   }
 
-  // Weights and the total mass are what they are said to be.
+  // Weights and the total mass match their definition.
   void check_masses(const char* where) const {
     double total = 0;
     for (int64_t i = 0; i < n_; ++i) {
@@ -99,7 +99,7 @@ class RowReference {
     }
   }
 
-  // The kept ids by the host from the device's weights: exactly the device's.
+  // The host selects the kept ids from the device's weights: they must be exactly the device's.
   void check_kept(const char* where) {
     const size_t size = count_kept([&](int32_t id) { return static_cast<double>(mass(id)); },
                                    static_cast<double>(device_.total), true);
@@ -123,8 +123,8 @@ class RowReference {
     check_against_double(where);
   }
 
-  // The token for the row's uniform number: the very one of the host where the row is truncated,
-  // else within 1e-6 of the mass.
+  // The token for the row's uniform number: exactly the host's token if the row is truncated,
+  // otherwise within 1e-6 of the mass.
   void check_token(const char* where, int32_t token) const {
     if (token < 0 || token >= n_ || !kept_by_device(token)) {
       fail("%s: token %d of %ld allowed is not kept", where, token, long(n_));
@@ -169,8 +169,8 @@ class RowReference {
            weights_[static_cast<size_t>(id)] >= device_.min_weight;
   }
 
-  // How many of the best top_k and top_p leave; masses as mass_of(id) gives them. `exact`: masses
-  // are integers and sums are compared with the goal rounded up.
+  // The number of best tokens that top_k and top_p keep; mass_of(id) gives the masses. `exact`:
+  // masses are integers, and sums are compared with the goal rounded up.
   template <class MassOf>
   size_t count_kept(MassOf mass_of, double total, bool exact, double* goal_out = nullptr) const {
     size_t size = static_cast<size_t>(n_);
@@ -198,8 +198,8 @@ class RowReference {
     return size;
   }
 
-  // A reference that shares nothing with the device: where it keeps other tokens, they weigh less
-  // than rounding moves the boundary by.
+  // An independent reference: if it keeps other tokens than the device, these must weigh less than
+  // the shift of the boundary by rounding.
   void check_against_double(const char* where) const {
     double total = 0;
     std::vector<double> weights(static_cast<size_t>(n_));
@@ -217,7 +217,7 @@ class RowReference {
       sum += weight;
       if (kept == kept_by_device(order_[i]) || at_edge) continue;
       apart += weight;
-      // One token may straddle the goal: then the sums before and after it lie on both sides.
+      // One token may straddle the goal: then the sums before and after it lie on different sides.
       if (p_.top_p < 1 && std::fabs(sum - weight - goal) < 2e-6 * total) apart -= weight;
     }
     if (apart > 2e-6 * total) {
@@ -340,7 +340,7 @@ inline void check_broken_samples(int64_t columns) {
       fail("row %zu beside broken rows: token %d, expected %d", r, got.tokens[r], want);
     }
   }
-  // Finite where sampling is forbidden, -inf where it is allowed.
+  // Finite if sampling the token is forbidden, -inf if it is allowed.
   Rows forbidden(1, columns, 0, 9);
   std::fill_n(forbidden.row(0), columns / 2, -INFINITY);
   forbidden.send();
@@ -348,7 +348,7 @@ inline void check_broken_samples(int64_t columns) {
   if (none.tokens[0] != -1) fail("all allowed are -inf: token %d", none.tokens[0]);
 }
 
-// 64 x 1024 draws of one row: every token as often as its probability says.
+// 64 x 1024 draws from one row: every token must occur as often as its probability says.
 inline void check_frequencies(const SamplingParameters& setting, const char* where) {
   constexpr int64_t kColumns = 300, kRows = 1024, kCalls = 64;
   Rows rows(kRows, kColumns, 0, 42, Shape::kNormal, false);
@@ -416,7 +416,7 @@ inline void check_sampling(bool small) {
     }
     if (columns > 7) check_broken_samples(columns);
   }
-  // More rows than clusters choose for; the last two go by the streamed pass.
+  // More rows than get a cluster each; the last two cases use the streamed pass.
   check_samples(1000, 0, Shape::kNormal, 5, 34);
   if (small) return;
   check_samples(151936, 0, Shape::kNormal, 6, 34);

@@ -1,5 +1,5 @@
-// Reading experts, latent and sparse attention from config.json: published configurations, with
-// parameters counted from their tensor shapes, and changes that are refused.
+// Tests reading experts, latent and sparse attention from config.json: published configurations,
+// with parameters counted from their tensor shapes, and changes that are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

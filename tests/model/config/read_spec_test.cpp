@@ -1,4 +1,5 @@
-// Compares the reading of config.json, with and without optional keys, with that of transformers 5.
+// Compares the specs read from config.json, with and without optional keys, with those of
+// transformers 5.
 #include <gtest/gtest.h>
 
 #include <fstream>

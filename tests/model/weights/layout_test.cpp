@@ -136,7 +136,7 @@ TEST(Layout, RanksHoldCopiesOfExperts) {
       EXPECT_EQ(up.parts[i].is_counted, is_counted);
     }
   }
-  // A rank whose copies wrap around from the last expert to the first.
+  // Here a rank's copies wrap around from the last expert to the first.
   const Layout wrapped = make_layout({made_up_parameters(5)}, dist::GridShape(2, {.ep = 2}));
   const ParameterInfo& up = (*wrapped.ranks[1])[7];
   EXPECT_EQ(up.shape, (std::vector<int64_t>{2, 6, 5}));

@@ -1,5 +1,6 @@
-// While a rank loads a Hugging Face folder, it holds its shard and one piece in host memory, for
-// any tensor size and number of ranks. This program counts the allocations of each thread.
+// Tests that a rank that loads a Hugging Face folder holds only its shard and one piece in host
+// memory, for any tensor size and number of ranks. This program counts the allocations of each
+// thread.
 #include <gtest/gtest.h>
 #include <malloc.h>
 

@@ -1,5 +1,5 @@
-// Small folders with the tensor names of real families, in the forms that exist: plain, FP8 with
-// scales, stacked experts.
+// Makes small folders with the tensor names of real families, in all supported forms: plain, FP8
+// with scales, stacked experts.
 #pragma once
 #include <cmath>
 #include <cstdint>

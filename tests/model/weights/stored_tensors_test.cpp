@@ -1,4 +1,5 @@
-// Forms of checkpoints besides plain per-expert ones: they load as the plain one does, bit for bit.
+// Tests forms of checkpoints other than plain per-expert tensors: they load the same bits as the
+// plain form.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -90,7 +91,8 @@ TEST(Fp8, ScalesMayLackDimensionsOfOne) {
   }
 }
 
-// Shards that begin and end inside blocks, read by one rank or shared among the ranks of a host.
+// Tests shards that begin and end inside blocks of scales, read by one rank or shared among the
+// ranks of a host.
 TEST(Fp8, RanksReadTheScalesOfTheirShards) {
   constexpr int kShardRanks = 8;
   for (const char* family : {"qwen3_moe", "deepseek_v3"}) {

@@ -174,8 +174,8 @@ Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
   return sum;
 }
 
-// Rounds of one row of a square, for any amount of data, use the memory of one round: 16 bytes per
-// peer and direction, plus arena alignment.
+// If a round moves one row of a square, memory is that of one round for any amount of data: 16
+// bytes per peer and direction, plus arena alignment.
 TEST(WeightPlan, RoundsTakeLittleMemory) {
   const dist::GridShape grid(4, {.tp = 4});
   const Layout rows = make_layout({cut_parameters(0, 1)}, grid);
@@ -233,8 +233,8 @@ TEST(WeightPlan, ReplicasShareOutOnThreads) {
     int64_t slabs_in, slabs_out;  // received by all ranks, to tp 2 and back
   };
   // With 4 ranks, each needs 2 slabs; ranks 0 and 3 already hold one of theirs, 1 and 2 none: 1 + 2
-  // + 2 + 1. Back, only 1 and 2 hold the other half. With 6 ranks, each needs 3; 1 and 4 hold none
-  // of theirs, the others one.
+  // + 2 + 1. On the way back, only 1 and 2 hold the other half. With 6 ranks, each needs 3; 1 and 4
+  // hold none of theirs, the others one.
   for (const auto& c : {Case{4, 6, 2}, Case{6, 14, 2}}) {
     const auto n = static_cast<int64_t>(c.ranks);
     const int64_t slab = 2 * (144 / n * 4) + 96 / n * 4;  // both matrices and the queries

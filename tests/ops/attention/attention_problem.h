@@ -1,4 +1,4 @@
-// Random queries, keys and values of several sequences, packed and paged.
+// A problem with random queries, keys and values of several sequences, packed and paged.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -187,7 +187,7 @@ TEST_P(Attention, GradientsAgreeWithDifferences) {
   }
 }
 
-// Sizes at every tile edge, against the backward formulas in double.
+// Compares sizes at every tile edge with the backward formulas in double.
 TEST_P(Attention, BackwardAgreesWithDoubles) {
   for (const auto& c : cases::attention_values()) {
     const Problem p(c);

@@ -1,5 +1,5 @@
-// Attention of part of the queries over gathered keys, as in context parallelism, against the
-// packed form.
+// Compares attention of some queries over gathered keys, as in context parallelism, with the packed
+// form.
 #include "cpu_context.h"
 #include "ops/attention/attention_problem.h"
 #include "slimexx/ops/sparse_attention.h"

@@ -1,4 +1,4 @@
-// Selection of keys, and attention over the selected keys, against their definitions in doubles.
+// Compares key selection, and attention over selected keys, with their definitions in double.
 #include "slimexx/ops/sparse_attention.h"
 
 #include <limits>
@@ -23,7 +23,7 @@ Ids values(const Array& ids) {
 
 // ---- select_keys -------------------------------------------------------------------------------
 
-// The keys that the last query of one sequence selects by these scores.
+// Returns the keys that the last query of one sequence selects by these scores.
 Ids select(const Context& ctx, const std::vector<float>& scores, int64_t k) {
   const auto n = static_cast<int32_t>(scores.size());
   const std::vector<int32_t> cu{0, n};
@@ -58,7 +58,7 @@ TEST_P(SparseAttention, FewerKeysThanWantedAreAllSelectedWhateverTheirScores) {
   EXPECT_EQ(select(ctx_, {kNan, -kInf, 1}, 3), (Ids{0, 1, 2}));
 }
 
-// Against a full sort, in one call and in several. Scores with few values make many ties.
+// Compares with a full sort, in one call and in several. Scores with few values make many ties.
 TEST_P(SparseAttention, SelectionAgreesWithSorting) {
   const std::vector<int32_t> cu{0, 90, 90, 97, 250};
   const AttentionLayout layout{cu, {}, {}, 0};
@@ -201,7 +201,7 @@ struct Gradients {
   std::vector<double> out, dq, dk, dv;
 };
 
-// Forward and backward by their formulas, over the keys that queries see.
+// Reference forward and backward by their formulas, over the keys that queries see.
 Gradients reference(const Problem& p, const Array& ids, const Array& dout) {
   const int64_t hq = p.shape.query_heads, hkv = p.shape.kv_heads, d = p.shape.dim;
   Gradients r{doubles(p.q), doubles(p.q), doubles(p.k), doubles(p.k)};

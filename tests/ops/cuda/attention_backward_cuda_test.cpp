@@ -1,4 +1,4 @@
-// Gradients of attention on the device against the CPU's, from the same bf16 inputs.
+// Compares gradients of attention on the device with the CPU's, from the same bf16 inputs.
 #include "cpu_context.h"
 #include "ops/cuda/attention_cuda_problem.h"
 #include "slimexx/ops/attention.h"
@@ -27,8 +27,7 @@ TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
       attention_backward(s, dq, dk, dv, dout, q, k, v, out, lse, packed.layout(), p.scale);
     };
     if (!is_served(c)) {
-      // Other head sizes are served by the kernels for wide heads, which need one kv head per query
-      // head.
+      // The kernels for wide heads support other head sizes; they need one kv head per query head.
       if (c.query_heads != c.kv_heads) expect_unserved(backward, name_of(c));
       continue;
     }

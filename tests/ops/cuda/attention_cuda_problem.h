@@ -1,5 +1,5 @@
-// Problems for attention on the device, with bf16 values: the CPU tests' cases, and sizes for the
-// device.
+// Problems for attention on the device, with bf16 values: the cases of the CPU tests, and further
+// sizes for the device.
 #pragma once
 #include <cstdint>
 #include <string>

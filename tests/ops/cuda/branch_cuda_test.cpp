@@ -1,4 +1,4 @@
-// Two streams of a device, launched call by call and recorded in a graph.
+// Tests a branch on a second stream of a device, launched call by call and recorded in a graph.
 #include <gtest/gtest.h>
 
 #include "ops/branch_cases.h"

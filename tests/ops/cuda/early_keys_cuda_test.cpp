@@ -82,7 +82,7 @@ struct Rotation {
   RotaryTable table() const { return {cos, sin, RotaryStyle::kHalfSplit}; }
 };
 
-// Lengths for which segments are merged in a cluster, in a separate kernel, and in registers.
+// With these lengths segments are merged in a cluster, in a separate kernel, and in registers.
 std::vector<std::vector<int32_t>> all_lengths() {
   std::vector<int32_t> many;
   for (int32_t i = 0; i < 120; ++i) many.push_back(1 + i * 7);

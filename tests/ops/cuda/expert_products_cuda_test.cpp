@@ -1,4 +1,4 @@
-// Consecutive expert products on one stream, as a decode step queues them.
+// Tests consecutive expert products on one stream, as a decode step queues them.
 #include <gtest/gtest.h>
 
 #include <cmath>

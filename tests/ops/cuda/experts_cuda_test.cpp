@@ -1,5 +1,5 @@
-// The mixture of experts on the device: products, sums and the order of routed rows. Each expert's
-// rows have the bits of a plain product.
+// Tests the mixture of experts on the device: products, sums and the order of routed rows. Each
+// expert's rows have the bits of a plain product.
 #include "slimexx/ops/experts.h"
 
 #include "cpu_context.h"
@@ -89,9 +89,9 @@ TEST_F(ExpertsCuda, ChoosingAndSortingTogetherHaveTheBitsOfBoth) {
 struct Shape {
   int64_t tokens, experts, k, n, inputs;
 };
-// Swapped tiles of 32 and of 64 rows, and plain tiles. Experts without rows, with one row, with
-// several tiles. Sizes that are not multiples of a tile. The last case has many tiles per thread
-// block.
+// The cases have swapped tiles of 32 and 64 rows, and plain tiles; experts with no rows, one row
+// and several tiles; sizes that are not multiples of a tile. The last case has many tiles per
+// thread block.
 std::vector<Shape> shapes() {
   return {{5, 8, 2, 64, 64},       {40, 16, 4, 72, 136},  {200, 128, 8, 128, 256},
           {200, 16, 3, 96, 64},    {700, 9, 3, 264, 200}, {900, 6, 2, 1536, 512},

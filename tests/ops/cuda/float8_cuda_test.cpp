@@ -7,6 +7,7 @@
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/cuda/experts_cuda_problem.h"
+#include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
 namespace slimexx::ops::testing {
@@ -201,6 +202,22 @@ TEST_F(Float8Cuda, ExpertsAgreeWithTheCpuAndHaveTheBitsOfTheirOwnProducts) {
         matmul_forward(s, alone, device_x.view().rows(r, r + 1), w.of(order.host.expert_of(r)));
       });
       EXPECT_TRUE(same_bits(alone.back(), all.view().rows(r, r + 1))) << name << ", row " << r;
+    }
+  }
+}
+
+TEST_F(Float8Cuda, FusedSwigluHasTheBitsOfItsSteps) {
+  for (const int64_t features : {64, 192, 1536}) {
+    const Weight w(2 * features, 512, 11, tensor::F8ScaleRule::kPowerOfTwo);
+    for (const int64_t tokens : {1, 20, 300}) {
+      const OnDevice x(random_bf16({tokens, 512}, 12));
+      const OnDevice gate_up(Array({tokens, 2 * features})), expected(Array({tokens, features})),
+          h(Array({tokens, features}));
+      const Linear linear = w.device(false);
+      run_op([&](const Context& s) { matmul_forward(s, gate_up, x, linear); });
+      run_op([&](const Context& s) { swiglu_forward(s, expected, gate_up); });
+      run_op([&](const Context& s) { matmul_swiglu_forward(s, h, x, linear); });
+      EXPECT_TRUE(same_bits(h.back(), expected.back())) << tokens << "x" << features;
     }
   }
 }

@@ -1,4 +1,4 @@
-// Per-head products on the device, copies between head widths, and latent rows.
+// Tests per-head products on the device, copies between head widths, and latent rows.
 #include "slimexx/ops/heads.h"
 
 #include <limits>
@@ -238,9 +238,8 @@ TEST_F(HeadsCuda, LatentQueriesHaveTheBitsOfTheirParts) {
                         {2, 128, 128, 512, 64}});
 }
 
-// An H20 has 78 multiprocessors, an H100 PCIe 114, a MIG slice fewer: there a thread block has
-// several tiles. 20 heads are GLM-4.7-Flash's; 32 are GLM-5.2's with TP 2 and DeepSeek-V3's with TP
-// 4.
+// An H20 has 78 SMs, an H100 PCIe 114, a MIG slice fewer; on these a thread block has several
+// tiles. 20 heads are GLM-4.7-Flash's; 32 are GLM-5.2's with TP 2 and DeepSeek-V3's with TP 4.
 TEST_F(HeadsCuda, LatentQueriesAreWholeOnChipsOfFewerMultiprocessors) {
   for (const int most : {114, 78, 60, 13, 1}) {
     kernels::limit_multiprocessors(most);

@@ -125,7 +125,7 @@ struct LastDecodes {
   }
 };
 
-// Expects row `i` of `got` to be the last row of sequence b.
+// Expects row `i` of `got` to equal the last row of sequence b.
 void expect_last_row(const LatentProblem& p, const Array& got, int64_t i, const Array& packed,
                      size_t b) {
   const int64_t row = p.shape.heads * p.shape.values;

@@ -1,4 +1,4 @@
-// Log-softmax over the vocabulary on the device, with and without logits in memory.
+// Tests log-softmax over the vocabulary on the device, with and without logits in memory.
 #include <bit>
 #include <limits>
 
@@ -13,7 +13,8 @@ namespace {
 
 class LogProbCuda : public DeviceTest {};
 
-// The device adds exponentials in another order, with another exp and log.
+// Tolerances: the device adds exponentials in another order, with other implementations of exp and
+// log.
 constexpr double kRelative = 2e-6, kAbsolute = 8e-6;
 
 std::vector<cases::RowsCase> all_cases() {

@@ -1,4 +1,4 @@
-// The matrix products on the device against the CPU's, from the same bf16 values.
+// Compares the matrix products on the device with the CPU's, from the same bf16 values.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"
@@ -11,9 +11,9 @@ namespace {
 class MatmulCuda : public DeviceTest {};
 
 constexpr uint64_t kSeed = 1;
-// f32 sums of exact products, in another order than the CPU's.
+// Tolerance of f32 sums of exact products, in another order than the CPU's.
 constexpr double kSumBound = 2e-5;
-// A single bf16 rounding: at most half a step of 2^-7.
+// Tolerance of a single bf16 rounding: at most half a step of 2^-7.
 constexpr double kRoundingBound = 1.0 / 256 + kSumBound;
 // When dx is accumulated, it may be rounded twice.
 constexpr double kTwoRoundings = 1e-2;

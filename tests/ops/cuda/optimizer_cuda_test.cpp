@@ -1,4 +1,4 @@
-// AdamW and the gradient's norm on the device against the CPU's.
+// Compares AdamW and the gradient's norm on the device with the CPU's.
 #include "ops/cuda/cuda_testing.h"
 
 #include <limits>

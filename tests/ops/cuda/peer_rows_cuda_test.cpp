@@ -1,5 +1,5 @@
-// Kernels that dispatch rows to the experts of other ranks and return them. Ranks are threads, all
-// on one device or each on its own. The value of each element encodes its origin.
+// Tests the kernels that dispatch rows to the experts of other ranks and return them. Ranks are
+// threads, all on one device or each on its own. The value of each element encodes its origin.
 #include "slimexx/ops/peer_rows.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Token losses and their derivatives on the device against the CPU's, over every kind of loss.
+// Compares token losses and their derivatives on the device with the CPU's, for every kind of loss.
 #include "slimexx/ops/policy_loss.h"
 
 #include "cpu_context.h"
@@ -10,7 +10,7 @@ namespace {
 
 class PolicyLossCuda : public DeviceTest {};
 
-// The same formulas in f32, with another exp.
+// Tolerances: both sides use the same f32 formulas, but different implementations of exp.
 constexpr double kRelative = 1e-5, kAbsolute = 1e-6;
 
 struct Problem {

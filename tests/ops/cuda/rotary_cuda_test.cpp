@@ -1,4 +1,4 @@
-// QK-norm, rotation and the write to pages, one op on the device, against the CPU's.
+// Compares QK-norm, rotation and the write to pages, one op on the device, with the CPU's.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"

@@ -1,4 +1,4 @@
-// The router on the device against the CPU's from the same logits.
+// Compares the router on the device with the CPU's, from the same logits.
 #include "slimexx/ops/router.h"
 
 #include <algorithm>

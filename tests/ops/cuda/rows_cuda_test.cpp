@@ -1,5 +1,6 @@
-// Norms, element-wise ops, gathers and the embedding on the device against the CPU's, from the same
-// bf16 values. Values that are rounded once are within one bf16 step of the CPU's f32 values.
+// Compares norms, element-wise ops, gathers and the embedding on the device with the CPU's, from
+// the same bf16 values. Values that are rounded once are within one bf16 step of the CPU's f32
+// values.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"
@@ -14,9 +15,9 @@ class NormCuda : public DeviceTest {};
 class ElementwiseCuda : public DeviceTest {};
 
 constexpr float kEps = 1e-5f;
-// f32 sums over rows, in another order than the CPU's.
+// Tolerance of f32 sums over rows, in another order than the CPU's.
 constexpr double kSumBound = 1e-5;
-// For gradients before rounding, whose terms cancel.
+// Tolerance of gradients before rounding, whose terms cancel.
 constexpr double kCancelled = 1e-5;
 
 std::vector<cases::RowsCase> norm_rows() {

@@ -1,5 +1,5 @@
-// Sampling on the device: the tokens that the documented rules give in double, and the bits of the
-// log-probs.
+// Tests sampling on the device: the tokens must follow from the documented rules in double, and the
+// log-probs must have the documented bits.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -40,8 +40,8 @@ SamplingRow seeded(uint32_t i, const SamplingRow& rule = {}) {
   return row;
 }
 
-// The rules of the header in double. Returns -1 if a comparison is so close that f32 weights may
-// decide otherwise.
+// Applies the rules of the header in double. Returns -1 if a comparison is so close that f32
+// weights may decide otherwise.
 int32_t expected_token(const float* raw, int64_t n, const SamplingRow& row) {
   constexpr double kEdge = 1e-6;
   std::vector<int32_t> order(static_cast<size_t>(n));
@@ -237,8 +237,8 @@ TEST_F(SamplingCuda, UnknownTokensAreWhatWasSampled) {
   EXPECT_EQ(std::vector<int32_t>(ids.view().i32(), ids.view().i32() + expected.size()), expected);
 }
 
-// A batch of sequences with up to three drafts each, some of them right, followed by two draft
-// passes; on the CPU and on the device.
+// Runs a batch of sequences with up to three drafts each, some of them right, followed by two draft
+// passes, on the CPU and on the device.
 struct DraftBatch {
   static constexpr int32_t kSequences = 301, kPages = 5, kPageTokens = 16;
   std::vector<int32_t> tokens, sampled, guessed, positions, first, count, held, table;

@@ -13,7 +13,7 @@ namespace {
 class SparseIndexCuda : public DeviceTest {};
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-// f32 sums of up to 64 weighted heads, in another order than the CPU's.
+// Tolerance of f32 sums of up to 64 weighted heads, in another order than the CPU's.
 constexpr double kScoreBound = 3e-4;
 
 // Rows [first, end) of the packed scores, `step` at a time.
@@ -195,7 +195,7 @@ void expect_same_ids(const Array& got, const Array& expected, const std::string&
         << "row " << i / got.view().dim(1) << ", place " << i % got.view().dim(1) << ", " << what;
 }
 
-// The keys that the last query of one sequence selects by these scores.
+// Returns the keys that the last query of one sequence selects by these scores.
 std::vector<int32_t> select(const std::vector<float>& scores, int64_t k) {
   const auto n = static_cast<int32_t>(scores.size());
   const Array ids = select_on_device(Array::of(scores, {1, n}), {0, n}, n - 1, k);

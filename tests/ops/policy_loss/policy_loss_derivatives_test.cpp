@@ -1,5 +1,5 @@
-// Derivatives of the policy loss against central differences of an independent implementation of
-// the loss.
+// Compares derivatives of the policy loss with central differences of an independent implementation
+// of the loss.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -35,7 +35,8 @@ double token_loss(const PolicyLossOptions& o, double log_ratio, double frozen_lo
   return o.eps_clip_c > 0 && advantage < 0 ? std::min(loss, -o.eps_clip_c * advantage) : loss;
 }
 
-// Terms without gradient use p.log_probs; `log_probs` and `entropies` vary.
+// Terms without gradient use p.log_probs; gradients are with respect to `log_probs` and
+// `entropies`.
 double reference_loss(const LossProblem& p, const PolicyLossOptions& o,
                       const std::vector<double>& log_probs, const std::vector<double>& entropies) {
   const std::vector<double>& old = p.old_log_probs.empty() ? p.log_probs : p.old_log_probs;

@@ -57,7 +57,8 @@ TEST(PolicyLoss, ClipByHand) {
 }
 
 TEST(PolicyLoss, CispoByHand) {
-  // -clip(r) A log p, where the clipped ratio has no gradient: 1.5 -> 1.28, 0.5 -> 0.8, 1.1 stays.
+  // CISPO: -clip(r) A log p, where the clipped ratio has no gradient: 1.5 -> 1.28, 0.5 -> 0.8, 1.1
+  // stays.
   for (const auto& [ratio, clipped] : {std::pair{1.5, 1.28}, {0.5, 0.8}, {1.1, 1.1}}) {
     for (const double advantage : {2.0, -3.0}) {
       const LossProblem p = one_token(ratio, advantage);
@@ -88,8 +89,8 @@ TEST(PolicyLoss, GspoByHand) {
   EXPECT_NEAR(out.dlog_probs[0], -0.5, 1e-6);
   EXPECT_NEAR(out.dlog_probs[1], -0.5, 1e-6);
   EXPECT_EQ(out.dlog_probs[2], 0);
-  // With unequal advantages the derivative by the mean, -(0.5 * 1 + 0.5 * 5), is still shared
-  // equally.
+  // With unequal advantages the derivative with respect to the mean, -(0.5 * 1 + 0.5 * 5), is still
+  // shared equally.
   p.advantages = {1, 5, 1};
   out = run_policy_loss(p, {.kind = LossKind::kGspo});
   EXPECT_NEAR(out.dlog_probs[0], -1.5, 1e-6);
@@ -177,7 +178,8 @@ TEST(PolicyLoss, KlByHand) {
   }
   EXPECT_EQ(estimate_kl(KlKind::kK3, 0).value, 0);
   EXPECT_EQ(estimate_kl(KlKind::kLowVar, 0).derivative, 0);
-  // Times the ratio: k1 at d 0.5 and ratio 2 is 1; d/dlogp = (1 + 0.5) * 2.
+  // The unbiased estimate is multiplied by the ratio: k1 at d 0.5 and ratio 2 is 1; d/dlogp = (1 +
+  // 0.5) * 2.
   EXPECT_FLOAT_EQ(kernels::estimate_kl(KlKind::kK1, 0.5f, true, 2).value, 1);
   EXPECT_FLOAT_EQ(kernels::estimate_kl(KlKind::kK1, 0.5f, true, 2).derivative, 3);
   // low_var is clamped after the ratio: 49.6 * 0.1 is below 10, 2.7 * 100 is not.

@@ -26,7 +26,7 @@ class ResumeCheck : public testing::Test {
   void put(const std::string& name, const std::string& text) const {
     std::ofstream(root_ / name) << text;
   }
-  // The reason for a refusal; empty if the run may continue.
+  // Returns the reason for a refusal; empty if the run may continue.
   std::string fault() const {
     try {
       check_same_model((root_ / "saved").string(), (root_ / "now").string());

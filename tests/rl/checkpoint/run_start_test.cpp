@@ -114,7 +114,7 @@ TEST_F(RunStartTest, ResumeTakesTheNewestOfItsName) {
   start = decide_alone(newest);
   EXPECT_EQ(start.run_dir, path("runs/x-2"));
   EXPECT_EQ(start.checkpoint, second);
-  // A named checkpoint determines its run's folder.
+  // If a checkpoint is named, its run's folder is used.
   start = decide_alone({.resume = ResumeWish::kFolder,
                         .folder = path("runs/x/checkpoints"),
                         .names_run_dir = false});
@@ -180,7 +180,7 @@ TEST_F(RunStartTest, GoesBackToAStepOnce) {
   EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
   put_settings("model: {load: ck, ckpt_step: 2}\noptimizer: {lr: 1}\n");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, fourth);
-  // For a checkpoint from another run's folder, it goes back at every start.
+  // If the checkpoint is from another run's folder, the run goes back to it at every start.
   config_.checkpoint.save = path("own");
   EXPECT_EQ(decide_alone(kAnew).checkpoint, second);
 }

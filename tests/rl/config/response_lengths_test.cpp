@@ -1,5 +1,5 @@
-// The response lengths that plans assume: they have the requested mean, none exceeds the longest,
-// and every token is generated once.
+// Tests the response lengths that plans assume: they have the requested mean, none exceeds the
+// longest, and every token is generated once.
 #include "rl/config/response_lengths.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Generation on engines of several ranks: one queue, the same samples as one rank, and a common end
-// for all ranks when one stops or fails.
+// Tests generation on engines of several ranks: one queue, the same samples as one rank, and all
+// ranks end together when one stops or fails.
 #include <algorithm>
 #include <array>
 #include <atomic>

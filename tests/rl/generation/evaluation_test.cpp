@@ -26,7 +26,8 @@ TEST(PassAtK, ByHand) {
   EXPECT_DOUBLE_EQ(pass_at_k(8, 4, 2), 1 - 6.0 / 28);  // C(4,2) of C(8,2) pairs are all wrong
   EXPECT_EQ(pass_at_k(8, 0, 8), 0);
   EXPECT_EQ(pass_at_k(8, 1, 8), 1);
-  EXPECT_EQ(pass_at_k(8, 5, 4), 1);  // too few wrong ones for a wrong group of four
+  EXPECT_EQ(pass_at_k(8, 5, 4),
+            1);  // only three samples are wrong, so every group of four has a correct one
   EXPECT_NEAR(pass_at_k(10000, 1, 100), 0.01, 1e-12);
 }
 

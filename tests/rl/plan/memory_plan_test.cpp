@@ -1,4 +1,4 @@
-// How a GPU's memory is divided, with numbers worked out by hand.
+// Tests how a GPU's memory is divided, with numbers worked out by hand.
 #include "rl/plan/memory_plan.h"
 
 #include <gtest/gtest.h>

@@ -214,8 +214,8 @@ TEST(ChatTemplate, HostileTemplatesAreStopped) {
 
 double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// Whatever costs more the larger its operand is, repeated: the limit is met before much time has
-// passed, and the error says where. Values at the ends of the integers belong here too.
+// Operations whose cost grows with their operand, repeated: they reach the limit before much time
+// has passed, and the error names the place. Also tests values at the ends of the integer range.
 TEST(ChatTemplate, WorkAndBytesAreBounded) {
   const TemplateLimits limits{2'000'000, 4 << 20, 200};
   for (const Json& row : read_lines(kData + "limits.jsonl")) {
@@ -262,7 +262,8 @@ TEST(ChatTemplate, DefaultLimitsBoundTimeAndMemory) {
 #endif
 }
 
-// Real templates on 500 messages of 4 KB take less than the variables themselves grant.
+// Rendering real templates on 500 messages of 4 KB takes less work than the amount that the
+// variables' own bytes add to the limit.
 TEST(ChatTemplate, LongConversationsStayFarBelowTheLimits) {
   std::string text;
   while (text.size() < 2048) text += "A word \xC3\xA9 of text, <b> & 12.\n";

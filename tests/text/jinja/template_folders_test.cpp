@@ -1,4 +1,4 @@
-// The templates and special tokens of a checkpoint folder.
+// Tests the templates and special tokens of a checkpoint folder.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -51,7 +51,7 @@ TEST(TemplateFolders, LoadsFromCheckpointFolders) {
   }
 }
 
-// Texts of transformers 5.24 (apply_chat_template).
+// The expected texts are those of transformers 5.24 (apply_chat_template).
 TEST(TemplateFolders, ChoosesAmongTemplatesAndTakesSpecialTokensAsTransformers) {
   const std::string folder = testing::TempDir() + "slimexx_template_folders";
   std::ifstream cases(test_data_path("text/jinja/template_folders.jsonl"));

@@ -41,7 +41,7 @@ struct GridRun {
   OptimizerOptions optimizer = {};
   int num_steps = 1;
   std::vector<std::string> frozen = {}, only = {};  // see freeze.h
-  // The rank whose gradients get a NaN before they are summed over ranks.
+  // The rank that puts a NaN into its gradients before they are summed over ranks.
   std::optional<int> rank_with_nan = {};
   // Activations use planned memory: 0 is the plan's minimum, 1 its maximum.
   std::optional<double> planned_share = {};

@@ -1,5 +1,5 @@
-// A made-up model with dense and expert parameters over a grid of ranks: two groups, summed over
-// different ranks.
+// A made-up model with dense and expert parameters on a grid of ranks: two parameter groups, whose
+// gradients are summed over different ranks.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>
@@ -66,7 +66,7 @@ inline float starting_weight(const std::string& tensor, int64_t i) {
   return static_cast<float>(
       std::sin(0.7 * static_cast<double>(i) + static_cast<double>(tensor.size())));
 }
-// What one rank contributes to the sum of a gradient.
+// The contribution of one rank to the sum of a gradient.
 inline float gradient_share(const std::string& tensor, int64_t i, int64_t step, int rank) {
   return static_cast<float>(std::sin(1.3 * static_cast<double>(i) + static_cast<double>(step) +
                                      0.1 * static_cast<double>(tensor.size()) + 2.0 * rank));

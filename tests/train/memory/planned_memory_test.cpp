@@ -1,4 +1,4 @@
-// Activations in planned memory: its size decides what layers keep, and changes no bit.
+// Tests activations in planned memory: its size decides what layers keep, and changes no bit.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,4 +1,5 @@
-// Microbatches that do not fit in planned memory are split, with the same training result.
+// Tests that microbatches that do not fit in planned memory are split, with the same training
+// result.
 #include <gtest/gtest.h>
 
 #include <string>

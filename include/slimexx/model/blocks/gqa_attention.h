@@ -68,7 +68,7 @@ GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 // "model.layers.3.").
 GqaParameters<ParameterId> declare(ParameterList& list, const GqaSpec& spec, const std::string& own,
                                    const std::string& hf);
-// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+// Throws Error(kInput) for sizes that the device's kernels do not support.
 void check_device_sizes(const GqaSpec& spec, tensor::Device device);
 double forward_flops(const GqaSpec& spec, int64_t num_tokens);
 

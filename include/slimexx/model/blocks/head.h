@@ -46,7 +46,7 @@ struct HeadOptions {
 };
 int64_t head_chunk_rows(const HeadSpec& spec, const HeadOptions& options);
 
-// What the head's backward needs; allocated from the context's arena by head_forward.
+// The tensors that the head's backward needs; head_forward allocates them from the context's arena.
 struct HeadTape {
   Tensor x;       // [r,H] gathered residual rows
   Tensor hidden;  // [R,H] after the final norm, of all tp ranks

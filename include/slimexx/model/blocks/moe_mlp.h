@@ -86,7 +86,7 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes);
 
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
                                       const std::string& own, const std::string& hf);
-// Throws Error(kInput) for sizes that the kernels of a device do not serve.
+// Throws Error(kInput) for sizes that the device's kernels do not support.
 void check_device_sizes(const MoeMlpSpec& spec, tensor::Device device);
 double forward_flops(const MoeMlpSpec& spec, int64_t num_tokens);
 

@@ -43,7 +43,8 @@ IndexerParameters<ParameterId> declare_indexer(ParameterList& list, const Indexe
                                                const std::string& own, const std::string& hf);
 double forward_flops(const IndexerSpec& spec, int64_t num_tokens);
 
-// Error(kInput) for sizes that the kernels of a device do not serve; the CPU serves any.
+// Throws Error(kInput) for sizes that the device's kernels do not support; the CPU supports any
+// size.
 void check_device_sizes(const IndexerSpec& spec, tensor::Device device);
 
 // Pages hold one index key per token.

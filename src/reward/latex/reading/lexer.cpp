@@ -158,7 +158,7 @@ class Lexer {
     lex_exponent();
   }
 
-  // \overline{45} or \dot{3} right after decimals.
+  // Reads \overline{45} or \dot{3} directly after decimals.
   void lex_period() {
     if (tokens_.back().text.find('.') == std::string::npos) return;
     for (std::string_view mark : {"\\overline{", "\\bar{", "\\dot{"}) {

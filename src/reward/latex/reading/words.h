@@ -15,7 +15,8 @@ bool is_unit_abbreviation(std::string_view word);  // cm, kg, mph: short runs af
 bool is_greek(std::string_view name);
 bool is_text_wrapper(std::string_view command);  // \text, \mbox ...: prose inside
 bool is_text_switch(std::string_view command);   // \rm, \bf ...: prose up to the end of the group
-bool is_layout(std::string_view command);  // \large, \left ...: without arguments (layout.cpp)
+bool is_layout(
+    std::string_view command);  // \large, \left ...: layout commands without arguments (layout.cpp)
 bool is_known_command(std::string_view command);
 
 // A spelling that stands for another token: {"symbol", "<="} for "leq". Empty kind: none.
