@@ -48,16 +48,14 @@ constexpr double kClusterClocks = 2000;      // once, in a cluster
 constexpr double kMemoryBytes = 1860;        // per clock, of weights
 constexpr double kManyReadersExcess = 1.08;  // factor if several tiles read each weight; by hand
 
-double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) {
-  const int64_t of_rows = c.swap_operands ? n : m, of_columns = c.swap_operands ? m : n;
-  const int64_t tiles = divide_up(of_rows, int64_t{c.rows}) *
-                        divide_up(divide_up(of_columns, int64_t{c.columns}), int64_t{c.cluster});
-  const auto waves = static_cast<double>(divide_up(tiles, kMultiprocessors / c.cluster));
+}  // namespace
+
+double estimate_float8_tile(const Fp8GemmConfig& c, int64_t tokens, int64_t k) {
   const int groups = (c.rows + 63) / 64;
   const bool two_temporaries =
       c.columns * groups <= 256 && c.columns <= 128 && (groups < 3 || c.columns <= 64);
   const double chain = kChainStart + (two_temporaries ? kChainColumn : kAloneColumn) * c.columns;
-  const int64_t columns = c.swap_operands ? std::min<int64_t>(c.columns, m) : c.columns;
+  const int64_t columns = c.swap_operands ? std::min<int64_t>(c.columns, tokens) : c.columns;
   // Of 128 bytes: what four wgmma of each warpgroup read, what TMA writes, and in swapped order the
   // reads of the columns' scales.
   const double shared = 4.0 * groups * (16 + c.columns / 4.0) + double(c.rows) + double(columns) +
@@ -66,10 +64,25 @@ double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) 
   const double busy = kSharedFactor * shared;
   const double block = std::sqrt(std::hypot(chain * chain, busy * busy)) +
                        128 * (double(c.rows) / c.cluster + double(columns)) / kIngestBytes;
-  const double tile = double(k) / 128 * block + kColumnClocks * c.columns;
+  return double(k) / 128 * block + kColumnClocks * c.columns;
+}
+
+double estimate_float8_product(const Fp8GemmConfig& c, double tile_clocks, double weight_bytes,
+                               bool read_once) {
+  const double memory = weight_bytes / kMemoryBytes * (read_once ? 1 : kManyReadersExcess);
+  return std::hypot(tile_clocks, memory) + kClusterClocks * (c.cluster - 1);
+}
+
+namespace {
+
+double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) {
+  const int64_t of_rows = c.swap_operands ? n : m, of_columns = c.swap_operands ? m : n;
+  const int64_t tiles = divide_up(of_rows, int64_t{c.rows}) *
+                        divide_up(divide_up(of_columns, int64_t{c.columns}), int64_t{c.cluster});
+  const auto waves = static_cast<double>(divide_up(tiles, kMultiprocessors / c.cluster));
   const bool read_once = c.swap_operands && c.columns >= m;
-  const double memory = double(n * k) / kMemoryBytes * (read_once ? 1 : kManyReadersExcess);
-  return std::hypot(waves * tile, memory) + kClusterClocks * (c.cluster - 1);
+  return estimate_float8_product(c, waves * estimate_float8_tile(c, m, k), double(n * k),
+                                 read_once);
 }
 
 bool suits_swiglu(const Fp8GemmConfig& c) {

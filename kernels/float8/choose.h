@@ -14,4 +14,12 @@ inline constexpr int64_t kFloat8GateUpRowStep = 16;
 Fp8GemmConfig balance_float8_rows(Fp8GemmConfig config, int64_t m, int64_t n,
                                   int64_t row_step = kFloat8RowStep);
 
+// Clocks of a tile with `tokens` rows of x in memory.
+double estimate_float8_tile(const Fp8GemmConfig& config, int64_t tokens, int64_t k);
+
+// Clocks of a product whose multiprocessors need `tile_clocks` for their tiles. read_once: each
+// weight is read by one tile.
+double estimate_float8_product(const Fp8GemmConfig& config, double tile_clocks, double weight_bytes,
+                               bool read_once);
+
 }  // namespace slimexx::kernels

@@ -89,15 +89,9 @@ bool describe_float8_problem(Float8Problem& p, const Fp8GemmArgs& args,
 }
 
 template <class Tile, class Epilogue>
-const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t stream,
-                                 const Epilogue& epilogue) {
+const char* launch_float8_kernel(void (*kernel)(Float8Problem, Epilogue), const Float8Problem& p,
+                                 int sm_count, cudaStream_t stream, const Epilogue& epilogue) {
   const int clusters = sm_count / Tile::kCluster;
-  // At most as many stages as a thread block has K blocks; see start_variant of gemm/launch.cuh.
-  if (Tile::kSwap) {
-    const int64_t most = int64_t{divide_up(p.tiles, clusters)} * p.k_blocks;
-    p.stages = static_cast<int>(std::clamp<int64_t>(most, 2, p.stages));
-  }
-  auto* kernel = float8_gemm_kernel<Tile, Epilogue>;
   cudaError_t error = allow_shared_bytes(kernel, kMaxSharedBytes);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   cudaLaunchAttribute attributes[2] = {};
@@ -120,6 +114,18 @@ const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t str
   launch.numAttrs = count;
   error = cudaLaunchKernelEx(&launch, kernel, p, epilogue);
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+template <class Tile, class Epilogue>
+const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t stream,
+                                 const Epilogue& epilogue) {
+  // At most as many stages as a thread block has K blocks; see start_variant of gemm/launch.cuh.
+  if (Tile::kSwap) {
+    const int64_t most = int64_t{divide_up(p.tiles, sm_count / Tile::kCluster)} * p.k_blocks;
+    p.stages = static_cast<int>(std::clamp<int64_t>(most, 2, p.stages));
+  }
+  return launch_float8_kernel<Tile>(float8_gemm_kernel<Tile, Epilogue>, p, sm_count, stream,
+                                    epilogue);
 }
 
 template <class Tile>

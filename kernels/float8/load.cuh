@@ -36,16 +36,25 @@ struct Float8Shared {
   }
 };
 
+template <class Tile>
+__device__ __forceinline__ int count_tiles(const Float8Problem& p, const Float8Shared<Tile>&) {
+  return p.tiles;
+}
+template <class Tile>
+__device__ __forceinline__ Float8Position find_tile(const Float8Problem& p,
+                                                    const Float8Shared<Tile>&, int tile, int rank) {
+  return locate_float8_tile<Tile>(p, tile, rank);
+}
+
 // Calls load(position, K block, stage) for every K block of the block's tiles, when its stage is
 // empty. kParts: only for K blocks `part`, `part` + kParts, ... of each tile.
-template <class Tile, int kParts = 1, class Load>
-__device__ __forceinline__ void for_each_stage(const Float8Problem& p,
-                                               const Float8Shared<Tile>& shared, int rank,
-                                               const Load& load, int part = 0) {
+template <int kParts = 1, template <class> class Shared, class Tile, class Load>
+__device__ __forceinline__ void for_each_stage(const Float8Problem& p, const Shared<Tile>& shared,
+                                               int rank, const Load& load, int part = 0) {
   StageCursor cursor;
-  const int clusters = gridDim.x / Tile::kCluster;
-  for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
-    const Float8Position position = locate_float8_tile<Tile>(p, tile, rank);
+  const int clusters = gridDim.x / Tile::kCluster, tiles = count_tiles(p, shared);
+  for (int tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += clusters) {
+    const auto position = find_tile(p, shared, tile, rank);
     for (int block = 0; block < p.k_blocks; ++block) {
       if (block % kParts == part) {
         wait(shared.empty + cursor.stage, cursor.parity ^ 1);
@@ -134,6 +143,34 @@ struct UnitScales {
   }
 };
 
+// Which scales of a slot belong to this thread's accumulators.
+struct ScaleColumns {
+  int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
+  int first_token = 0;    // swapped: the place of the tile's first token among the slot's tokens
+  template <class Tile>
+  __device__ __forceinline__ static ScaleColumns of(int tile_row, int group) {
+    const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    if constexpr (!Tile::kSwap) return {kSlotUnits + row, kSlotUnits + row + 8};
+    // Rows past the tile are not stored; their unit must only be one in the slot.
+    constexpr int kLast = Tile::kUnits / (Tile::kGateUp ? 2 : 1) - 1;
+    const auto unit_of = [tile_row](int within) {
+      return min(first_unit_of<Tile>(tile_row + within) - first_unit_of<Tile>(tile_row), kLast);
+    };
+    // Gate-up: rows l / 4 of a warp's 16 are of gate, rows l / 4 + 8 of up, of the same feature.
+    if constexpr (Tile::kGateUp) {
+      const int unit = unit_of(row / 16 * 16 + row % 8 * 2);
+      return {unit, kLast + 1 + unit};
+    }
+    return {unit_of(row), unit_of(row + 8)};
+  }
+  // The same tile when its first token is number `tokens` in the slot.
+  template <class Tile>
+  __device__ __forceinline__ ScaleColumns shifted(int tokens) const {
+    if constexpr (Tile::kSwap) return {low, high, tokens};
+    return {low + tokens, high + tokens};
+  }
+};
+
 // Two warps load the scales, `part` 0 those of even K blocks and 1 those of odd ones: one alone is
 // slower than products of few rows. They read the first scales of weights before earlier kernels
 // have ended.
@@ -164,7 +201,7 @@ __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Ti
     }
     __syncwarp();
   };
-  for_each_stage<Tile, 2>(p, shared, rank, load, part);
+  for_each_stage<2>(p, shared, rank, load, part);
 }
 
 }  // namespace slimexx::kernels

@@ -46,27 +46,6 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
   }
 }
 
-// Which scales of a slot belong to this thread's accumulators.
-struct ScaleColumns {
-  int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
-  template <class Tile>
-  __device__ __forceinline__ static ScaleColumns of(int tile_row, int group) {
-    const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    if constexpr (!Tile::kSwap) return {kSlotUnits + row, kSlotUnits + row + 8};
-    // Rows past the tile are not stored; their unit must only be one in the slot.
-    constexpr int kLast = Tile::kUnits / (Tile::kGateUp ? 2 : 1) - 1;
-    const auto unit_of = [tile_row](int within) {
-      return min(first_unit_of<Tile>(tile_row + within) - first_unit_of<Tile>(tile_row), kLast);
-    };
-    // Gate-up: rows l / 4 of a warp's 16 are of gate, rows l / 4 + 8 of up, of the same feature.
-    if constexpr (Tile::kGateUp) {
-      const int unit = unit_of(row / 16 * 16 + row % 8 * 2);
-      return {unit, kLast + 1 + unit};
-    }
-    return {unit_of(row), unit_of(row + 8)};
-  }
-};
-
 // The scales of a K block. Plain: the products for the thread's two rows and all units of columns.
 // Swapped, few columns: the products for its two rows and its columns. Swapped, more columns: those
 // of its two rows; the columns' stay in shared memory.
@@ -78,12 +57,12 @@ struct BlockScales {
   const float* columns;
 
   __device__ __forceinline__ void read(const float* slot, ScaleColumns own) {
-    columns = slot + kSlotUnits + 2 * (threadIdx.x % 4);
+    columns = slot + kSlotUnits + own.first_token + 2 * (threadIdx.x % 4);
     if constexpr (kProducts) {
       const float of_low = slot[own.low], of_high = slot[own.high];
 #pragma unroll
       for (int j = 0; j < kPerRow / 2; ++j) {
-        const float2 x = *reinterpret_cast<const float2*>(columns + 8 * j);
+        const float2 x = read_scales(columns + 8 * j);
         low[2 * j] = __fmul_rn(x.x, of_low);
         low[2 * j + 1] = __fmul_rn(x.y, of_low);
         high[2 * j] = __fmul_rn(x.x, of_high);
@@ -100,6 +79,10 @@ struct BlockScales {
       }
     }
   }
+  __device__ __forceinline__ static float2 read_scales(const float* from) {
+    if constexpr (Tile::kGrouped) return {from[0], from[1]};  // may begin at any token
+    return *reinterpret_cast<const float2*>(from);
+  }
   __device__ __forceinline__ void add(const Float8Sums<Tile>& t, Float8Sums<Tile>& sums) const {
 #pragma unroll
     for (int j = 0; j < Tile::kColumns / 8; ++j) {
@@ -110,7 +93,7 @@ struct BlockScales {
         scale[2] = high[2 * j];
         scale[3] = high[2 * j + 1];
       } else if constexpr (Tile::kSwap) {
-        const float2 x = *reinterpret_cast<const float2*>(columns + 8 * j);
+        const float2 x = read_scales(columns + 8 * j);
         scale[0] = __fmul_rn(x.x, low[0]);
         scale[1] = __fmul_rn(x.y, low[0]);
         scale[2] = __fmul_rn(x.x, high[0]);

@@ -62,6 +62,7 @@ struct Float8Tile {
   // What else the functions of gemm/ ask of a tile.
   static constexpr bool kPingPong = false, kFewerRows = kSwap;
   static constexpr int kRowBlocks = 1;
+  static constexpr bool kGrouped = false;
 
   // A stage may hold fewer rows than wgmma reads; see GemmTile.
   static constexpr int kOverreadBytes = kSwap ? 56 * kBlockBytes : 0;

@@ -141,7 +141,8 @@ void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear&
   check_compute(kOp, "y", ctx, y, {rows, linear.rows()});
   if (linear.is_fp8()) {
     fp8_expert_matmul_forward(ctx, y.rows(0, num_rows(routed)),
-                              x.dim(0) == 1 ? x : x.rows(0, num_rows(routed)), linear, routed);
+                              x.dim(0) == 1 ? x : x.rows(0, num_rows(routed)), linear, routed,
+                              follows_product);
   } else if (!runs_on_cpu(ctx)) {
     SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared.weight, follows_product));
     return;

@@ -118,13 +118,21 @@ bool fp8_matmul_swiglu_forward([[maybe_unused]] const Context& ctx, [[maybe_unus
 }
 
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
-                               const RoutedRows& routed) {
+                               const RoutedRows& routed, [[maybe_unused]] bool follows_product) {
   constexpr const char* kOp = "fp8_expert_matmul_forward";
   const int64_t experts = w.values.dim(0), rows = w.rows(), columns = w.columns();
   check_fp8(kOp, ctx, w, {experts, rows, columns},
             {experts, count_units(rows), columns / kF8Columns});
-  SLX_CHECK(ctx.device().is_cpu(), "{}: FP8 products of experts are on the CPU only", kOp);
   const tensor::ArenaScope scope(ctx.arena);
+  if (!ctx.device().is_cpu()) {
+    if (x.dim(0) == 0) return;
+    SLX_CHECK_EQ(w.values.stride(0), rows * columns);
+    SLX_CHECK_EQ(w.scales.stride(0), w.scales.dim(1) * w.scales.dim(2));
+    [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
+    SLX_LAUNCH(fp8_expert_matmul_forward(ctx, y, quantised.values, quantised.scales, w, routed,
+                                         follows_product));
+    return;
+  }
   Tensor plain = w.weight;
   if (!plain.defined()) {
     plain = ctx.arena.allocate(y.dtype(), {experts, rows, columns});

@@ -15,18 +15,32 @@ constexpr const char* kSizes = R"({"hidden_size": 256, "num_attention_heads": 4,
   "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 512, "num_hidden_layers": 4,
   "initializer_range": 0.12, "max_position_embeddings": 2048})";
 
+constexpr const char* kExperts = R"({"hidden_size": 128, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256,
+  "moe_intermediate_size": 128, "num_hidden_layers": 4, "initializer_range": 0.12,
+  "max_position_embeddings": 2048})";
+constexpr const char* kLatent = R"({"hidden_size": 128, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "q_lora_rank": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 64,
+  "qk_rope_head_dim": 64, "qk_head_dim": 128, "head_dim": 64, "v_head_dim": 64,
+  "intermediate_size": 256, "moe_intermediate_size": 128, "num_hidden_layers": 4,
+  "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"], "initializer_range": 0.12,
+  "max_position_embeddings": 2048})";
+
 struct Way {
   std::string name;
   int ranks = 1;
   Settings settings = {};
   double least_tokens = 300;
+  std::string model = "models/qwen3_tied_mqa", sizes = kSizes;
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 std::vector<Way> list_ways() {
   const std::string tp2 = "parallel.tensor_model_parallel_size=2",
                     engine2 = "rollout.rollout_num_gpus_per_engine=2",
+                    ep2 = "parallel.expert_model_parallel_size=2",
                     small = "rollout.kv_cache_gib=0.05";
+  const std::string experts = "oracle/qwen3_moe", latent = "oracle/glm4_moe_lite";
   return {
       {"one", 1, {}},
       {"float_scales", 1, {"numerics.fp8_scale_fmt=float"}},
@@ -42,6 +56,10 @@ std::vector<Way> list_ways() {
       {"trainer_tp", 2, {tp2, small}},
       {"pp", 2, {"parallel.pipeline_model_parallel_size=2", small}},
       {"cp", 2, {"parallel.context_parallel_size=2", small}},
+      {"experts", 1, {}, 300, experts, kExperts},
+      {"experts_ep", 2, {ep2, small}, 300, experts, kExperts},
+      {"experts_engine_ep", 2, {ep2, engine2, "rollout.ep_size=2", small}, 300, experts, kExperts},
+      {"latent", 1, {}, 300, latent, kLatent},
   };
 }
 
@@ -51,7 +69,7 @@ TEST_P(Fp8Cuda, TrainsOnItsOwnBits) {
   if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
   const Way& way = GetParam();
   const Folder folder;
-  make_checkpoint(folder, "models/qwen3_tied_mqa", kSizes);
+  make_checkpoint(folder, way.model, way.sizes);
   make_prompts(folder);
   Settings all = {"numerics.fp8=on",     "debug.check_weight_hash=true",
                   "rl.use_kl_loss=true", "rl.kl_loss_coef=0.01",

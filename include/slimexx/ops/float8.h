@@ -31,14 +31,15 @@ void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
 
 // (scratch) The forward products of matmul.h and experts.h for weights with FP8 values, which call
 // these. On the CPU they are plain products of the dequantised operands; on CUDA the chain of
-// kernels/float8.h. Experts are on the CPU only.
+// kernels/float8.h.
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w);
 // matmul_swiglu_forward without gate_up in memory. False: the device does not fuse this product,
 // and nothing was done.
 bool fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& w);
 // The scratch of such a product of `num_rows` rows with w[N,K]; 0 if w is not FP8.
 int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w);
+// Without a shared expert; follows_product as for expert_matmul_forward.
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
-                               const RoutedRows& routed);
+                               const RoutedRows& routed, bool follows_product = false);
 
 }  // namespace slimexx::ops

@@ -8,7 +8,6 @@
 #include "slimexx/dist/process_grid.h"
 #include "slimexx/model/encoding.h"
 #include "slimexx/rl/run_config.h"
-#include "slimexx/tensor/tensor.h"
 
 namespace slimexx::rl {
 
@@ -16,15 +15,14 @@ struct Fp8Choice {
   NumericsOptions options;
   // The largest tensor and expert tensor parallel sizes of trainer and engine.
   dist::GridSizes sizes;
-  tensor::Device device;
 };
 
 // The tensor-parallel sizes of a run that Fp8Choice needs.
 dist::GridSizes largest_sizes(const RunConfig& config);
 
 // Sets spec.encoding and spec.encoded if the run computes in FP8. `config` is config.json of
-// `directory`. Throws Error(kUsage) if numerics.fp8 is on and the device, the model's sizes or the
-// folder's scales do not allow it.
+// `directory`. Throws Error(kUsage) if numerics.fp8 is on and the model's sizes or the folder's
+// scales do not allow it.
 void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
                 const std::string& directory);
 

@@ -1,5 +1,7 @@
 #include "slimexx/kernels/float8.h"
 
+#include "slimexx/kernels/float8_experts.h"
+
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/launch.h"
 
@@ -72,6 +74,26 @@ void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Te
                                const Linear& w) {
   check_launch("fp8_matmul_swiglu_forward",
                kernels::launch_fp8_gemm_swiglu(product(h, x_values, x_scales, w), handle(ctx)),
+               x_values, w.values);
+}
+
+void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
+                               const Linear& w, const RoutedRows& routed, bool follows_product) {
+  const kernels::Fp8GroupedGemmArgs args{.x = x_values.raw(),
+                                         .x_scales = x_scales.f32(),
+                                         .w = w.values.raw(),
+                                         .w_scales = w.scales.f32(),
+                                         .y = y.raw(),
+                                         .rows = {.offsets = routed.offsets.i32(),
+                                                  .experts = w.values.dim(0),
+                                                  .rows = routed.choices.dim(0),
+                                                  .likely = routed.likely},
+                                         .n = w.rows(),
+                                         .k = w.columns(),
+                                         .x_scale_stride = x_scales.dim(1),
+                                         .one_x_row = x_values.dim(0) == 1,
+                                         .follows_product = follows_product};
+  check_launch("fp8_expert_matmul_forward", kernels::launch_fp8_grouped_gemm(args, handle(ctx)),
                x_values, w.values);
 }
 

@@ -11,7 +11,7 @@ uint64_t seed_of(const Session& session) { return static_cast<uint64_t>(session.
 }  // namespace
 
 Fp8Choice fp8_choice(const Session& session) {
-  return {session.config.numerics, largest_sizes(session.config), session.request.device};
+  return {session.config.numerics, largest_sizes(session.config)};
 }
 
 LoadedModel describe_start(const Session& session, const std::string& folder) {

@@ -8,7 +8,6 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
-#include "slimexx/base/log.h"
 #include "slimexx/model/families.h"
 #include "slimexx/model/quantization.h"
 #include "slimexx/rl/engine_shape.h"
@@ -27,23 +26,10 @@ bool has_fp8_blocks(const std::optional<model::Quantization>& folder) {
 
 // Whether the run computes in FP8.
 bool is_on(const Fp8Choice& choice, const std::optional<model::Quantization>& folder,
-           bool has_experts, const std::string& directory) {
+           const std::string& directory) {
   const std::string& mode = choice.options.fp8;
   if (mode == "off") return false;
-  const bool is_possible = choice.device.is_cpu() || !has_experts;
-  if (mode == "auto") {
-    if (has_fp8_blocks(folder) && !is_possible)
-      log_info(
-          "{} is FP8: its weights are dequantised, because FP8 products of experts are "
-          "computed on the CPU only",
-          directory);
-    return has_fp8_blocks(folder) && is_possible;
-  }
-  if (!is_possible)
-    throw Error(
-        ErrorCode::kUsage,
-        fmt::format("{} is on, but FP8 products of experts are computed on the CPU only", kKey),
-        "set it to off: the run then trains and generates in bf16", kKey);
+  if (mode == "auto") return has_fp8_blocks(folder);
   if (folder && !has_fp8_blocks(folder))
     throw Error(ErrorCode::kInput,
                 fmt::format("the weights are FP8 with {}: a run computes with blocks of 128x128",
@@ -86,7 +72,7 @@ dist::GridSizes largest_sizes(const RunConfig& config) {
 void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
                 const std::string& directory) {
   const auto folder = model::read_quantization(config, join_path(directory, "config.json"));
-  if (!is_on(choice, folder, count_experts(spec) > 0, directory)) return;
+  if (!is_on(choice, folder, directory)) return;
   model::choose_encoded(spec, {.rule = find_rule(choice, folder, config)}, choice.sizes);
   if (!spec.encoded.empty()) return;
   throw Error(ErrorCode::kUsage,

@@ -464,7 +464,7 @@ void bind_section(Binder& b, NumericsOptions& o) {
                   "128x128), in generation and in every forward of training; backward and the "
                   "optimizer stay as they are. On: the weights are quantised after each update. "
                   "Off: FP8 folders are dequantised on load. Auto: on if model.hf_checkpoint has "
-                  "FP8 weights in such blocks; on GPUs only for models without experts.",
+                  "FP8 weights in such blocks.",
            .choices = {"auto", "off", "on"},
            .slime = "-"});
   b.field("fp8_scale_fmt", o.fp8_scale_fmt,

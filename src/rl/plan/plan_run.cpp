@@ -66,9 +66,7 @@ class Planner {
   }
 
  private:
-  Fp8Choice fp8_choice() const {
-    return {config_.numerics, largest_sizes(config_), plan_device(request_.gpu)};
-  }
+  Fp8Choice fp8_choice() const { return {config_.numerics, largest_sizes(config_)}; }
   void note(const std::string& text) { plan_.notes.push_back(text); }
 
   void take_lengths(LengthPlan lengths) {

@@ -6,6 +6,7 @@
 
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
+#include "ops/cuda/experts_cuda_problem.h"
 #include "slimexx/ops/elementwise.h"
 #include "slimexx/ops/matmul.h"
 
@@ -139,6 +140,72 @@ TEST_F(Float8Cuda, ProductsAgreeWithTheCpuAndARowAloneHasTheBitsOfTheBatch) {
   }
 }
 
+// The weights of `experts` experts as rows of one quantised matrix.
+struct ExpertWeights : Weight {
+  ExpertWeights(int64_t experts_in, int64_t n_in, int64_t k_in, uint64_t seed)
+      : Weight(experts_in * n_in, k_in, seed, tensor::F8ScaleRule::kPowerOfTwo),
+        experts(experts_in),
+        n(n_in),
+        k(k_in) {}
+  Linear host() {
+    return {.weight = plain.view().reshaped({experts, n, k}),
+            .values = on_host(bytes, k).reshaped({experts, n, k}),
+            .scales = scales.view().reshaped({experts, n / kF8UnitRows, k / kF8Columns})};
+  }
+  Linear all() const {
+    const Linear rows = device(false);
+    return {.values = rows.values.reshaped({experts, n, k}),
+            .scales = rows.scales.reshaped({experts, n / kF8UnitRows, k / kF8Columns})};
+  }
+  Linear of(int64_t e) const {
+    const Linear rows = device(false);
+    const int64_t scale_rows = n / kF8UnitRows;
+    return {.values = rows.values.rows(e * n, (e + 1) * n),
+            .scales = rows.scales.rows(e * scale_rows, (e + 1) * scale_rows)};
+  }
+  int64_t experts, n, k;
+};
+
+TEST_F(Float8Cuda, ExpertsAgreeWithTheCpuAndHaveTheBitsOfTheirOwnProducts) {
+  struct Shape {
+    int64_t tokens, experts, top_k, n, k;
+  };
+  for (const Shape& c :
+       {Shape{1, 8, 3, 192, 256}, Shape{7, 8, 2, 64, 128}, Shape{30, 16, 4, 320, 512},
+        Shape{300, 4, 2, 256, 1024}, Shape{500, 3, 1, 448, 384}}) {
+    const std::string name = std::to_string(c.tokens) + " tokens to " + std::to_string(c.top_k) +
+                             " of " + std::to_string(c.experts);
+    const int64_t rows = c.tokens * c.top_k;
+    ExpertWeights w(c.experts, c.n, c.k, 10);
+    DeviceRows order(c.tokens, c.experts, c.top_k);
+    const Array x = random_bf16({rows, c.k}, 11);
+    Array expected({rows, c.n});
+    tensor::Arena scratch({}, rows * c.k * 4 + 4096, "test");
+    expert_matmul_forward(compute_context(scratch), expected, x, w.host(), order.host.routed());
+    const OnDevice device_x(x), y(expected), each = as_is(expected);
+    run_op(
+        [&](const Context& s) { expert_matmul_forward(s, y, device_x, w.all(), order.routed()); });
+    run_op([&](const Context& s) {
+      for (int64_t e = 0; e < c.experts; ++e) {
+        const int64_t first = order.host.offsets[static_cast<size_t>(e)],
+                      end = order.host.offsets[static_cast<size_t>(e) + 1];
+        if (first == end) continue;
+        matmul_forward(s, each.view().rows(first, end), device_x.view().rows(first, end), w.of(e));
+      }
+    });
+    EXPECT_TRUE(close_by_norm(each.back(), expected, 1e-3, 1e-6)) << name;
+    const Array all = y.back();
+    EXPECT_TRUE(same_bits(all, rounded(each.back()))) << name;
+    for (int64_t r = 0; r < rows; r += 7) {
+      const OnDevice alone(Array({1, c.n}));
+      run_op([&](const Context& s) {
+        matmul_forward(s, alone, device_x.view().rows(r, r + 1), w.of(order.host.expert_of(r)));
+      });
+      EXPECT_TRUE(same_bits(alone.back(), all.view().rows(r, r + 1))) << name << ", row " << r;
+    }
+  }
+}
+
 TEST_F(Float8Cuda, FusedSwigluHasTheBitsOfItsSteps) {
   for (const int64_t features : {64, 192, 1536}) {
     const Weight w(2 * features, 512, 11, tensor::F8ScaleRule::kPowerOfTwo);
@@ -152,6 +219,27 @@ TEST_F(Float8Cuda, FusedSwigluHasTheBitsOfItsSteps) {
       run_op([&](const Context& s) { matmul_swiglu_forward(s, h, x, linear); });
       EXPECT_TRUE(same_bits(h.back(), expected.back())) << tokens << "x" << features;
     }
+  }
+}
+
+// All experts of a token read its row, the shared expert too.
+TEST_F(Float8Cuda, ExpertsOfOneToken) {
+  constexpr int64_t kExperts = 16, kTopK = 5, kN = 320, kK = 512;
+  const ExpertWeights w(kExperts, kN, kK, 12), shared(1, kN, kK, 13);
+  const DeviceRows order(1, kExperts, kTopK);
+  const OnDevice x(random_bf16({1, kK}, 14)), y(Array({kTopK + 1, kN})), routed(Array({kTopK, kN}));
+  run_op([&](const Context& s) {
+    expert_matmul_forward(s, routed, x, w.all(), order.routed());
+    expert_matmul_forward(s, y, x, w.all(), order.routed(), shared.of(0), true);
+  });
+  const Array all = y.back();
+  EXPECT_TRUE(same_bits(routed.back(), all.view().rows(0, kTopK)));
+  for (int64_t r = 0; r <= kTopK; ++r) {
+    const OnDevice alone(Array({1, kN}));
+    run_op([&](const Context& s) {
+      matmul_forward(s, alone, x, r == kTopK ? shared.of(0) : w.of(order.host.expert_of(r)));
+    });
+    EXPECT_TRUE(same_bits(alone.back(), all.view().rows(r, r + 1))) << r;
   }
 }
 

@@ -1,0 +1,188 @@
+// Times grouped FP8 products beside the bf16 grouped product of the same rows and sizes, in one
+// process and in alternation.
+//
+//   float8_experts_bench [ms T] [all] [ROWS EXPERTS N K ...]
+//
+// Without sizes: gate_up and down of Qwen3-30B-A3B, GLM-4.7-Flash and GLM-4.5 on 16 ranks, for
+// training (8192 tokens) and for decode. Experts are chosen at random.
+//   ms T   milliseconds per measurement; 60 or more to reach the power limit
+//   all    every compiled configuration; otherwise only the chosen one
+// The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
+// TFLOP/s (bf16: 989.5). Launches rotate over copies of the weights, so that these do not stay in
+// L2.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/kernels/replay.h"
+#include "tests/kernels/float8/grouped_operands.cuh"
+
+namespace slimexx::kernels::testing {
+namespace {
+
+constexpr double kMemoryRate = 4.28e6;  // bytes per us
+constexpr double kTensorRate = 1979e6;  // FP8 operations per us
+constexpr int64_t kRotatedBytes = int64_t{300} << 20;
+
+struct Settings {
+  double ms = 0;  // per measurement; 0: depends on the number of rows
+  bool all = false;
+};
+
+struct Sizes {
+  const char* name;
+  int64_t rows, experts, n, k;
+};
+
+void stop_on(const char* fault) {
+  if (fault == nullptr) return;
+  std::fprintf(stderr, "%s\n", fault);
+  std::exit(2);
+}
+
+std::string name_config(const Fp8GemmConfig& c) {
+  char text[80];
+  std::snprintf(text, sizeof(text), "%s %dx%d t%d c%d l%d", c.swap_operands ? "swapped" : "plain",
+                c.rows, c.columns, c.tokens, c.cluster, c.lead);
+  return text;
+}
+
+struct Line {
+  std::string name;
+  int element_bytes;  // of x and w
+  std::unique_ptr<Replay> replay;
+  std::vector<double> times = {};
+  double median() {
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+};
+
+// The bf16 operands, with one set of weights per copy.
+struct PlainOperands {
+  PlainOperands(const Sizes& s, int copies) : x(s.rows * s.k), w(copies * s.experts * s.n * s.k) {
+    fill_normal<<<2048, 256>>>(x.data(), x.count(), 50, 1.0f);
+    fill_normal<<<2048, 256>>>(w.data(), w.count(), 51, 0.02f);
+  }
+  DeviceArray<__nv_bfloat16> x, w;
+};
+
+std::vector<Fp8GemmConfig> list_configs(const Fp8GroupedGemmArgs& args, bool all) {
+  std::vector<Fp8GemmConfig> list{choose_fp8_grouped_gemm_config(args)};
+  for (int i = 0; all && i < count_fp8_grouped_gemm_configs(); ++i) {
+    Fp8GemmConfig c = get_fp8_grouped_gemm_config(i);
+    list.push_back(c);
+    for (c.lead = 0; !c.swap_operands && c.lead <= 2; c.lead += 2) list.push_back(c);
+  }
+  return list;
+}
+
+void time_product(const Sizes& s, const Settings& settings) {
+  const int64_t weights = s.experts * s.n * s.k;
+  const int copies = static_cast<int>(std::clamp<int64_t>(kRotatedBytes / weights + 1, 2, 8));
+  const GroupedFloat8Operands o({.rows = s.rows, .experts = s.experts, .n = s.n, .k = s.k});
+  const DeviceArray<uint8_t> w(copies * weights);
+  for (int i = 0; i < copies; ++i) {
+    SLX_CUDA(cudaMemcpy(w.data() + i * weights, o.w.data(), static_cast<size_t>(weights),
+                        cudaMemcpyDeviceToDevice));
+  }
+  const PlainOperands plain(s, copies);
+  const DeviceArray<__nv_bfloat16> y(s.rows * s.n);
+  std::vector<Line> lines;
+  lines.push_back({"bf16", 2, std::make_unique<Replay>(copies, [&](int i, cudaStream_t stream) {
+                     stop_on(launch_grouped_gemm({.x = plain.x.data(),
+                                                  .w = plain.w.data() + i * weights,
+                                                  .y = y.data(),
+                                                  .rows = o.grouped(nullptr).rows,
+                                                  .n = s.n,
+                                                  .k = s.k},
+                                                 stream));
+                   })});
+  const std::vector<Fp8GemmConfig> list = list_configs(o.grouped(nullptr), settings.all);
+  for (size_t index = 0; index < list.size(); ++index) {
+    const Fp8GemmConfig c = list[index];
+    auto replay = std::make_unique<Replay>(copies, [&](int i, cudaStream_t stream) {
+      Fp8GroupedGemmArgs args = o.grouped(y.data());
+      args.w = w.data() + i * weights;
+      stop_on(launch_fp8_grouped_gemm(args, c, stream));
+    });
+    lines.push_back({name_config(c) + (index == 0 ? " (chosen)" : ""), 1, std::move(replay)});
+  }
+  const double target_us = settings.ms > 0 ? settings.ms * 1e3 : s.rows > 4096 ? 20e3 : 3e3;
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+      Line& line = lines[round % 2 == 0 ? i : lines.size() - 1 - i];
+      line.times.push_back(line.replay->measure(target_us));
+    }
+  }
+  int64_t used = 0;
+  for (size_t e = 0; e + 1 < o.host_offsets.size(); ++e)
+    used += o.host_offsets[e + 1] > o.host_offsets[e] ? 1 : 0;
+  const double operations = 2.0 * double(s.rows) * double(s.n) * double(s.k);
+  std::printf("%s: %ld rows, %ld experts (%ld with rows), n %ld k %ld\n", s.name, long(s.rows),
+              long(s.experts), long(used), long(s.n), long(s.k));
+  const double bf16_us = lines[0].median();
+  for (Line& line : lines) {
+    const double us = line.median();
+    const double bytes =
+        double(line.element_bytes) * (double(s.rows * s.k) + double(used * s.n * s.k)) +
+        2.0 * double(s.rows * s.n);
+    const double bound =
+        std::max(bytes / kMemoryRate, operations * line.element_bytes / kTensorRate);
+    std::printf("  %-32s %9.2f us %7.1f TFLOP/s %6.0f GB/s  bound %5.1f %%  of bf16 %.3f\n",
+                line.name.c_str(), us, operations / us * 1e-6, bytes / us * 1e-3, 100 * bound / us,
+                us / bf16_us);
+  }
+  std::fflush(stdout);
+}
+
+void time_models(const Settings& settings) {
+  constexpr Sizes kTraining[] = {{"Qwen3-30B-A3B gate_up", 65536, 128, 1536, 2048},
+                                 {"Qwen3-30B-A3B down", 65536, 128, 2048, 768},
+                                 {"GLM-4.7-Flash gate_up", 32768, 64, 3072, 2048},
+                                 {"GLM-4.7-Flash down", 32768, 64, 2048, 1536},
+                                 {"GLM-4.5 on 16 ranks gate_up", 65536, 10, 3072, 5120},
+                                 {"GLM-4.5 on 16 ranks down", 65536, 10, 5120, 1536}};
+  for (const Sizes& s : kTraining) time_product(s, settings);
+  for (const int64_t rows : {1, 2, 4, 8, 16, 32, 48, 64}) {
+    for (Sizes s : kTraining) {
+      s.rows = rows * s.experts;
+      time_product(s, settings);
+    }
+  }
+  for (Sizes s : kTraining) {  // one token, without a shared row
+    s.rows = std::min<int64_t>(8, s.experts);
+    time_product(s, settings);
+  }
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  std::vector<int64_t> sizes;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "all") == 0) {
+      settings.all = true;
+    } else if (std::strcmp(argv[i], "ms") == 0 && i + 1 < argc) {
+      settings.ms = std::atof(argv[++i]);
+    } else {
+      sizes.push_back(std::atol(argv[i]));
+    }
+  }
+  if (sizes.size() % 4 != 0 ||
+      std::any_of(sizes.begin(), sizes.end(), [](int64_t s) { return s <= 0; })) {
+    std::fprintf(stderr, "usage: float8_experts_bench [ms T] [all] [ROWS EXPERTS N K ...]\n");
+    return 2;
+  }
+  for (size_t i = 0; i < sizes.size(); i += 4) {
+    time_product({"product", sizes[i], sizes[i + 1], sizes[i + 2], sizes[i + 3]}, settings);
+  }
+  if (sizes.empty()) time_models(settings);
+  return 0;
+}
+
+}  // namespace
+}  // namespace slimexx::kernels::testing
+
+int main(int argc, char** argv) { return slimexx::kernels::testing::run(argc, argv); }

@@ -1,0 +1,76 @@
+// What fills the stages of a grouped FP8 product: as load.cuh, with the weights of each tile's
+// expert.
+#pragma once
+#include "kernels/float8/grouped_tile.cuh"
+
+namespace slimexx::kernels {
+
+template <class Tile>
+__device__ void load_grouped_rows(const Float8Problem& p, const GroupedFloat8Shared<Tile>& shared,
+                                  int rank) {
+  for_each_stage(p, shared, rank, [&](const GroupedFloat8Position& position, int block, int stage) {
+    uint64_t* full = shared.full + stage;
+    const int row = Tile::kSwap ? position.weights : position.row;
+    arrive_expect_bytes(full, shared.row_bytes);
+    if constexpr (Tile::kCluster > 1) {
+      constexpr int kShare = Tile::kRows / Tile::kCluster;
+      load_box_multicast(shared.rows(stage) + rank * kShare * kBlockBytes, &p.a, full,
+                         block * kBlockBytes, row + rank * kShare,
+                         static_cast<uint16_t>((1 << Tile::kCluster) - 1));
+    } else {
+      load_box_hinted(shared.rows(stage), &p.a, full, block * kBlockBytes, row,
+                      Tile::kSwap ? kEvictFirst : kEvictNormal);
+    }
+  });
+}
+
+template <class Tile>
+__device__ void load_grouped_columns(const Float8Problem& p,
+                                     const GroupedFloat8Shared<Tile>& shared, int rank) {
+  for_each_stage(p, shared, rank, [&](const GroupedFloat8Position& position, int block, int stage) {
+    uint64_t* full = shared.full + stage;
+    const int row = !Tile::kSwap ? position.weights : p.one_x_row ? 0 : position.column;
+    arrive_expect_bytes(full, p.columns * kBlockBytes);
+    load_box_hinted(shared.columns(stage), &p.b, full, block * kBlockBytes, row, kEvictNormal);
+  });
+}
+
+// The token whose scale is the first of the tile's.
+template <class Tile>
+__device__ __forceinline__ int first_scale(const Float8Problem& p,
+                                           const GroupedFloat8Position& position) {
+  if constexpr (!Tile::kSwap) return position.row;
+  return p.one_x_row ? 0 : position.column;
+}
+
+// Two warps load the scales, as in load.cuh, those of tokens from the multiple of 4 before the
+// tile's first token.
+template <class Tile>
+__device__ void load_grouped_scales(const Float8Problem& p, const GroupedFloat8Shared<Tile>& shared,
+                                    int rank, int part) {
+  const int lane = threadIdx.x % 32;
+  const int tile = static_cast<int>(blockIdx.x) / Tile::kCluster;
+  UnitScales<Tile> scales(p, find_tile(p, shared, tile, rank).weights, 0);
+  await_previous_grids();
+  const auto load = [&](const GroupedFloat8Position& position, int block, int stage) {
+    if (block % 32 == part) scales = UnitScales<Tile>(p, position.weights, block - part);
+    const float own = scales.spread(block);
+    float* slot = shared.slot(stage);
+    if (lane < Tile::kUnits) slot[lane] = own;
+    __syncwarp();
+    uint64_t* full = shared.full + stage;
+    if (lane == 0) {
+      const int token = first_scale<Tile>(p, position) / 4 * 4;
+      const auto bytes =
+          static_cast<uint32_t>(min(int64_t{Tile::kTokens + 4}, p.x_scale_stride - token) * 4);
+      arrive_expect_bytes(full, bytes);
+      load_bytes(slot + kSlotUnits, p.x_scales + block * p.x_scale_stride + token, bytes, full);
+    } else if (kArrivalsPerWarp == 32) {
+      arrive(full);
+    }
+    __syncwarp();
+  };
+  for_each_stage<2>(p, shared, rank, load, part);
+}
+
+}  // namespace slimexx::kernels

@@ -1,0 +1,17 @@
+// Grouped FP8 products of few rows per expert: the weights are the rows of the tensor-core product.
+#include "kernels/float8/grouped_launch.cuh"
+
+namespace slimexx::kernels {
+
+const char* launch_grouped_float8_swapped(const Fp8GroupedGemmArgs& args,
+                                          const Fp8GemmConfig& config, int sm_count,
+                                          cudaStream_t stream) {
+  return launch_grouped_float8_matching<
+      GroupedFloat8SwappedTile<64, 8>, GroupedFloat8SwappedTile<64, 16>,
+      GroupedFloat8SwappedTile<64, 32>, GroupedFloat8SwappedTile<64, 64>,
+      GroupedFloat8SwappedTile<128, 8>, GroupedFloat8SwappedTile<128, 16>,
+      GroupedFloat8SwappedTile<128, 32>, GroupedFloat8SwappedTile<128, 64>>(args, config, sm_count,
+                                                                            stream);
+}
+
+}  // namespace slimexx::kernels

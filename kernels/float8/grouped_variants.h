@@ -1,0 +1,14 @@
+// The compiled variants of the grouped FP8 product: each function launches the one that `config`
+// describes.
+#pragma once
+#include "slimexx/kernels/float8_experts.h"
+
+namespace slimexx::kernels {
+
+const char* launch_grouped_float8_plain(const Fp8GroupedGemmArgs& args, const Fp8GemmConfig& config,
+                                        int sm_count, cudaStream_t stream);
+const char* launch_grouped_float8_swapped(const Fp8GroupedGemmArgs& args,
+                                          const Fp8GemmConfig& config, int sm_count,
+                                          cudaStream_t stream);
+
+}  // namespace slimexx::kernels
