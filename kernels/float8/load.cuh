@@ -115,15 +115,17 @@ __device__ __forceinline__ int first_unit_of(int row) {
 template <class Tile>
 struct UnitScales {
   float values[Tile::kUnits];
-  // `weights`: the tile's first row of weights as an operand.
-  __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first) {
+  // `weights`: the tile's first row of weights as an operand, among those of an expert whose units
+  // begin at `before`.
+  __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first,
+                                        int before = 0) {
     const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
     constexpr int kHalf = Tile::kGateUp ? Tile::kUnits / 2 : Tile::kUnits;
     const int first_unit = first_unit_of<Tile>(weights);
 #pragma unroll
     for (int i = 0; i < Tile::kUnits; ++i) {
       const int unit = min(first_unit + i % kHalf, p.last_unit) + i / kHalf * (p.last_unit + 1);
-      values[i] = __ldg(p.w_scales + unit * p.w_scale_stride + block);
+      values[i] = __ldg(p.w_scales + (before + unit) * p.w_scale_stride + block);
     }
   }
   // Lane i receives the scale of unit i.
