@@ -100,10 +100,18 @@ const char* find_fault(const Fp8GroupedGemmArgs& a) {
 int count_fp8_grouped_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 Fp8GemmConfig get_fp8_grouped_gemm_config(int index) { return kConfigs[index]; }
 
-Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args) {
+bool suits_fp8_grouped_swiglu(const Fp8GemmConfig& c) {
+  return c.swap_operands ? c.columns % 16 == 0 && c.rows % kFloat8GateUpRowStep == 0
+                         : c.columns == 128;
+}
+
+namespace {
+
+Fp8GemmConfig choose(const Fp8GroupedGemmArgs& args, bool swiglu) {
   Fp8GemmConfig best;
   double least = INFINITY;
   const auto consider = [&](const Fp8GemmConfig& c) {
+    if (swiglu && !suits_fp8_grouped_swiglu(c)) return;
     const double clocks = estimate_clocks(c, args.rows, args.n, args.k);
     if (clocks >= least) return;
     least = clocks;
@@ -114,7 +122,7 @@ Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args) {
       if (!args.one_x_row) consider(c);
       continue;
     }
-    for (const int lowest = c.rows - 24; c.rows >= lowest; c.rows -= 8) {
+    for (const int lowest = c.rows - 24; c.rows >= lowest; c.rows -= kFloat8RowStep) {
       c.tokens = 0;
       consider(c);
       c.tokens = c.columns * 3 / 4;  // the tile loads fewer rows of x
@@ -124,13 +132,10 @@ Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args) {
   return best;
 }
 
-const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
-  if (const char* fault = find_size_fault(args)) return fault;
-  return launch_fp8_grouped_gemm(args, choose_fp8_grouped_gemm_config(args), stream);
-}
+using Launcher = decltype(&launch_grouped_float8_plain);
 
-const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, const Fp8GemmConfig& config,
-                                    cudaStream_t stream) {
+const char* start(Launcher launch, const Fp8GroupedGemmArgs& args, const Fp8GemmConfig& config,
+                  cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.one_x_row && !config.swap_operands) {
     return "fp8_grouped_gemm: one row of x needs a swapped tile";
@@ -139,8 +144,41 @@ const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, const Fp8Gem
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  return (config.swap_operands ? launch_grouped_float8_swapped : launch_grouped_float8_plain)(
-      args, config, sm_count, stream);
+  return launch(args, config, sm_count, stream);
+}
+
+}  // namespace
+
+Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args) {
+  return choose(args, false);
+}
+Fp8GemmConfig choose_fp8_grouped_swiglu_config(const Fp8GroupedGemmArgs& args) {
+  return choose(args, true);
+}
+
+const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
+  if (const char* fault = find_size_fault(args)) return fault;
+  return launch_fp8_grouped_gemm(args, choose_fp8_grouped_gemm_config(args), stream);
+}
+
+const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, const Fp8GemmConfig& config,
+                                    cudaStream_t stream) {
+  return start(config.swap_operands ? launch_grouped_float8_swapped : launch_grouped_float8_plain,
+               args, config, stream);
+}
+
+const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
+  if (const char* fault = find_size_fault(args)) return fault;
+  return launch_fp8_grouped_gemm_swiglu(args, choose_fp8_grouped_swiglu_config(args), stream);
+}
+
+const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
+                                           const Fp8GemmConfig& config, cudaStream_t stream) {
+  if (args.n % (2 * kFp8UnitRows) != 0) {
+    return "fp8_grouped_gemm_swiglu: n must be a multiple of 128";
+  }
+  if (args.output != GemmOutput::kBf16) return "fp8_grouped_gemm_swiglu: h is bf16";
+  return start(launch_grouped_float8_swiglu, args, config, stream);
 }
 
 }  // namespace slimexx::kernels

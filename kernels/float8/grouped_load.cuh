@@ -17,6 +17,8 @@ __device__ void load_grouped_rows(const Float8Problem& p, const GroupedFloat8Sha
       load_box_multicast(shared.rows(stage) + rank * kShare * kBlockBytes, &p.a, full,
                          block * kBlockBytes, row + rank * kShare,
                          static_cast<uint16_t>((1 << Tile::kCluster) - 1));
+    } else if constexpr (Tile::kGateUp && Tile::kSwap) {
+      load_gate_up(shared.rows(stage), &p.a, full, row, block, kEvictFirst);
     } else {
       load_box_hinted(shared.rows(stage), &p.a, full, block * kBlockBytes, row,
                       Tile::kSwap ? kEvictFirst : kEvictNormal);
@@ -31,7 +33,11 @@ __device__ void load_grouped_columns(const Float8Problem& p,
     uint64_t* full = shared.full + stage;
     const int row = !Tile::kSwap ? position.weights : p.one_x_row ? 0 : position.column;
     arrive_expect_bytes(full, p.columns * kBlockBytes);
-    load_box_hinted(shared.columns(stage), &p.b, full, block * kBlockBytes, row, kEvictNormal);
+    if constexpr (Tile::kGateUp && !Tile::kSwap) {
+      load_gate_up(shared.columns(stage), &p.b, full, row, block, kEvictNormal);
+    } else {
+      load_box_hinted(shared.columns(stage), &p.b, full, block * kBlockBytes, row, kEvictNormal);
+    }
   });
 }
 
@@ -43,6 +49,14 @@ __device__ __forceinline__ int first_scale(const Float8Problem& p,
   return p.one_x_row ? 0 : position.column;
 }
 
+template <class Tile>
+__device__ __forceinline__ UnitScales<Tile> load_unit_scales(const Float8Problem& p,
+                                                             const GroupedFloat8Position& position,
+                                                             int block) {
+  const int feature = Tile::kSwap ? position.row : position.column;
+  return {p, feature, block, first_unit_of<Tile>(position.weights - feature)};
+}
+
 // Two warps load the scales, as in load.cuh, those of tokens from the multiple of 4 before the
 // tile's first token.
 template <class Tile>
@@ -50,10 +64,10 @@ __device__ void load_grouped_scales(const Float8Problem& p, const GroupedFloat8S
                                     int rank, int part) {
   const int lane = threadIdx.x % 32;
   const int tile = static_cast<int>(blockIdx.x) / Tile::kCluster;
-  UnitScales<Tile> scales(p, find_tile(p, shared, tile, rank).weights, 0);
+  UnitScales<Tile> scales = load_unit_scales<Tile>(p, find_tile(p, shared, tile, rank), 0);
   await_previous_grids();
   const auto load = [&](const GroupedFloat8Position& position, int block, int stage) {
-    if (block % 32 == part) scales = UnitScales<Tile>(p, position.weights, block - part);
+    if (block % 32 == part) scales = load_unit_scales<Tile>(p, position, block - part);
     const float own = scales.spread(block);
     float* slot = shared.slot(stage);
     if (lane < Tile::kUnits) slot[lane] = own;

@@ -11,9 +11,8 @@ static_assert(kMaxExperts == kMostExperts);
 
 // All tokens of a tile belong to one expert. The thread blocks of a cluster have the same tokens
 // and adjacent features.
-template <bool kSwapOperands, int kWarpgroups, int kTileColumns, int kClusterBlocks = 1>
-struct GroupedFloat8Tile : Float8Tile<kSwapOperands, kWarpgroups, kTileColumns, kClusterBlocks> {
-  using Base = Float8Tile<kSwapOperands, kWarpgroups, kTileColumns, kClusterBlocks>;
+template <class Base>
+struct GroupedFloat8Tile : Base {
   static constexpr bool kGrouped = true;
   static constexpr int kBlocksPerSm = 1, kSharedBytes = kMaxSharedBytes;
   // An expert's rows begin anywhere, but the copy of their scales at a multiple of 4.
@@ -28,13 +27,8 @@ struct GroupedFloat8Tile : Float8Tile<kSwapOperands, kWarpgroups, kTileColumns, 
     return kFixedBytes + stages * (Base::stage_bytes(rows) + kSlotFloats * 4);
   }
 
-  static_assert(!kSwapOperands || kClusterBlocks == 1);
+  static_assert(!Base::kSwap || Base::kCluster == 1);
 };
-
-template <int kRows, int kColumns, int kCluster = 1>
-using GroupedFloat8PlainTile = GroupedFloat8Tile<false, kRows / 64, kColumns, kCluster>;
-template <int kRows, int kColumns>
-using GroupedFloat8SwappedTile = GroupedFloat8Tile<true, kRows / 64, kColumns>;
 
 template <class Tile>
 struct GroupedFloat8Shared : Float8Shared<Tile> {
@@ -93,7 +87,7 @@ __device__ __forceinline__ int count_tiles(const Float8Problem& p,
 
 struct GroupedFloat8Position {
   int row, column;  // corner in D; features count within the expert
-  int weights;      // the first row of weights in memory
+  int weights;      // the first row of weights as an operand, over all experts
   int end_token;    // end of the expert's rows
 };
 

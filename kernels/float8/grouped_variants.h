@@ -10,5 +10,9 @@ const char* launch_grouped_float8_plain(const Fp8GroupedGemmArgs& args, const Fp
 const char* launch_grouped_float8_swapped(const Fp8GroupedGemmArgs& args,
                                           const Fp8GemmConfig& config, int sm_count,
                                           cudaStream_t stream);
+// With SwiGLU as epilogue.
+const char* launch_grouped_float8_swiglu(const Fp8GroupedGemmArgs& args,
+                                         const Fp8GemmConfig& config, int sm_count,
+                                         cudaStream_t stream);
 
 }  // namespace slimexx::kernels

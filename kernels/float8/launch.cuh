@@ -19,12 +19,13 @@ inline bool encode_float8_matrix(CUtensorMap* map, const void* base, int64_t row
                           {kBlockBytes, box_rows});
 }
 
-// The rows of gate and up of w[2 f, k] as an operand with alternating rows: encode_gate_up for
-// bytes.
+// The rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows: encode_gate_up
+// for bytes.
 inline bool encode_float8_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k,
-                                  int64_t pitch, int box_rows) {
+                                  int64_t pitch, int box_rows, int64_t experts = 1) {
+  const int64_t groups = (2 * experts - 1) * f / 8;
   return encode_tensor<5>(
-      map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, base, {kBlockBytes, 8, 2, f / 8, k / kBlockBytes},
+      map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, base, {kBlockBytes, 8, 2, groups, k / kBlockBytes},
       {pitch, f * pitch, 8 * pitch, kBlockBytes}, {kBlockBytes, 8, 2, box_rows / kPairRows, 1});
 }
 

@@ -117,8 +117,10 @@ __device__ __forceinline__ int first_unit_of(int row) {
 template <class Tile>
 struct UnitScales {
   float values[Tile::kUnits];
-  // `weights`: the tile's first row of weights as an operand.
-  __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first) {
+  // `weights`: the tile's first row of weights as an operand, among those of an expert whose units
+  // begin at `before`.
+  __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first,
+                                        int before = 0) {
     const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
     constexpr int kHalf = Tile::kGateUp ? Tile::kUnits / 2 : Tile::kUnits;
     constexpr bool kParts = !Tile::kSwap && Tile::kScaleColumns < kFp8UnitRows;
@@ -128,7 +130,7 @@ struct UnitScales {
       const int own =
           kParts ? first_unit_of<Tile>(weights + i * Tile::kScaleColumns) : first_unit + i % kHalf;
       const int unit = min(own, p.last_unit) + i / kHalf * (p.last_unit + 1);
-      values[i] = __ldg(p.w_scales + unit * p.w_scale_stride + block);
+      values[i] = __ldg(p.w_scales + (before + unit) * p.w_scale_stride + block);
     }
   }
   // Lane i receives the scale of unit i.

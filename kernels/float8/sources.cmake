@@ -4,6 +4,7 @@ list(APPEND SLX_KERNELS_SOURCES
   float8/grouped.cpp
   float8/grouped_plain.cu
   float8/grouped_swapped.cu
+  float8/grouped_swiglu.cu
   float8/plain.cu
   float8/quantise.cu
   float8/swiglu_plain.cu

@@ -60,6 +60,11 @@ void check_inputs(const char* op, const Context& ctx, const Tensor& x, const Rou
   check_compute(op, "x", ctx, x, {is_one ? 1 : rows, width});
 }
 
+// x without the row of a shared expert.
+Tensor routed_inputs(const Tensor& x, const RoutedRows& routed) {
+  return x.dim(0) == 1 ? x : x.rows(0, num_rows(routed));
+}
+
 }  // namespace
 
 void sort_by_expert(const Context& ctx, const RoutedRows& routed, Tensor ids) {
@@ -140,9 +145,8 @@ void expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear&
   check_inputs(kOp, ctx, x, routed, rows, linear.columns());
   check_compute(kOp, "y", ctx, y, {rows, linear.rows()});
   if (linear.is_fp8()) {
-    fp8_expert_matmul_forward(ctx, y.rows(0, num_rows(routed)),
-                              x.dim(0) == 1 ? x : x.rows(0, num_rows(routed)), linear, routed,
-                              follows_product);
+    fp8_expert_matmul_forward(ctx, y.rows(0, num_rows(routed)), routed_inputs(x, routed), linear,
+                              routed, follows_product);
   } else if (!runs_on_cpu(ctx)) {
     SLX_LAUNCH(expert_matmul_forward(ctx, y, x, w, routed, shared.weight, follows_product));
     return;
@@ -164,6 +168,13 @@ void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const 
   check_compute(kOp, "h", ctx, h, {rows, kAny});
   if (!linear.is_fp8() && fuses_expert_swiglu(ctx.device(), w)) {
     SLX_LAUNCH(expert_matmul_swiglu_forward(ctx, h, x, w, routed, shared.weight));
+    return;
+  }
+  if (linear.is_fp8() &&
+      fp8_expert_matmul_swiglu_forward(ctx, h.rows(0, num_rows(routed)), routed_inputs(x, routed),
+                                       linear, routed)) {
+    if (shared.operand().defined())
+      matmul_swiglu_forward(ctx, h.rows(rows - 1, rows), x.rows(x.dim(0) - 1, x.dim(0)), shared);
     return;
   }
   const tensor::ArenaScope scope(ctx.arena);

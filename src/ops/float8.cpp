@@ -47,6 +47,22 @@ Tensor plain_values(const Context& ctx, const Linear& w) {
   return plain;
 }
 
+// Whether the device computes h of w[2F,K] or w[E,2F,K] without gate_up in memory.
+bool fuses_swiglu(const Context& ctx, const Linear& w) {
+  constexpr int64_t kWholeTiles = 2 * kF8UnitRows;  // rows of gate, and of up
+  return !ctx.device().is_cpu() && w.rows() % kWholeTiles == 0;
+}
+
+// Checks w[E,N,K].
+void check_fp8_experts(const char* op, const Context& ctx, const Linear& w) {
+  const int64_t experts = w.values.dim(0), rows = w.rows(), columns = w.columns();
+  check_fp8(op, ctx, w, {experts, rows, columns},
+            {experts, count_units(rows), columns / kF8Columns});
+  if (ctx.device().is_cpu()) return;
+  SLX_CHECK_EQ(w.values.stride(0), rows * columns);
+  SLX_CHECK_EQ(w.scales.stride(0), w.scales.dim(1) * w.scales.dim(2));
+}
+
 }  // namespace
 
 int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w) {
@@ -106,8 +122,7 @@ void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w)
 
 bool fp8_matmul_swiglu_forward([[maybe_unused]] const Context& ctx, [[maybe_unused]] Tensor h,
                                [[maybe_unused]] Tensor x, [[maybe_unused]] const Linear& w) {
-  constexpr int64_t kWholeTiles = 2 * kF8UnitRows;  // rows of gate, and of up
-  if (ctx.device().is_cpu() || w.rows() % kWholeTiles != 0) return false;
+  if (!fuses_swiglu(ctx, w)) return false;
   constexpr const char* kOp = "fp8_matmul_swiglu_forward";
   check_fp8(kOp, ctx, w, {2 * h.dim(1), x.dim(1)},
             {count_units(w.rows()), w.columns() / kF8Columns});
@@ -121,13 +136,10 @@ void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Lin
                                const RoutedRows& routed, [[maybe_unused]] bool follows_product) {
   constexpr const char* kOp = "fp8_expert_matmul_forward";
   const int64_t experts = w.values.dim(0), rows = w.rows(), columns = w.columns();
-  check_fp8(kOp, ctx, w, {experts, rows, columns},
-            {experts, count_units(rows), columns / kF8Columns});
+  check_fp8_experts(kOp, ctx, w);
   const tensor::ArenaScope scope(ctx.arena);
   if (!ctx.device().is_cpu()) {
     if (x.dim(0) == 0) return;
-    SLX_CHECK_EQ(w.values.stride(0), rows * columns);
-    SLX_CHECK_EQ(w.scales.stride(0), w.scales.dim(1) * w.scales.dim(2));
     [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
     SLX_LAUNCH(fp8_expert_matmul_forward(ctx, y, quantised.values, quantised.scales, w, routed,
                                          follows_product));
@@ -142,6 +154,18 @@ void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Lin
                              w.scales.reshaped({experts * count_units(rows), w.scales.dim(2)}));
   }
   expert_matmul_forward(ctx, y, round_rows(ctx, x), {plain}, routed);
+}
+
+bool fp8_expert_matmul_swiglu_forward(const Context& ctx, [[maybe_unused]] Tensor h, Tensor x,
+                                      const Linear& w, [[maybe_unused]] const RoutedRows& routed) {
+  if (!fuses_swiglu(ctx, w)) return false;
+  check_fp8_experts("fp8_expert_matmul_swiglu_forward", ctx, w);
+  if (x.dim(0) == 0) return true;
+  const tensor::ArenaScope scope(ctx.arena);
+  [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
+  SLX_LAUNCH(
+      fp8_expert_matmul_swiglu_forward(ctx, h, quantised.values, quantised.scales, w, routed));
+  return true;
 }
 
 }  // namespace slimexx::ops

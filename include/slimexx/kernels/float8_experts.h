@@ -43,4 +43,14 @@ Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args);
 [[nodiscard]] const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args,
                                                   const Fp8GemmConfig& config, cudaStream_t stream);
 
+// y is h [R, n / 2] = silu(gate) * up, where the product is [gate, up]. The bits are those of
+// swiglu_forward of launch_fp8_grouped_gemm in bf16. n must be a multiple of 128.
+bool suits_fp8_grouped_swiglu(const Fp8GemmConfig& config);  // whether it is compiled in
+Fp8GemmConfig choose_fp8_grouped_swiglu_config(const Fp8GroupedGemmArgs& args);
+[[nodiscard]] const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
+                                                         cudaStream_t stream);
+[[nodiscard]] const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
+                                                         const Fp8GemmConfig& config,
+                                                         cudaStream_t stream);
+
 }  // namespace slimexx::kernels

@@ -41,5 +41,8 @@ int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w)
 // Without a shared expert; follows_product as for expert_matmul_forward.
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
                                const RoutedRows& routed, bool follows_product = false);
+// expert_matmul_swiglu_forward without gate_up in memory, as fp8_matmul_swiglu_forward.
+bool fp8_expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& w,
+                                      const RoutedRows& routed);
 
 }  // namespace slimexx::ops

@@ -38,6 +38,8 @@ void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Te
                                const Linear& w);
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                                const Linear& w, const RoutedRows& routed, bool follows_product);
+void fp8_expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values,
+                                      Tensor x_scales, const Linear& w, const RoutedRows& routed);
 bool fuses_swiglu(const Tensor& w);  // whether matmul_swiglu_forward supports w[2F,K]
 void matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, Tensor w, Tensor bias);
 void matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w, bool accumulate);

@@ -11,6 +11,24 @@ namespace {
 // As for bf16 products (matmul.cpp).
 constexpr int64_t kEarlyRows = 64;
 
+kernels::Fp8GroupedGemmArgs expert_product(const Tensor& y, const Tensor& x_values,
+                                           const Tensor& x_scales, const Linear& w,
+                                           const RoutedRows& routed) {
+  return {.x = x_values.raw(),
+          .x_scales = x_scales.f32(),
+          .w = w.values.raw(),
+          .w_scales = w.scales.f32(),
+          .y = y.raw(),
+          .rows = {.offsets = routed.offsets.i32(),
+                   .experts = w.values.dim(0),
+                   .rows = routed.choices.dim(0),
+                   .likely = routed.likely},
+          .n = w.rows(),
+          .k = w.columns(),
+          .x_scale_stride = x_scales.dim(1),
+          .one_x_row = x_values.dim(0) == 1};
+}
+
 }  // namespace
 
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
@@ -79,22 +97,17 @@ void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Te
 
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                                const Linear& w, const RoutedRows& routed, bool follows_product) {
-  const kernels::Fp8GroupedGemmArgs args{.x = x_values.raw(),
-                                         .x_scales = x_scales.f32(),
-                                         .w = w.values.raw(),
-                                         .w_scales = w.scales.f32(),
-                                         .y = y.raw(),
-                                         .rows = {.offsets = routed.offsets.i32(),
-                                                  .experts = w.values.dim(0),
-                                                  .rows = routed.choices.dim(0),
-                                                  .likely = routed.likely},
-                                         .n = w.rows(),
-                                         .k = w.columns(),
-                                         .x_scale_stride = x_scales.dim(1),
-                                         .one_x_row = x_values.dim(0) == 1,
-                                         .follows_product = follows_product};
+  auto args = expert_product(y, x_values, x_scales, w, routed);
+  args.follows_product = follows_product;
   check_launch("fp8_expert_matmul_forward", kernels::launch_fp8_grouped_gemm(args, handle(ctx)),
                x_values, w.values);
+}
+
+void fp8_expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values,
+                                      Tensor x_scales, const Linear& w, const RoutedRows& routed) {
+  const auto args = expert_product(h, x_values, x_scales, w, routed);
+  check_launch("fp8_expert_matmul_swiglu_forward",
+               kernels::launch_fp8_grouped_gemm_swiglu(args, handle(ctx)), x_values, w.values);
 }
 
 }  // namespace slimexx::ops::cuda

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/float8/grouped_operands.cuh"
 #include "tests/kernels/float8/quantise_data.cuh"
@@ -89,7 +90,44 @@ void check_config(const Operands& o, const Fp8GroupedGemmArgs& product, const Fp
   check_product(o, product, c, GemmOutput::kF32);
 }
 
+// h of all rows against the SwiGLU kernel of the expected product.
+void check_swiglu(const Operands& o, Fp8GroupedGemmArgs product) {
+  if (o.n % 128 != 0) return;
+  static DeviceArray<Difference> differences(2);
+  const int64_t f = o.n / 2, count = o.m * f + kGuard;
+  const DeviceArray<__nv_bfloat16> expected(o.m * f);
+  SLX_CUDA(swiglu_forward(expected.data(), o.expected.data(), o.of.rows, f, nullptr));
+  product.y = o.y.data();
+  const auto check = [&](const Fp8GemmConfig& c) {
+    SLX_CUDA(cudaMemset(o.y.data(), 0xff, static_cast<size_t>(count) * 2));
+    const char* fault = launch_fp8_grouped_gemm_swiglu(product, c, nullptr);
+    Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
+    SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
+    compare_product<<<1024, 256>>>(reinterpret_cast<const uint16_t*>(o.y.data()), f, count,
+                                   reinterpret_cast<const uint16_t*>(expected.data()), o.of.rows, f,
+                                   differences.data());
+    SLX_CUDA(cudaDeviceSynchronize());
+    SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
+    if (!counts.fails(fault == nullptr && found[0].count + found[1].count == 0)) return;
+    std::printf("FAIL SwiGLU, %s: %llu elements differ, %llu after the experts' were written, ",
+                fault == nullptr ? "queued" : fault, found[0].count, found[1].count);
+    print_case(o.of, c);
+    std::printf("\n");
+  };
+  check(choose_fp8_grouped_swiglu_config(product));
+  for (int i = 0; i < count_fp8_grouped_gemm_configs(); ++i) {
+    Fp8GemmConfig c = get_fp8_grouped_gemm_config(i);
+    if (!suits_fp8_grouped_swiglu(c) || (!c.swap_operands && product.one_x_row)) continue;
+    check(c);
+    if (!c.swap_operands) continue;
+    c.tokens = std::max(1, c.columns - 5);
+    c.rows -= 16;
+    check(c);
+  }
+}
+
 void check_all_configs(const Operands& o, const Fp8GroupedGemmArgs& product) {
+  check_swiglu(o, product);
   check_config(o, product, choose_fp8_grouped_gemm_config(product));
   for (int i = 0; i < count_fp8_grouped_gemm_configs(); ++i) {
     Fp8GemmConfig c = get_fp8_grouped_gemm_config(i);
@@ -222,8 +260,8 @@ void check_spreads(int64_t rows, int64_t experts, int64_t n, int64_t k) {
 
 void check_tiny() {
   check_case(
-      {.rows = 150, .experts = 5, .n = 320, .k = 640, .spread = ExpertRows::kRagged, .room = 9});
-  check_one_row(3, 7, 192, 256);
+      {.rows = 150, .experts = 5, .n = 384, .k = 640, .spread = ExpertRows::kRagged, .room = 9});
+  check_one_row(3, 7, 384, 256);
 }
 
 int run(CheckSize size) {
@@ -231,7 +269,10 @@ int run(CheckSize size) {
   check_tiny();
   if (size == CheckSize::kSmall) check_spreads(300, 9, 192, 384);
   if (size == CheckSize::kAll) {
-    for (const int64_t rows : {1, 7, 64, 130, 700}) check_spreads(rows, 9, 320, 1152);
+    for (const int64_t rows : {1, 7, 64, 130, 700}) {
+      check_spreads(rows, 9, 320, 1152);
+      check_spreads(rows, 9, 384, 640);
+    }
     for (const int64_t n : {64, 128, 192, 448}) check_spreads(333, 17, n, 128);
     check_spreads(1200, 384, 192, 256);
     check_spreads(500, 1, 1088, 3200);

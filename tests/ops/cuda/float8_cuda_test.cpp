@@ -222,6 +222,26 @@ TEST_F(Float8Cuda, FusedSwigluHasTheBitsOfItsSteps) {
   }
 }
 
+TEST_F(Float8Cuda, FusedSwigluOfExpertsHasTheBitsOfItsSteps) {
+  constexpr int64_t kExperts = 16, kTopK = 4, kF = 192, kK = 512;
+  const ExpertWeights w(kExperts, 2 * kF, kK, 15), shared(1, 2 * kF, kK, 16);
+  for (const int64_t tokens : {1, 5, 100, 900}) {
+    const int64_t joined = tokens == 1 ? 1 : 0, rows = tokens * kTopK + joined;
+    const DeviceRows order(tokens, kExperts, kTopK);
+    const OnDevice x(random_bf16({tokens == 1 ? 1 : rows, kK}, 17)), gate_up(Array({rows, 2 * kF})),
+        expected(Array({rows, kF})), h(Array({rows, kF}));
+    const Linear beside = joined == 1 ? shared.of(0) : Linear{};
+    run_op([&](const Context& s) {
+      expert_matmul_forward(s, gate_up, x, w.all(), order.routed(), beside);
+      swiglu_forward(s, expected, gate_up);
+    });
+    run_op([&](const Context& s) {
+      expert_matmul_swiglu_forward(s, h, x, w.all(), order.routed(), beside);
+    });
+    EXPECT_TRUE(same_bits(h.back(), expected.back())) << tokens;
+  }
+}
+
 // All experts of a token read its row, the shared expert too.
 TEST_F(Float8Cuda, ExpertsOfOneToken) {
   constexpr int64_t kExperts = 16, kTopK = 5, kN = 320, kK = 512;
