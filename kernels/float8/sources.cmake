@@ -1,10 +1,10 @@
 list(APPEND SLX_KERNELS_SOURCES
   float8/choose.cpp
   float8/gemm.cpp
-  float8/grouped.cpp
-  float8/grouped_plain.cu
-  float8/grouped_swapped.cu
-  float8/grouped_swiglu.cu
+  float8/grouped/product.cpp
+  float8/grouped/plain.cu
+  float8/grouped/swapped.cu
+  float8/grouped/swiglu.cu
   float8/plain.cu
   float8/quantise.cu
   float8/swiglu_plain.cu

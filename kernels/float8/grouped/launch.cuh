@@ -1,7 +1,7 @@
 // Host side of one compiled variant of the grouped FP8 product.
 #pragma once
-#include "kernels/float8/grouped_kernel.cuh"
-#include "kernels/float8/grouped_variants.h"
+#include "kernels/float8/grouped/kernel.cuh"
+#include "kernels/float8/grouped/variants.h"
 #include "kernels/float8/launch.cuh"
 
 namespace slimexx::kernels {

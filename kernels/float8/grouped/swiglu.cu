@@ -1,5 +1,5 @@
 // Grouped FP8 products with SwiGLU as epilogue.
-#include "kernels/float8/grouped_launch.cuh"
+#include "kernels/float8/grouped/launch.cuh"
 
 namespace slimexx::kernels {
 

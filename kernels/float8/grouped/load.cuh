@@ -1,7 +1,7 @@
 // What fills the stages of a grouped FP8 product: as load.cuh, with the weights of each tile's
 // expert.
 #pragma once
-#include "kernels/float8/grouped_tile.cuh"
+#include "kernels/float8/grouped/tile.cuh"
 
 namespace slimexx::kernels {
 

@@ -6,7 +6,7 @@
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/float8/choose.h"
-#include "kernels/float8/grouped_variants.h"
+#include "kernels/float8/grouped/variants.h"
 
 namespace slimexx::kernels {
 namespace {

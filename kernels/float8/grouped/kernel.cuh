@@ -1,7 +1,7 @@
 // The persistent grouped FP8 product: the kernel of kernel.cuh, whose tiles are found from the
 // experts' offsets. Warp 3 counts the tiles; roles, barriers and bits are those of kernel.cuh.
 #pragma once
-#include "kernels/float8/grouped_load.cuh"
+#include "kernels/float8/grouped/load.cuh"
 #include "kernels/float8/kernel.cuh"
 
 namespace slimexx::kernels {

@@ -1,5 +1,5 @@
 // Grouped FP8 products of few rows per expert: the weights are the rows of the tensor-core product.
-#include "kernels/float8/grouped_launch.cuh"
+#include "kernels/float8/grouped/launch.cuh"
 
 namespace slimexx::kernels {
 
