@@ -52,6 +52,7 @@ std::string name_config(const Fp8GemmConfig& c) {
 struct Line {
   std::string name;
   int element_bytes;  // of x and w
+  size_t beside;      // the bf16 line to compare with
   std::unique_ptr<Replay> replay;
   std::vector<double> times = {};
   double median() {
@@ -91,24 +92,43 @@ void time_product(const Sizes& s, const Settings& settings) {
   const PlainOperands plain(s, copies);
   const DeviceArray<__nv_bfloat16> y(s.rows * s.n);
   std::vector<Line> lines;
-  lines.push_back({"bf16", 2, std::make_unique<Replay>(copies, [&](int i, cudaStream_t stream) {
-                     stop_on(launch_grouped_gemm({.x = plain.x.data(),
-                                                  .w = plain.w.data() + i * weights,
-                                                  .y = y.data(),
-                                                  .rows = o.grouped(nullptr).rows,
-                                                  .n = s.n,
-                                                  .k = s.k},
-                                                 stream));
-                   })});
+  const auto add_bf16 = [&](const char* name, auto&& launch) {
+    auto replay = std::make_unique<Replay>(copies, [&, launch](int i, cudaStream_t stream) {
+      stop_on(launch(GroupedGemmArgs{.x = plain.x.data(),
+                                     .w = plain.w.data() + i * weights,
+                                     .y = y.data(),
+                                     .rows = o.grouped(nullptr).rows,
+                                     .n = s.n,
+                                     .k = s.k},
+                     stream));
+    });
+    lines.push_back({name, 2, lines.size(), std::move(replay)});
+  };
+  const auto add_f8 = [&](const std::string& name, size_t beside, auto&& launch) {
+    auto replay = std::make_unique<Replay>(copies, [&, launch](int i, cudaStream_t stream) {
+      Fp8GroupedGemmArgs args = o.grouped(y.data());
+      args.w = w.data() + i * weights;
+      stop_on(launch(args, stream));
+    });
+    lines.push_back({name, 1, beside, std::move(replay)});
+  };
+  add_bf16("bf16", launch_grouped_gemm);
   const std::vector<Fp8GemmConfig> list = list_configs(o.grouped(nullptr), settings.all);
   for (size_t index = 0; index < list.size(); ++index) {
     const Fp8GemmConfig c = list[index];
-    auto replay = std::make_unique<Replay>(copies, [&](int i, cudaStream_t stream) {
-      Fp8GroupedGemmArgs args = o.grouped(y.data());
-      args.w = w.data() + i * weights;
-      stop_on(launch_fp8_grouped_gemm(args, c, stream));
-    });
-    lines.push_back({name_config(c) + (index == 0 ? " (chosen)" : ""), 1, std::move(replay)});
+    add_f8(name_config(c) + (index == 0 ? " (chosen)" : ""), 0,
+           [c](const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
+             return launch_fp8_grouped_gemm(args, c, stream);
+           });
+  }
+  if (s.n % 128 == 0) {
+    const size_t beside = lines.size();
+    add_bf16("bf16 SwiGLU", launch_grouped_gemm_swiglu);
+    const Fp8GemmConfig c = choose_fp8_grouped_swiglu_config(o.grouped(nullptr));
+    add_f8(name_config(c) + " SwiGLU", beside,
+           [c](const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
+             return launch_fp8_grouped_gemm_swiglu(args, c, stream);
+           });
   }
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : s.rows > 4096 ? 20e3 : 3e3;
   for (int round = 0; round < 3; ++round) {
@@ -123,17 +143,16 @@ void time_product(const Sizes& s, const Settings& settings) {
   const double operations = 2.0 * double(s.rows) * double(s.n) * double(s.k);
   std::printf("%s: %ld rows, %ld experts (%ld with rows), n %ld k %ld\n", s.name, long(s.rows),
               long(s.experts), long(used), long(s.n), long(s.k));
-  const double bf16_us = lines[0].median();
   for (Line& line : lines) {
     const double us = line.median();
     const double bytes =
         double(line.element_bytes) * (double(s.rows * s.k) + double(used * s.n * s.k)) +
-        2.0 * double(s.rows * s.n);
+        (line.name.ends_with("SwiGLU") ? 1.0 : 2.0) * double(s.rows * s.n);
     const double bound =
         std::max(bytes / kMemoryRate, operations * line.element_bytes / kTensorRate);
     std::printf("  %-32s %9.2f us %7.1f TFLOP/s %6.0f GB/s  bound %5.1f %%  of bf16 %.3f\n",
                 line.name.c_str(), us, operations / us * 1e-6, bytes / us * 1e-3, 100 * bound / us,
-                us / bf16_us);
+                us / lines[line.beside].median());
   }
   std::fflush(stdout);
 }
