@@ -31,10 +31,10 @@ constexpr Fp8GemmConfig kConfigs[] = {
     swapped_tile(192, 128),     swapped_tile(192, 128, 2),
 };
 
-// Clocks per K block, and bytes per clock of 1.7 GHz. The chain was measured alone; the others are
-// estimates.
+// Clocks per K block, and bytes per clock of 1.7 GHz. The time of one warpgroup's dependent
+// instructions (kChain*, kAloneColumn) was measured alone; the other constants are estimates.
 constexpr double kChainStart = 220;         // one warpgroup: kChainStart + kChainColumn * columns
-constexpr double kChainColumn = 2.0;        // with two temporaries
+constexpr double kChainColumn = 2.0;        // with two temporary accumulators
 constexpr double kAloneColumn = 2.55;       // with one
 constexpr double kTensorColumn = 2.1;       // per warpgroup and column
 constexpr double kIngestBytes = 40;         // per clock, from L2, all multiprocessors loading

@@ -75,7 +75,7 @@ Hang describe_hang(std::span<const ActivityView> ranks, std::span<const RankWait
   const size_t culprit = find_culprit(ranks, waits);
   Hang hang{.rank = static_cast<int>(culprit), .state = {}, .others = {}};
   hang.state = ranks[culprit].is_in_call
-                   ? fmt::format("waits for {}, which cannot join, for {:.0f} s",
+                   ? fmt::format("has waited {1:.0f} s for {0}, which cannot join",
                                  name_ranks(waits[culprit].for_ranks), seconds)
                    : fmt::format("has done nothing for {:.0f} s", seconds);
   const auto waiting = std::ranges::find_if(waits, [&](const RankWait& wait) {

@@ -246,8 +246,9 @@ class Evaluator {
     return opaque("abs", {std::min(x, difference({}, x))});
   }
 
-  // An earlier argument of the function at a distance from x that is a multiple of `step`, or x
-  // itself if there is none; and that distance.
+  // Finds an earlier argument of the function whose distance to x is at most `limit` and a multiple
+  // of `step`, and returns it with the distance. If there is none, adds x and returns it with
+  // distance 0.
   std::pair<Element, int64_t> split_shift(std::vector<Element>& earlier, const Element& x,
                                           U64 limit, U64 step) const {
     for (const Element& base : earlier) {

@@ -87,7 +87,8 @@ TEST(Export, KeepsTheDtypesOfWhatIsNotTrained) {
     const std::string folder = model::write_stored(dir, name, config, map);
     train::TrainOptions training;
     training.moe_router_bias_update_rate = bias_rate;
-    const LoadedModel loaded = load_model(folder, {}, false, false, nullptr, {.training = &training});
+    const LoadedModel loaded =
+        load_model(folder, {}, false, false, nullptr, {.training = &training});
     export_hf(*loaded.store, loaded.layout, loaded.spec, folder, out, alone);
     const auto written = io::HfFolder::open(out);
     ASSERT_EQ(written.tensor_names().size(), map.size());
