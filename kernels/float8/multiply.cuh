@@ -30,7 +30,8 @@ struct Float8Operands {
   }
 };
 
-// A warp has read a stage, in its own block and in those that wrote to it.
+// Called by a warp that has read a stage: releases it to its own block and to the others that write
+// to it.
 template <class Tile>
 __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>& operands,
                                                      int stage) {

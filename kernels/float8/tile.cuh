@@ -49,7 +49,7 @@ struct Float8Tile {
   static constexpr int kBuffers = kColumns > 64 ? 2 : 1;
   static constexpr int kStagingBytes =
       kBuffers * (kSwap && kColumns < 64 ? kColumns * kBlockBytes : 8192);
-  // What else the functions of gemm/ ask of a tile.
+  // Further members that the functions of gemm/ need of a tile.
   static constexpr bool kPingPong = false, kFewerRows = kSwap;
   static constexpr int kRowBlocks = 1;
 

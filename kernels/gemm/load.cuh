@@ -61,7 +61,8 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
     if (i <= of_lane)
       offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);
   }
-  int tiles[kExpertsOfLane + 1], own = 0;  // tiles[i]: of the lane's experts before its i-th
+  int tiles[kExpertsOfLane + 1],
+      own = 0;  // tiles[i]: tiles of the lane's experts before its i-th one
 #pragma unroll
   for (int i = 0; i < kExpertsOfLane; ++i) {
     tiles[i] = own;

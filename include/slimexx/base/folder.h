@@ -12,8 +12,8 @@ namespace slimexx {
 using NameTest = std::function<bool(std::string_view name)>;
 
 // The first entry of a folder, by name, that is not a regular file with such a name or its
-// temporary (NAME.tmp.<pid>). Empty if there is none or the folder does not exist. If the path is a
-// file or a link, the last component of the path.
+// temporary (NAME.tmp.<pid>). Empty if there is none or the folder does not exist. If the path
+// itself is a file or a link, returns its last component.
 std::string find_foreign(const std::string& folder, const NameTest& is_own);
 
 // Removes a folder without foreign entries. If there is a foreign entry, also one that appears

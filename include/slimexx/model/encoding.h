@@ -43,7 +43,7 @@ std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
                                                      const Encoding& encoding);
 
 // The parameters that hold the encoded form of `infos`, two per encoded parameter, in order: values
-// and scales. Their parts have places in tensors that no folder has, which is enough to move and to
+// and scales. Their parts lie in tensors that exist in no folder; this is enough to move and to
 // hash them.
 std::vector<ParameterInfo> list_derived(const std::vector<ParameterInfo>& infos);
 

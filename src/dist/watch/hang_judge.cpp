@@ -9,8 +9,8 @@ namespace slimexx::dist {
 namespace {
 
 constexpr size_t kMostNames = 8, kMostLines = 64;
-// Upper bound on the counted seconds of a period in which some rank's watch did not look: that
-// rank's process was stopped.
+// Upper bound on the seconds that count for a period in which some rank's watch did not look,
+// because its process was stopped.
 constexpr double kMostPending = 2;
 
 bool are_halves(const ActivityView& a, const ActivityView& b) {

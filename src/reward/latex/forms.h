@@ -21,7 +21,8 @@ struct Labelled {
   Ref label_node;
   Ref value;
 };
-// "x = 2 = 4/2" gives x and 4/2; "5 = x" gives x and 5; "x \in S" gives x and S; others no label.
+// "x = 2 = 4/2" gives x and 4/2; "5 = x" gives x and 5; "x \in S" gives x and S; other answers have
+// no label.
 Labelled strip_label(const Ref& node);
 // For 2\sqrt{3} \approx 3.46\text{ cm}: the exact value with the unit of the decimal, and the
 // decimal (null if there is none).

@@ -18,8 +18,9 @@ namespace {
 constexpr size_t kMaxRadicandPrimes = 7;
 constexpr unsigned kTrialLimit = 1000;
 
-// The primes of a radicand. False where they cannot all be found: below kTrialLimit by division;
-// what is left is a prime or a product of two different ones if it is small and no square.
+// Adds the prime factors of a radicand, or returns false if they cannot all be found. Primes below
+// kTrialLimit are found by division. If the rest is small and not a square, it is a prime or a
+// product of two different primes, and is added as one factor.
 bool collect_primes(Integer value, std::set<U64>& primes) {
   if (value < 0) value = -value;
   for (unsigned q = 2; q < kTrialLimit && value > 1; ++q) {

@@ -138,7 +138,7 @@ TEST_F(Float8Cuda, ProductsAgreeWithTheCpuAndARowAloneHasTheBitsOfTheBatch) {
   }
 }
 
-// Columns of wider operands, as leaves are.
+// The operands are columns of wider tensors, as leaves are.
 TEST_F(Float8Cuda, ColumnsOfWiderOperands) {
   const Weight w(256, 512, 8, tensor::F8ScaleRule::kFloat),
       left(256, 512, 8, tensor::F8ScaleRule::kFloat);
