@@ -68,8 +68,8 @@ struct ScaleColumns {
   }
 };
 
-// The scales of a K block. Plain: the products for the thread's two rows and all units of columns.
-// Swapped: those of its two rows; the columns' stay in shared memory.
+// The scales of a K block. Plain: for each of the thread's two rows, its scale times that of each
+// unit of columns. Swapped: the scales of the two rows; those of the columns stay in shared memory.
 template <class Tile>
 struct BlockScales {
   static constexpr int kPerRow = Tile::kSwap ? 1 : Tile::kUnits;

@@ -163,14 +163,14 @@ std::string stage_memory_table(const RunPlan& plan) {
   const auto in_flight_text = [](const auto& s, int64_t bytes) {
     return bytes_text(s.activations.in_flight > 1 ? bytes : 0);
   };
-  add("  kept for backward, for each",
+  add("  kept for backward, per microbatch",
       [&](const auto& s) { return in_flight_text(s, s.activations.kept); });
   add("  workspace of an operation",
       [&](const auto& s) { return in_flight_text(s, s.activations.scratch); });
   add("  deferred weight gradients", [](const auto& s) {
     return s.activations.num_deferred > 0 ? std::to_string(s.activations.num_deferred) : "-";
   });
-  add("  for these, each", [](const auto& s) { return bytes_text(s.activations.deferred); });
+  add("  operands of each", [](const auto& s) { return bytes_text(s.activations.deferred); });
   add("activations, all kept", [](const auto& s) { return bytes_text(s.activations.most); });
   add("logits, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
   add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });

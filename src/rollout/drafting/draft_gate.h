@@ -1,6 +1,6 @@
-// Chooses how many tokens to draft per sequence: the gain from drafts, estimated from past
+// Chooses how many tokens to draft per sequence. Weighs the gain from drafts, estimated from past
 // acceptance, against the cost of the extra rows and of drafting. Counts bytes and measures no
-// time, so all ranks of an engine make the same choice, and the same run makes it again.
+// time, so all ranks of an engine make the same choice, and a repeated run makes the same choices.
 #pragma once
 #include <cstdint>
 #include <vector>
