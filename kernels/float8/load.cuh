@@ -1,5 +1,5 @@
-// Shared memory of a block of the FP8 product, and what fills its ring of stages: one thread loads
-// rows, one loads columns, and a warp loads scales.
+// Shared memory of a block of the FP8 product, and the threads that fill its ring of stages: one
+// thread loads rows, one loads columns, and a warp loads scales.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"

@@ -47,8 +47,8 @@ std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
 // hash them.
 std::vector<ParameterInfo> list_derived(const std::vector<ParameterInfo>& infos);
 
-// What engines receive and what hashes cover: plain parameters without an encoding, then the
-// derived ones. Ids are those of a store of the list.
+// The parameters that engines receive and that hashes cover: plain parameters without an encoding,
+// then the derived ones. Ids are those of a store of the list.
 Layout list_moved(const Layout& layout);
 // The same ranks without the plain form of encoded parameters, for engines.
 Layout without_plain(const Layout& layout);
