@@ -150,7 +150,7 @@ std::string stage_memory_table(const RunPlan& plan) {
       return bytes_text(s.used_bytes - plan.gpu.held_bytes(plan.roles.world_size()));
     });
     add("  training only, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
-    add("usable, beside the hand-over", [](const auto& s) { return bytes_text(s.limit_bytes); });
+    add("limit, without the hand-over", [](const auto& s) { return bytes_text(s.limit_bytes); });
   }
   add("KV cache, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });
   add("  tokens", [](const auto& s) {

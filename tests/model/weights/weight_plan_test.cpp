@@ -174,7 +174,7 @@ Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
   return sum;
 }
 
-// If a round moves one row of a square, memory is that of one round for any amount of data: 16
+// Rounds of one row of a square: memory does not depend on the amount of data. A round takes 16
 // bytes per peer and direction, plus arena alignment.
 TEST(WeightPlan, RoundsTakeLittleMemory) {
   const dist::GridShape grid(4, {.tp = 4});
