@@ -105,9 +105,10 @@ namespace {
 void set_leaves(ModelSpec& spec, int64_t tp, int64_t leaves) {
   if (leaves == tp) return;
   if (tp != 1)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("sums of {} leaves on {} tensor-parallel ranks", leaves, tp),
-                "use as many leaves as tensor-parallel ranks, or one rank", "");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("{} tensor-parallel ranks cannot compute sums of {} leaves", tp, leaves),
+        "use as many leaves as tensor-parallel ranks, or one rank", "");
   narrow(spec, {.tp = static_cast<int>(leaves)});  // throws unless the leaves divide all sizes
   const auto set_layer = [&](LayerSpec& layer) {
     const auto set_block = [&](auto& block) { model::set_leaves(block, leaves); };

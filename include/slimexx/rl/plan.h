@@ -19,7 +19,7 @@
 
 namespace slimexx::rl {
 
-// The kind of a --gpu; throws Error(kUsage).
+// The kind of GPU that --gpu names; throws Error(kUsage) if it is unknown.
 const tensor::DeviceKind& find_gpu_kind(const std::string& name);
 
 struct PlanRequest {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kDefaultDrafts = 3;
 
-// Each verification checks the last known token and the drafts.
+// A step that verifies computes the last known token and the drafts.
 int64_t count_drafts(const RolloutOptions& o) {
   if (o.speculative_num_steps) return *o.speculative_num_steps;
   return o.speculative_num_draft_tokens.value_or(kDefaultDrafts + 1) - 1;
