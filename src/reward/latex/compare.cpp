@@ -280,7 +280,8 @@ class Comparer {
     return op;
   }
 
-  // Compares a < b < c with the same, or in reverse with c > b > a.
+  // Compares the terms and relations of two chains in order. `reverse`: reads b from its end, so
+  // that a < b < c equals c > b > a.
   Verdict compare_part_by_part(const Node& a, const Node& b, bool reverse) {
     const size_t n = a.args.size();
     for (size_t k = 0; k < a.ops.size(); ++k) {
