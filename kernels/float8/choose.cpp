@@ -57,7 +57,7 @@ double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) 
   const double tile = double(k) / 128 * block + (groups == 3 ? 0.3 : 1) * kTileClocks;
   const bool read_once = c.swap_operands && c.columns >= m;
   const double memory = double(n * k) / kMemoryBytes * (read_once ? 1 : kManyReadersExcess);
-  // A smooth maximum: of two tiles that keep up with memory the faster one is better.
+  // A smooth maximum, because of two tiles that both keep up with memory the faster one is better.
   return std::hypot(waves * tile, memory);
 }
 

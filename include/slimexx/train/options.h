@@ -55,8 +55,8 @@ struct OptimizerOptions {
 void bind(config::Binder& binder, TrainOptions& options);
 void bind(config::Binder& binder, OptimizerOptions& options);
 
-// Number of warm-up steps of a schedule that ends at `decay_steps`. With lr_warmup_fraction it may
-// not be an integer.
+// Number of warm-up steps of a schedule that ends at `decay_steps`. With lr_warmup_fraction it can
+// be fractional.
 double warmup_steps(const OptimizerOptions& options, int64_t decay_steps);
 
 // Learning rate of optimizer step `step` (from 0) by the schedule of Megatron

@@ -244,7 +244,7 @@ class Validation {
     }
   }
 
-  // A rollout is held in memory, and its size is a product below that must not overflow.
+  // A rollout is held in memory. Its number of samples, a product of two keys, must not overflow.
   void check_sizes() {
     using train::kMaxSamples;
     RolloutOptions& r = run_.rollout;
