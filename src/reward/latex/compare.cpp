@@ -134,7 +134,7 @@ class Comparer {
       case Proof::kExact:
         return yes("the same rational number");
       case Proof::kModular:
-        return yes("equal up to exact algebra");
+        return yes("equal modulo large random primes");
       case Proof::kNumeric:
         return yes("equal to 70 digits at every point tried");
       case Proof::kNone:
