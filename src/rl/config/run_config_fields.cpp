@@ -187,7 +187,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
            .doc = "Maximum length of a response; a response that reaches it is truncated.",
            .min = 1,
            .max = kMaxInt32,
-           .when = "an engine runs, or overlong_buffer_len",
+           .when = "an engine runs, or overlong_buffer_len is set",
            .may_idle = true});
   bind_sampling(b, o);
   rollout::bind(b, o);

@@ -49,7 +49,7 @@ void check_speculation(const RolloutOptions& o, const model::ModelSpec& spec,
       ErrorCode::kUsage,
       fmt::format("rollout.speculative_algorithm is {}, but {} has no multi-token prediction layer",
                   o.speculative_algorithm, directory),
-      "use NGRAM, leave it out, or use the original checkpoint: exports of Hugging Face's "
+      "use NGRAM, leave the key out, or use the original checkpoint: exports of Hugging Face's "
       "libraries lack the layer",
       "rollout.speculative_algorithm");
 }
