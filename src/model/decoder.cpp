@@ -228,7 +228,7 @@ namespace {
 // Bytes of one layer's tape at each level.
 using TapeBytes = std::array<int64_t, kNumLayerKeeps>;
 
-// For each layer of the stage. Layers with equal specs are counted once.
+// Tape sizes of each layer of the stage. Layers with equal specs are measured once.
 std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange& stage,
                                         tensor::Device device, const RowCounts& rows) {
   std::vector<TapeBytes> bytes;
