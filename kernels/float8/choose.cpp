@@ -31,10 +31,10 @@ constexpr Fp8GemmConfig kConfigs[] = {
     swapped_tile(192, 128),     swapped_tile(192, 128, 2),
 };
 
-// Clocks per K block, and bytes per clock of 1.7 GHz. The chain was measured alone; the others are
-// estimates.
+// Clocks per K block, and bytes per clock of 1.7 GHz. The time of one warpgroup's dependent
+// instructions (kChain*, kAloneColumn) was measured alone; the other constants are estimates.
 constexpr double kChainStart = 220;         // one warpgroup: kChainStart + kChainColumn * columns
-constexpr double kChainColumn = 2.0;        // with two temporaries
+constexpr double kChainColumn = 2.0;        // with two temporary accumulators
 constexpr double kAloneColumn = 2.55;       // with one
 constexpr double kTensorColumn = 2.1;       // per warpgroup and column
 constexpr double kIngestBytes = 40;         // per clock, from L2, all multiprocessors loading
@@ -57,7 +57,7 @@ double estimate_clocks(const Fp8GemmConfig& c, int64_t m, int64_t n, int64_t k) 
   const double tile = double(k) / 128 * block + (groups == 3 ? 0.3 : 1) * kTileClocks;
   const bool read_once = c.swap_operands && c.columns >= m;
   const double memory = double(n * k) / kMemoryBytes * (read_once ? 1 : kManyReadersExcess);
-  // A smooth maximum: of two tiles that keep up with memory the faster one is better.
+  // A smooth maximum, because of two tiles that both keep up with memory the faster one is better.
   return std::hypot(waves * tile, memory);
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-// Sizes of whole blocks on two tensor-parallel ranks. Heads of latent attention have 64 rows of
-// each kind.
+// With these sizes two tensor-parallel ranks hold whole blocks. Heads of latent attention have 64
+// rows of each kind.
 constexpr const char* kDense = R"({"hidden_size": 256, "num_attention_heads": 4,
   "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 2})";
 constexpr const char* kExperts = R"({"hidden_size": 128, "num_attention_heads": 4,
@@ -207,7 +207,8 @@ TEST(Fp8, ResumedEqualsUninterrupted) {
             read_bytes(folder / "whole/hf/model.safetensors"));
 }
 
-// A folder of convert-hf --to fp8 gives the values that a run makes of the bf16 folder.
+// A folder converted by `convert-hf --to fp8` has the values that a run computes from the bf16
+// folder.
 TEST(Fp8, AFolderInFp8ComputesTheSame) {
   const Folder folder;
   Json changes = parse_json(kDense, "changes");
