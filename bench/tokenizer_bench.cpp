@@ -53,7 +53,7 @@ void run(const std::string& tokenizer_path, const std::string& text_path, int ro
         tokens += line.size();
       }
     });
-    fmt::print("encode {:.1f} MB/s, decode {:.1f} MB/s, {} tokens, {} bytes back of {}\n",
+    fmt::print("encode {:.1f} MB/s, decode {:.1f} MB/s, {} tokens, {} of {} bytes restored\n",
                megabytes / encode, megabytes / decode, tokens, decoded + lines.size() - 1,
                text.size());
   }

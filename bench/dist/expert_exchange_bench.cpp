@@ -200,7 +200,8 @@ void run(World& world) {
   tensor::select_device(device);
   const Bench bench{world, device};
   const auto exchange = make_device_collective(world.ranks(), device);
-  // For the largest case: routed rows on both sides, and two more copies that the messages pack.
+  // For the largest case: routed rows on both sides, and two more copies, into which the messages
+  // are packed.
   tensor::Arena arena(device, int64_t{5} << 30, "rows");
   const auto memory = PeerMemory::make(*exchange, arena.memory());
   Collective one;

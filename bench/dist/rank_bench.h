@@ -29,7 +29,8 @@ struct Bench {
     tensor::synchronize(tensor::compute_stream(device));
   }
 
-  // Median of several runs of the slowest rank, until the compute stream is idle, or both streams.
+  // Median over several runs of the slowest rank's time until the compute stream, or both streams,
+  // are idle.
   double time_ms(const std::function<void()>& run, bool both_streams = true) const {
     std::vector<double> times;
     for (int i = 0; i < 7; ++i) {

@@ -58,7 +58,7 @@ struct Bench {
   tensor::Device device;
   int64_t num_tokens;
 
-  // Milliseconds of the fastest step, where a step counts as long as its slowest rank.
+  // Milliseconds of the fastest step; a step takes as long as its slowest rank.
   double time_step(const Setting& setting) const {
     dist::Collective single;
     dist::Collective& ranks = setting.alone ? single : world.ranks();

@@ -20,7 +20,8 @@ namespace {
 constexpr double kNominalTflops = 989;
 constexpr double kTargetUs = 5e3;
 constexpr int kRounds = 5;
-constexpr double kSlow = 1.08;  // slower than this times the best of round one: not timed again
+constexpr double kSlow =
+    1.08;  // candidates slower than this times the best of round one are not timed again
 
 using Launch = std::function<void()>;
 

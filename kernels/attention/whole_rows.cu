@@ -330,8 +330,8 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
       }
     }
     query_parity ^= 1;
-    // Take the next tile as late as the atomic's latency allows: a tile held by a block that is
-    // still busy with a long tile is kept from idle blocks.
+    // Take the next tile as late as the atomic's latency allows: while this block is busy with a
+    // long tile, an idle block could compute the next one.
     int next = 0;
     loader.load_rest(range, [&] {
       if (leader) next = static_cast<int>(gridDim.x + atomicAdd(problem.next_tile, 1u));

@@ -36,7 +36,7 @@ __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int
   return true;
 }
 
-// The number of the pair of a query tile and a key tile in the item's sequence.
+// Index of a pair of tiles, one of queries and one of keys, of the item's sequence.
 __device__ __forceinline__ int64_t find_tile_pair(const Item& item, int queries, int keys) {
   // The inverse of padded_start.
   const int sequence = item.padded / kBlockRows - item.first_token / kBlockRows;

@@ -1,7 +1,7 @@
 // Warpgroup matrix multiply of FP8 (PTX wgmma): D[64, n] (+)= A[64, 32] B[n, 32]^T, e4m3 in, fp32
 // out. Both operands are in shared memory, in tiles of 128-byte rows with the 128-byte swizzle, K
 // along the rows. Descriptors and accumulator layout are those of wgmma.cuh; a step of 32 elements
-// has the bytes of its step of 16, kDescriptorStepK16.
+// has as many bytes as a bf16 step of 16 (kDescriptorStepK16).
 #pragma once
 #include "kernels/common/wgmma.cuh"
 

@@ -39,7 +39,7 @@ constexpr Fp8GemmConfig kConfigs[] = {
 // fit: plain tiles of 64 rows or of 64 or 96 columns, and what kBatch of tile.cuh saves. Set by
 // hand, so that the best tile of 8192 rows comes first: kAloneColumn, kIngestBytes, kClusterClocks.
 constexpr double kChainStart = 325;          // one warpgroup: kChainStart + chain * columns
-constexpr double kChainColumn = 0.55;        // with two temporaries
+constexpr double kChainColumn = 0.55;        // with two temporary accumulators
 constexpr double kAloneColumn = 2.2;         // with one
 constexpr double kSharedFactor = 1.09;       // times the bytes of shared memory at 128 per clock
 constexpr double kIngestBytes = 1500;        // per clock, of loads from L2: hardly a limit
@@ -60,7 +60,8 @@ double estimate_float8_tile(const Fp8GemmConfig& c, int64_t tokens, int64_t k) {
   // reads of the columns' scales.
   const double shared = 4.0 * groups * (16 + c.columns / 4.0) + double(c.rows) + double(columns) +
                         (c.swap_operands ? groups * c.columns / 2.0 : 0.0);
-  // Smooth maxima: of two tiles with the same limit the one that is otherwise faster is better.
+  // Smooth maxima, because of two tiles with the same limit the one that is otherwise faster is
+  // better.
   const double busy = kSharedFactor * shared;
   const double block = std::sqrt(std::hypot(chain * chain, busy * busy)) +
                        128 * (double(c.rows) / c.cluster + double(columns)) / kIngestBytes;

@@ -6,7 +6,8 @@
 
 namespace slimexx::kernels {
 
-// Rows of a swapped tile come in multiples of these, in a cluster for each thread block.
+// The rows of a swapped tile are a multiple of these; in a cluster, so are the rows that each
+// thread block loads.
 inline constexpr int64_t kFloat8RowStep = 8;
 inline constexpr int64_t kFloat8GateUpRowStep = 16;
 

@@ -79,7 +79,7 @@ const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, const Fp8GemmConfig&
                                    cudaStream_t stream) {
   if (const char* fault = find_fault(args, args.n / 2)) return fault;
   if (args.n % (2 * kFp8UnitRows) != 0) return "fp8_gemm_swiglu: n must be a multiple of 128";
-  if (args.output != GemmOutput::kBf16) return "fp8_gemm_swiglu: h is bf16";
+  if (args.output != GemmOutput::kBf16) return "fp8_gemm_swiglu: the output must be bf16";
   if (args.m == 0) return nullptr;
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);

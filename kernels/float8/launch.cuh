@@ -19,8 +19,8 @@ inline bool encode_float8_matrix(CUtensorMap* map, const void* base, int64_t row
                           {kBlockBytes, box_rows});
 }
 
-// The rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows: encode_gate_up
-// for bytes.
+// The rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows, as
+// encode_gate_up does for bf16.
 inline bool encode_float8_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k,
                                   int64_t pitch, int box_rows, int64_t experts = 1) {
   const int64_t groups = (2 * experts - 1) * f / 8;

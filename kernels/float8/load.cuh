@@ -1,5 +1,5 @@
-// Shared memory of a block of the FP8 product, and what fills its ring of stages: one thread loads
-// rows, one loads columns, and two warps load scales.
+// Shared memory of a block of the FP8 product, and the threads that fill its ring of stages: one
+// thread loads rows, one loads columns, and two warps load scales.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"
@@ -14,7 +14,7 @@ struct Float8Shared {
   uint8_t* stages;   // each: the rows of A, then those of B
   uint8_t* staging;  // one buffer per warpgroup
   float* slots;      // scales of each stage
-  uint64_t* full;    // per stage: both operands and the scales are there
+  uint64_t* full;    // per stage: both operands and the scales have arrived
   uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
   int row_bytes;
   int stage_bytes;
@@ -107,7 +107,7 @@ __device__ void load_float8_columns(const Float8Problem& p, const Float8Shared<T
   });
 }
 
-// The unit of a row of weights; gate-up: that of gate.
+// The unit of scales of a row of weights; gate-up: the unit of its gate row.
 template <class Tile>
 __device__ __forceinline__ int first_unit_of(int row) {
   return row / (static_cast<int>(kFp8UnitRows) * (Tile::kGateUp ? 2 : 1));

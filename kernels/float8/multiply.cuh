@@ -30,7 +30,8 @@ struct Float8Operands {
   }
 };
 
-// A warp has read a stage, in its own block and in those that wrote to it.
+// Called by a warp that has read a stage: releases it to its own block and to the others that write
+// to it.
 template <class Tile>
 __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>& operands,
                                                      int stage) {
@@ -46,9 +47,9 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
   }
 }
 
-// The scales of a K block. Plain: the products for the thread's two rows and all units of columns.
-// Swapped, few columns: the products for its two rows and its columns. Swapped, more columns: those
-// of its two rows; the columns' stay in shared memory.
+// The scales of a K block. Plain: for each of the thread's two rows, its scale times that of each
+// unit of columns. Swapped, few columns: those of its two rows times those of its columns. Swapped,
+// more columns: the scales of the two rows; those of the columns stay in shared memory.
 template <class Tile>
 struct BlockScales {
   static constexpr bool kProducts = Tile::kSwap && Tile::kEarlyScales;

@@ -103,7 +103,8 @@ __device__ __forceinline__ uint32_t largest_in_block(uint32_t most) {
   return __reduce_max_sync(0xffffffff, of_warps[threadIdx.x % (kThreads / 32)]);
 }
 
-// A quotient by the scale. By a power of two the product with its inverse has the same bits.
+// Divides by the scale. If the scale is a power of two, multiplying by its inverse gives the same
+// bits.
 struct Divisor {
   float scale, inverse;
   bool exact;
@@ -112,7 +113,7 @@ struct Divisor {
   }
 };
 
-// 16 values: their bytes, and what the bytes stand for.
+// Quantises 16 values: `q` gets their e4m3 bytes, `rounded` the values of these bytes in bf16.
 __device__ __forceinline__ void quantise_piece(const Elements& e, const Divisor& divide,
                                                uint32_t (&q)[4], uint32_t (&rounded)[8]) {
 #pragma unroll
@@ -129,7 +130,7 @@ __device__ __forceinline__ int count_different_bytes(uint32_t a, uint32_t b) {
 }
 
 // A thread block takes 128 columns of one block of weights. The first half of the threads' pieces
-// is of the first unit.
+// belongs to the first unit.
 __global__ void __launch_bounds__(kThreads) quantise_blocks(const QuantiseBlocksArgs a) {
   const int64_t groups = a.k / kFp8GroupColumns, units = a.rows / kFp8UnitRows;
   const int64_t block = blockIdx.x / groups, group = blockIdx.x - block * groups;

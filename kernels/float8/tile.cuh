@@ -59,7 +59,7 @@ struct Float8Tile {
   static constexpr int kBuffers = kColumns > 64 ? 2 : 1;
   static constexpr int kStagingBytes =
       kBuffers * (kSwap && kColumns < 64 ? kColumns * kBlockBytes : 8192);
-  // What else the functions of gemm/ ask of a tile.
+  // Further members that the functions of gemm/ need of a tile.
   static constexpr bool kPingPong = false, kFewerRows = kSwap;
   static constexpr int kRowBlocks = 1;
   static constexpr bool kGrouped = false;
@@ -105,8 +105,8 @@ using Float8GateUpPlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster, 
 template <int kRows, int kColumns, int kCluster = 1>
 using Float8GateUpSwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster, true>;
 
-// The members of GemmProblem have their meaning there, except that a cluster is adjacent along the
-// columns: row_clusters counts tiles. columns: rows in a box of B.
+// Members as in GemmProblem, with two exceptions: the tiles of a cluster are adjacent along the
+// columns, so row_clusters counts tiles, and columns is the number of rows in a box of B.
 struct Float8Problem : GemmProblem {
   const float* x_scales;
   const float* w_scales;

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   extern __shared__ uint8_t raw[];
   const GemmShared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
-  // Only wide accumulators need registers of the loading warpgroup.
+  // The computing warpgroups need the loading warpgroup's registers only for wide accumulators.
   constexpr bool kMoveRegisters = (Tile::kGroups == 2 && Tile::kRowBlocks * Tile::kColumns > 192) ||
                                   (Tile::kGroups == 3 && Tile::kColumns > 128);
   // The shuffle shows the compiler that the value is uniform in a warp, so that addresses and loop

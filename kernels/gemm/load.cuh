@@ -61,7 +61,8 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
     if (i <= of_lane)
       offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);
   }
-  int tiles[kExpertsOfLane + 1], own = 0;  // tiles[i]: of the lane's experts before its i-th
+  int tiles[kExpertsOfLane + 1],
+      own = 0;  // tiles[i]: tiles of the lane's experts before its i-th one
 #pragma unroll
   for (int i = 0; i < kExpertsOfLane; ++i) {
     tiles[i] = own;
@@ -129,7 +130,7 @@ __device__ __forceinline__ TilePosition find_tile(const GemmProblem& p,
     const int token_tile = place - (p.shared_first ? 1 : 0);
     int expert = token_tile < 0 ? p.listed_experts : 0;
     int above = p.shared_first ? p.listed_experts : p.experts;
-    while (above - expert > 1) {  // finds the last expert whose first tile is not after this one
+    while (above - expert > 1) {  // finds the last expert whose first tile is not after this tile
       const int middle = (expert + above) / 2;
       if (shared.first_tiles[middle] <= token_tile) {
         expert = middle;

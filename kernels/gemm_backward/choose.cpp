@@ -1,8 +1,8 @@
 // cuBLASLt's heuristic ranks tiles of 128 x 256 and more elements first. On an H200 at its power
 // limit (about 660 TFLOP/s), tiles of 128 x 128 and 128 x 160 in clusters of two blocks take on
 // average 0.94 of the time of the first suggestion (layers and heads of Qwen3-4B, Qwen3-8B and
-// GLM-4-9B, 2048 to 16384 rows). The worst of all such tiles takes 1.03 of it, the worst of those
-// chosen here 1.02. For input gradients over a whole vocabulary, however, they can take 1.2.
+// GLM-4-9B, 2048 to 16384 rows). In the worst case they take 1.03 of it, and 1.02 where this file
+// chooses them. For input gradients over a whole vocabulary, however, such tiles can take 1.2.
 #include "kernels/gemm_backward/choose.h"
 
 #include <cmath>

@@ -158,7 +158,7 @@ __device__ __forceinline__ uint32_t finish_pair(float low, float high, float inv
 }
 
 // Shared memory for tiles of kRows rows. Block n, counted over all items of the thread block, uses
-// stage n % kStages. `kScratchBytes`: scratch per warpgroup, for the form of the walk.
+// stage n % kStages. `kScratchBytes`: scratch per warpgroup, which depends on the kernel's walk.
 template <int kRows, uint32_t kScratchBytes>
 struct Shared {
   static constexpr int kQueryRows = kRows;

@@ -62,7 +62,7 @@ __device__ __forceinline__ void keep_merged(const Problem& problem, const Walk& 
   }
 }
 
-// Stores the output of a finished row: the thread's i-th.
+// Stores the output of the thread's i-th row, which is finished.
 template <class Walk>
 __device__ __forceinline__ void store_row(const Problem& problem, const Walk& walk, int64_t row,
                                           int i) {

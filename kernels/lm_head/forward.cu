@@ -14,8 +14,8 @@ using vocabulary::kLaneValues;
 using vocabulary::kTileColumns;
 using vocabulary::tile_column;
 
-// Four lanes share a row of the accumulator as they share a tile (tile_sum.cuh): the index of value
-// k of row half i.
+// The accumulator index of value k of row half i. Four lanes share a row of the accumulator as they
+// share a tile (tile_sum.cuh).
 __host__ __device__ constexpr int accumulator_index(int k, int i) {
   return 4 * (k / 2) + 2 * i + k % 2;
 }

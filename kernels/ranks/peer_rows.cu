@@ -349,7 +349,8 @@ const char* find_peer_runs(const PeerRegions& ranks, const ShownRows& shown, con
 const char* fetch_peer_rows(const PeerRegions& ranks, const PeerRuns& runs, int input, void* y,
                             int64_t most, int64_t width, cudaStream_t stream) {
   if (const char* fault = find_fault(ranks, runs, y, most, width)) return fault;
-  if (input < 0 || input >= ShownRows::kMostInputs) return "peer rows: no such input";
+  if (input < 0 || input >= ShownRows::kMostInputs)
+    return "peer rows: the index of the input is out of range";
   if (most == 0) return nullptr;
   fetch_rows_kernel<<<2 * kMultiprocessors, kCopyThreads, 0, stream>>>(
       ranks, runs, input, static_cast<int4*>(y), static_cast<int>(most),

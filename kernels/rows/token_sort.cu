@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(int32_t* to, int count, 
   if (i < count) to[i] = with_index ? i : 0;
 }
 
-// Block (b, c) adds to the place of each of the 256 tokens from 256b on the number of the 256
-// tokens from 256c on that sort before it.
+// Block (b, c) counts, for each of the 256 tokens from 256b on, how many of the 256 tokens from
+// 256c on sort before it, and adds this number to the token's place.
 __global__ void __launch_bounds__(kThreads)
     count_places_kernel(int32_t* place, const int32_t* tokens, int count) {
   enter_kernel();

@@ -1,5 +1,7 @@
-// The gradient with respect to a logit, which the caller has in memory or in a product's registers:
+// The gradient of the loss with respect to a logit, from its gradients dlp with respect to the
+// target's log-prob and dh with respect to the entropy H:
 //   d = p * (-dlp - dh * (log p + H)), 0 if p is 0; plus dlp at the target; times 1 / temperature.
+// The caller has the logit in memory or in a product's registers.
 #pragma once
 #include "kernels/vocabulary/tile_sum.cuh"
 
@@ -10,7 +12,8 @@ struct GradientRow {
   float lse = 1.0f, entropy = 0.0f, dlp = 0.0f, dh = 0.0f;
   int target = -1;
 
-  // With respect to z: without the target's dlp, before the division by the temperature.
+  // The gradient for z = logit / temperature, without the target's dlp and the factor
+  // 1 / temperature.
   __device__ __forceinline__ float gradient(float z) const {
     const float log_p = __fadd_rn(z, -lse);
     const float p = exp_approx(log_p);

@@ -62,8 +62,8 @@ ErrorCode code_of_open(int error) {
   return is_misnamed ? ErrorCode::kInput : ErrorCode::kEnvironment;
 }
 
-// The path that a rename may replace: the target of a link, not the link. Rejects folders, and
-// devices and pipes, which a rename would replace for all their users, before any work is done.
+// Returns the path that a rename may replace; for a link this is its target. Rejects folders,
+// devices and pipes before any work is done: a rename would replace a device for all its users.
 std::string replaceable(std::string path) {
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();

@@ -154,7 +154,8 @@ void leave_workers_to_the_parent() {
 void set_num_threads(int num_threads) {
   const int wanted = std::max(1, num_threads);
   if (pool()->size() == wanted) return;
-  pool() = std::make_unique<ThreadPool>(1);  // ends the old workers: two pools may be too many
+  pool() = std::make_unique<ThreadPool>(
+      1);  // ends the old workers first: two pools may exceed the system's limit
   if (wanted > 1) pool() = std::make_unique<ThreadPool>(wanted);
 }
 

@@ -15,7 +15,7 @@ class ReaderGone : public std::exception {
 };
 
 void write_stdout(std::string_view text);
-// Call after the last text: hands everything written to the system.
+// Passes all text written so far to the system. Call it after the last text.
 void flush_stdout();
 
 template <class... Args>

@@ -107,8 +107,8 @@ ByteSpans spans_by_template(const Json& messages, const ByteSpans& rendered) {
   return spans;
 }
 
-// Bytes of the tokenized text that the first `end` bytes of the text became. A normalizer may
-// change the length; this assumes that it treats the two sides of `end` independently.
+// Length of the first `end` bytes of the text after normalization, in bytes. Assumes that the
+// normalizer treats the two sides of `end` independently.
 int64_t tokenized_length(const text::Tokenizer& tokenizer, std::string_view text, int64_t end) {
   int64_t length = 0;
   for (const text::TokenId id : tokenizer.encode(text.substr(0, static_cast<size_t>(end)))) {

@@ -32,9 +32,9 @@ void check_mpi(int status, const char* call) {
 
 #define SLX_MPI(call) check_mpi((call), #call)
 
-// A number in rank 0's memory that all ranks access one-sided. All ranks keep the window open
-// (lock_all) from creation to the end: atomic operations need no further lock, and on busy cores an
-// exclusive lock per ticket costs 20 to 40 times as much.
+// A number in rank 0's memory, which all ranks access by one-sided operations. All ranks keep the
+// window open (lock_all) from creation to the end: atomic operations need no further lock, and on
+// busy cores an exclusive lock per ticket costs 20 to 40 times as much.
 struct CounterWindow {
   MPI_Win handle = MPI_WIN_NULL;
 

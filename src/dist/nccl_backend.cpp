@@ -43,7 +43,8 @@ void check_nccl(ncclResult_t status, const char* call, const Place& place) {
 
 #define SLX_NCCL(call, place) check_nccl((call), #call, (place))
 
-// Operations that NCCL runs as one. The destructor closes the group if an exception leaves it.
+// Groups operations, so that NCCL runs them as one. The destructor closes the group if an exception
+// leaves it open.
 class Group {
  public:
   explicit Group(const Place& place) : place_(place) { SLX_NCCL(ncclGroupStart(), place_); }

@@ -80,7 +80,7 @@ class GridSearch {
     return follows ? s.tp : wanted_.*key.size;
   }
 
-  // The nearest sizes below and above that fit as the only change.
+  // The nearest sizes below and above that make the grid valid if nothing else changes.
   std::vector<int> list_alternatives(const SizeKey& key) const {
     std::vector<int> near;
     for (const int value : divisors_) {

@@ -19,7 +19,7 @@ class PlanningBackend : public Backend {
   void plan_sent(int64_t bytes) override {
     if (sent_bytes_) *sent_bytes_ += bytes;
   }
-  // Like NCCL, the backend of groups on devices.
+  // For groups on devices, these two return the same as NCCL's backend.
   bool is_queued() const override { return !device_.is_cpu(); }
   bool reduces() const override { return !device_.is_cpu(); }
 

@@ -155,7 +155,8 @@ class ThreadBackend : public Backend {
     for (const Message& m : receives) {
       const Mailbox& box = mailbox(m.peer, rank_);
       SLX_CHECK(box.size_bytes == m.size_bytes && box.queue == stream.handle,
-                "{} bytes for {}, or another stream", box.size_bytes, m.size_bytes);
+                "the peer sends {} bytes, but {} are expected, or it uses another stream",
+                box.size_bytes, m.size_bytes);
       posted.push_back(box.data);
     }
     lock.unlock();

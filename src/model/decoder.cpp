@@ -105,9 +105,10 @@ namespace {
 void set_leaves(ModelSpec& spec, int64_t tp, int64_t leaves) {
   if (leaves == tp) return;
   if (tp != 1)
-    throw Error(ErrorCode::kUsage,
-                fmt::format("sums of {} leaves on {} tensor-parallel ranks", leaves, tp),
-                "use as many leaves as tensor-parallel ranks, or one rank", "");
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("{} tensor-parallel ranks cannot compute sums of {} leaves", tp, leaves),
+        "use as many leaves as tensor-parallel ranks, or one rank", "");
   narrow(spec, {.tp = static_cast<int>(leaves)});  // throws unless the leaves divide all sizes
   const auto set_layer = [&](LayerSpec& layer) {
     const auto set_block = [&](auto& block) { model::set_leaves(block, leaves); };
@@ -227,7 +228,7 @@ namespace {
 // Bytes of one layer's tape at each level.
 using TapeBytes = std::array<int64_t, kNumLayerKeeps>;
 
-// For each layer of the stage. Layers with equal specs are counted once.
+// Tape sizes of each layer of the stage. Layers with equal specs are measured once.
 std::vector<TapeBytes> count_tape_bytes(const ModelSpec& spec, const StageRange& stage,
                                         tensor::Device device, const RowCounts& rows) {
   std::vector<TapeBytes> bytes;

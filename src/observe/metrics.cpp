@@ -31,7 +31,7 @@ void MetricRow::merge(const MetricRow& other) {
 void set_statistics(MetricRow& row, const std::string& name, const std::vector<double>& values) {
   if (values.empty()) return;
   std::vector<double> sorted = values;
-  // NaN has no place in an order: one makes all four NaN, as numpy does.
+  // A NaN has no place in an order: if there is one, all four are NaN, as in numpy.
   const bool any_nan =
       std::any_of(sorted.begin(), sorted.end(), [](double v) { return std::isnan(v); });
   if (any_nan) sorted.assign(1, std::nan(""));

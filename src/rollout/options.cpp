@@ -139,7 +139,8 @@ void bind_speculation(Binder& b, EngineKeys& o) {
            .may_idle = true});
   b.field("speculative_num_steps", o.speculative_num_steps,
           {.unit = "tokens",
-           .doc = "Tokens that the layer drafts in sequence. Default: speculative_num_draft_tokens "
+           .doc = "Number of tokens that the MTP layer drafts one after another (EAGLE). Default: "
+                  "speculative_num_draft_tokens "
                   "- 1, or 3 if that is unset.",
            .min = 1,
            .max = kMostDrafts,

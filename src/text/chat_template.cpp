@@ -167,7 +167,7 @@ ChatTemplate ChatTemplate::load(const std::string& checkpoint_directory) {
   auto found = find(checkpoint_directory);
   if (found) return std::move(*found);
   throw Error(ErrorCode::kInput, "no chat template",
-              "add a chat_template.jinja to it, or turn off apply_chat_template",
+              "add a chat_template.jinja to the folder, or turn off apply_chat_template",
               checkpoint_directory);
 }
 

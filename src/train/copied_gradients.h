@@ -1,5 +1,5 @@
-// Gradients of parameters that several tp ranks hold: keys and values where there are fewer heads
-// than ranks (model::list_copied_rows). Each copy has the gradient from its rank's queries; the
+// Gradients of parameters that several tp ranks hold: keys and values if there are fewer heads than
+// ranks (model::list_copied_rows). Each copy has the gradient from its rank's queries; the
 // parameter's gradient is their sum.
 #pragma once
 #include <span>

@@ -65,7 +65,7 @@ void GradientReduction::finish_stage(const ops::Context& ctx, int64_t stage) {
   // added.
   if (embedding_ranks_ != nullptr && spec.tied_embeddings && stage > spec.num_layers()) return;
   last_stage_done_ = stage;
-  // After the first layer no attention follows.
+  // No attention follows the backward of the first layer.
   const bool has_attention_next = stage < spec.num_layers();
   if (!has_attention_next) start_final_parts(ctx);
 }

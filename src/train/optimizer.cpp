@@ -32,7 +32,7 @@ DType moment_dtype(const OptimizerOptions& options) {
 void warn_of_slow_decay(const OptimizerOptions& options) {
   const double beta = std::max(options.adam_beta1, options.adam_beta2);
   if (moment_dtype(options) == DType::kBF16 && beta > 1 - 0x1p-8)
-    log_warn("with optimizer.state_dtype bfloat16 and beta {}, a moment may never decrease", beta);
+    log_warn("with optimizer.state_dtype bfloat16 and beta {}, a moment can stop decreasing", beta);
 }
 
 std::vector<dist::Range> parts_of_group(std::span<const GradientPart> parts, size_t group) {

@@ -204,7 +204,7 @@ void bind(config::Binder& b, OptimizerOptions& o) {
            "resumed run has a different length, the default changes with it, and the log says so.",
        .min = 1,
        .max = kMaxInt32,
-       .when = "the rate decays, or lr_warmup_fraction"});
+       .when = "the rate decays, or lr_warmup_fraction is set"});
   b.field("lr_wsd_decay_style", o.lr_wsd_decay_style,
           {.doc = "Shape of the final decay of WSD; the rate is constant before it.",
            .choices = {"exponential", "linear", "cosine", "minus_sqrt"},

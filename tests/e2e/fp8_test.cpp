@@ -11,8 +11,8 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-// Sizes of whole blocks on two tensor-parallel ranks. Heads of latent attention have 64 rows of
-// each kind.
+// With these sizes two tensor-parallel ranks hold whole blocks. Heads of latent attention have 64
+// rows of each kind.
 constexpr const char* kDense = R"({"hidden_size": 256, "num_attention_heads": 4,
   "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 2})";
 constexpr const char* kExperts = R"({"hidden_size": 128, "num_attention_heads": 4,
@@ -52,7 +52,20 @@ std::vector<Way> list_ways() {
       {"dense_pp", dense, kDense, 2, {"parallel.pipeline_model_parallel_size=2"}},
       {"dense_cp", dense, kDense, 2, {"parallel.context_parallel_size=2"}},
       {"dense_apart", dense, kDense, 2, apart},
+      {"dense_host_optimizer", dense, kDense, 1, {"optimizer.optimizer_cpu_offload=true"}},
+      {"dense_frozen", dense, kDense, 1, {"train.freeze_params_name_list=[o_proj, down_proj]"}},
+      {"dense_two_steps",
+       dense,
+       kDense,
+       1,
+       {"train.num_steps_per_rollout=2", "train.recompute_granularity=full",
+        "numerics.recompute_old_log_probs=true"}},
       {"experts", experts, kExperts},
+      {"experts_redundant",
+       experts,
+       kExperts,
+       2,
+       {ep2, engine2, "rollout.ep_size=2", "rollout.ep_num_redundant_experts=2"}},
       {"experts_ep", experts, kExperts, 2, {ep2}},
       {"experts_engine_ep", experts, kExperts, 2, {ep2, engine2, "rollout.ep_size=2"}},
       {"latent", latent, kLatent},
@@ -62,6 +75,12 @@ std::vector<Way> list_ways() {
        kLatent,
        1,
        {"rollout.speculative_algorithm=NEXTN", "rollout.speculative_num_steps=1"}},
+      {"latent_trained_mtp",
+       latent,
+       kLatent,
+       1,
+       {"train.enable_mtp_training=true", "train.mtp_num_layers=1",
+        "rollout.speculative_algorithm=NEXTN", "rollout.speculative_num_steps=1"}},
       {"latent_tp", latent, kLatent, 2, {tp2, engine2, "parallel.expert_tensor_parallel_size=1"}},
       {"latent_apart", latent, kLatent, 2, apart},
   };
@@ -125,6 +144,40 @@ TEST(Fp8, GridsGenerateTheSameBits) {
   EXPECT_NE(run("plain", "off", engines), expected);
 }
 
+// A reference that takes the policy's weights takes its FP8 bytes.
+TEST(Fp8, AMovedReferenceEqualsThePolicy) {
+  const Folder folder;
+  make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);
+  make_prompts(folder);
+  for (const char* format : {"ue8m0", "float"}) {
+    const Finished f = run_slimexx(
+        0, train_arguments(folder, folder / format,
+                           {"numerics.fp8=on", std::string("numerics.fp8_scale_fmt=") + format,
+                            "rl.use_kl_loss=true", "rl.kl_loss_coef=0.01",
+                            "rl.ref_update_interval=1", "model.ref_load=" + (folder / "model")}));
+    ASSERT_EQ(f.status, 0) << f.text();
+    for (const Json& row : read_rows(folder / (std::string(format) + "/metrics.jsonl")))
+      EXPECT_EQ(number(row, "train/ref_kl"), 0) << format << row.dump();
+  }
+}
+
+TEST(Fp8, FrozenWeightsResume) {
+  const Folder folder;
+  make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);
+  make_prompts(folder);
+  const auto run = [&](int rollouts, bool resumes) {
+    Settings all =
+        train_arguments(folder, folder / "run",
+                        {"numerics.fp8=on", "rollout.num_rollout=" + std::to_string(rollouts),
+                         "train.freeze_params_name_list=[o_proj]"});
+    if (resumes) all.emplace_back("--resume");
+    return run_slimexx(0, all);
+  };
+  EXPECT_EQ(run(1, false).status, 0);
+  const Finished f = run(2, true);
+  EXPECT_EQ(f.status, 0) << f.text();
+}
+
 TEST(Fp8, ResumedEqualsUninterrupted) {
   const Folder folder;
   make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);
@@ -154,7 +207,8 @@ TEST(Fp8, ResumedEqualsUninterrupted) {
             read_bytes(folder / "whole/hf/model.safetensors"));
 }
 
-// A folder of convert-hf --to fp8 gives the values that a run makes of the bf16 folder.
+// A folder converted by `convert-hf --to fp8` has the values that a run computes from the bf16
+// folder.
 TEST(Fp8, AFolderInFp8ComputesTheSame) {
   const Folder folder;
   Json changes = parse_json(kDense, "changes");

@@ -91,7 +91,7 @@ TEST_P(MtpRun, GoesOnFromACheckpointToTheByte) {
               read_bytes(folder_ / "whole/hf/model.safetensors"));
 }
 
-// Ranks share the samples and the number of labels of a step.
+// Each rank has a part of the samples, and all divide by the number of labels of the whole step.
 TEST_P(MtpRun, GradientsOfTwoRanksAreThoseOfOne) {
   if (const std::string reason = why_no_ranks(); !reason.empty()) GTEST_SKIP() << reason;
   constexpr double kRounding = 1e-5;  // f32 sums in another order

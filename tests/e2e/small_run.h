@@ -14,8 +14,8 @@ namespace slimexx::e2e {
 struct Family {
   std::string name;   // for test names
   std::string model;  // folder under tests/golden/models with its config.json
-  // Chosen so that in the second rollout no draw is so close to the boundary of two tokens that the
-  // rounding of the first update, which depends on the number of ranks, changes it.
+  // Chosen so that rounding changes no token of the second rollout: the first update's rounding
+  // depends on the number of ranks, and it could change a draw close to the boundary of two tokens.
   int seed = 5;
 };
 void PrintTo(const Family& family, std::ostream* out);

@@ -1,5 +1,5 @@
-// Kills a process that saves in a loop at random moments. Each time the newest complete checkpoint
-// must open, verify, and be at least as new as the last one that the process reported.
+// Kills, at random moments, a process that saves in a loop. Each time the newest complete
+// checkpoint must open, verify, and be at least as new as the last one that the process reported.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -300,7 +300,7 @@ void check_refusals() {
   }
 }
 
-// Checks sizes and addresses that tensor cores do not support against the serial chain.
+// Compares products with the serial chain for sizes and addresses that tensor cores do not support.
 void check_fallback(int64_t n, int64_t k, int64_t w_offset, int64_t gap) {
   constexpr int64_t kRows = 300;
   const int64_t stride = n + gap;

@@ -37,9 +37,9 @@ void to_device(const DeviceArray<T>& to, const std::vector<T>& from) {
 // kExtreme: some rows hold other values than normal numbers.
 enum class Rows { kNormal, kExtreme };
 
-// Logits of row r of kExtreme, by r % 12: 1 tiny, 2 zero, 3 large, some overflow, 4 with -inf in
-// every third column, 5 NaN, 6 all -inf or +inf, 7 tiny except every third column, which is far
-// below, 8 tiny except every third column, which is above. Column 0 of w makes 4, 7 and 8 possible.
+// Logits of row r of kExtreme, by r % 12: 1 tiny, 2 zero, 3 large (some overflow), 4 -inf in every
+// third column, 5 NaN, 6 all -inf or +inf, 7 tiny except every third column, which is far below, 8
+// tiny except every third column, which is above. Column 0 of w makes 4, 7 and 8 possible.
 __global__ void plant_extremes(__nv_bfloat16* hidden, __nv_bfloat16* w, int64_t rows,
                                int64_t vocabulary, int64_t k) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;

@@ -308,7 +308,7 @@ TEST(RowParallel, SizesThatDoNotDivideAreRefused) {
   expect_refused([&] { narrow(spec, {.tp = 4}); },
                  "vocab_size 30 % tensor_model_parallel_size 4 = 2", "set it to 3 or 5");
   expect_refused([&] { Decoder(spec, {}, 8, whole_model(spec), {.tp = 2}, 4); },
-                 "sums of 4 leaves on 2 tensor-parallel ranks",
+                 "2 tensor-parallel ranks cannot compute sums of 4 leaves",
                  "use as many leaves as tensor-parallel ranks, or one rank");
 }
 

@@ -263,7 +263,7 @@ TEST_F(RunFolder, first_failure_stands_without_new_files) {
   EXPECT_EQ(parse_json_file(dir_ + "/status.json")["error"], "disk full");
 }
 
-// A failure before the run has a status is recorded.
+// A failure is recorded even if the run has no status yet.
 TEST_F(RunFolder, failure_of_the_start_is_told) {
   std::filesystem::create_directories(dir_);
   EXPECT_TRUE(write_first_failure(dir_, -1, "rank 0 died", {0, "node7", "load_model", ""}));

@@ -39,7 +39,7 @@ struct Rows {
   Array scales;
 };
 
-// w[R,K], of `copies` matrices, quantised in place.
+// w[R,K], which stacks `copies` matrices, quantised in place.
 struct Blocks {
   Blocks(Array plain_in, tensor::F8ScaleRule rule, std::vector<int32_t> units_in = {})
       : plain(std::move(plain_in)),

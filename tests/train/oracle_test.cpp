@@ -83,7 +83,7 @@ TEST_P(OracleTest, GrpoGradients) {
     options.recompute_granularity = recompute;
     options.max_tokens_per_gpu = tokens;
     options.max_logits_gib =
-        tokens == 1 ? 1e-6 : 0.25;  // the head in chunks of a few rows, or in one
+        tokens == 1 ? 1e-6 : 0.25;  // the head computes chunks of a few rows, or all rows at once
     const StepResult result = oracle.trainer(options).step(samples, loss, 0);
     EXPECT_NEAR(result.metric(ops::LossMetric::kLoss), read_floats(oracle.file, "grpo.loss")[0],
                 1e-4);

@@ -279,7 +279,7 @@ TEST(Trainer, RanksWithoutSamplesRunAsManyMicrobatches) {
       const auto rank = static_cast<size_t>(communicator.rank());
       TinyPolicy policy;
       Trainer trainer = policy.trainer(communicator, options, optimizer);
-      // What an earlier use of the memory left must not count.
+      // Values left by an earlier use of the memory must not count.
       std::fill_n(flat_gradients(policy.store).f32(), policy.store.num_elements(), 7.0f);
       for (const auto& info : policy.store.infos()) {
         const tensor::Tensor gradient = policy.store.gradient(info.id);

@@ -62,8 +62,8 @@ struct Activity {
   std::atomic<int64_t> is_in_call{0};
   std::atomic<int64_t> progress{0};  // number of phases, calls and steps begun
   std::atomic<int64_t> has_left{0};  // its rank has ended normally or reported its own failure
-  // Written by the watch of its process: its looks, and the looks that saw threads at work outside
-  // calls.
+  // Written by the watch of its process: how often it looked, and how often it saw threads at work
+  // outside calls.
   std::atomic<int64_t> looks{0}, work{0};
   std::array<Membership, kMostGroups> memberships;
 };

@@ -12,13 +12,14 @@ namespace slimexx {
 using NameTest = std::function<bool(std::string_view name)>;
 
 // The first entry of a folder, by name, that is not a regular file with such a name or its
-// temporary (NAME.tmp.<pid>). Empty if there is none or the folder does not exist. If the path is a
-// file or a link, the last component of the path.
+// temporary (NAME.tmp.<pid>). Empty if there is none or the folder does not exist. If the path
+// itself is a file or a link, returns its last component.
 std::string find_foreign(const std::string& folder, const NameTest& is_own);
 
-// Removes a folder without foreign entries. If there is a foreign entry, also one that appears
-// during the removal, the folder stays and its name is returned; empty: the folder is gone. Checks
-// just before it removes. Error(kEnvironment) if the system refuses.
+// Removes a folder without foreign entries. Checks just before it removes. If there is a foreign
+// entry, even one that appears during the removal, the folder stays, and the entry's name is
+// returned. Returns an empty string if the folder is gone. Error(kEnvironment) if the system
+// refuses.
 std::string remove_own_folder(const std::string& folder, const NameTest& is_own);
 
 // Removes the regular files with such names, and their temporaries, directly in the folder.

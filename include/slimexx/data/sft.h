@@ -22,7 +22,7 @@ struct SftOptions {
   int64_t max_len = 0;                                     // longer examples are dropped; 0: none
   // The tokens that end a turn in generation. Such a token directly after a trained turn is trained
   // with it. If a trained turn ends the text without one, the first of these is appended and
-  // trained. Empty: neither.
+  // trained. Empty: no end of a turn is trained.
   std::vector<text::TokenId> eos_ids;
 };
 

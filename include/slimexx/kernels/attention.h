@@ -33,7 +33,7 @@ struct AttentionForward {
   int64_t page_table_stride = 0;
   int64_t pages = 0, page_tokens = 0;  // page_tokens: a power of two >= 16
   // Paged: the lengths, the page table and the keys before context_lens were complete before the
-  // previous kernel of the stream started. So this kernel, which may overlap that one
+  // previous kernel of the stream started. So this kernel, which may overlap the previous one
   // (early_launch.cuh), reads them without waiting for its end.
   bool context_is_written = false;
   int64_t tokens = 0, query_heads = 0, kv_heads = 0;

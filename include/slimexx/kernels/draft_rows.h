@@ -8,8 +8,8 @@
 
 namespace slimexx::kernels {
 
-// All pointers are to the host, or all to the device. The next pass has one row, which is one
-// token, per sequence: row r is sequence r.
+// All pointers are to the host, or all to the device. The next pass has one token per sequence: row
+// r belongs to sequence r.
 struct DraftRows {
   // Per row of the previous pass: its position, the draft token that it produced, and the
   // parameters of that sampling.

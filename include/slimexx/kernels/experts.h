@@ -76,7 +76,7 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
                                                int64_t top_k, int64_t width, float eps,
                                                cudaStream_t stream);
 // For every row r < *count (a device value, at most `rows`), with c = choices[r] (r if choices is
-// null) and g = swiglu(gate_up[r]), in the bits of swiglu_forward:
+// null) and g = swiglu(gate_up[r]), with the bits of swiglu_forward:
 //   dweights[c] f32 = <dh[r], g>,  h[r] = weights[c] * g,
 //   gate_up[r] = gradient with respect to gate_up[r] from weights[c] * dh[r], rounded
 // gate_up [rows, 2 width], dh and h [rows, width] bf16. h may be dh. Up to kReadBehindExperts rows

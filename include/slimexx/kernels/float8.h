@@ -46,9 +46,9 @@ struct QuantiseBlocksArgs {
   const int32_t* units = nullptr;  // [num_blocks, 2]: the units of each block, the second may be
                                    // -1; null: units 2 b and 2 b + 1, an odd last one alone
   int64_t num_blocks = 0;          // read only with units
-  int64_t* changed = nullptr;      // plus the number of bytes of q that changed; or null
-  int64_t rows = 0;                // a multiple of 64
-  int64_t k = 0;                   // a multiple of 128
+  int64_t* changed = nullptr;  // increased by the number of bytes of q that changed; may be null
+  int64_t rows = 0;            // a multiple of 64
+  int64_t k = 0;               // a multiple of 128
   tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;
 };
 [[nodiscard]] const char* launch_quantise_blocks(const QuantiseBlocksArgs& args,

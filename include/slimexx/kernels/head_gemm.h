@@ -35,8 +35,8 @@ struct HeadRotation {
   int64_t width = 0;
   RotaryTables tables;
 };
-// Whether one kernel does both. True for few tokens, where a second launch would cost more than the
-// rotation itself.
+// Whether one kernel computes the product and the rotation. True for few tokens, where a second
+// launch would cost more than the rotation itself.
 bool rotates_beside_input_grad(const HeadGemmArgs& args);
 // launch_head_input_grad and the rotation. Neither may read what the other writes.
 [[nodiscard]] const char* launch_head_input_grad(const HeadGemmArgs& args,

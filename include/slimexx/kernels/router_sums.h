@@ -1,5 +1,5 @@
-// The sums that a training step collects for a router: one source for balance_router on the CPU and
-// for the device's kernel, and compiles without CUDA. All sums are integers, so packing,
+// The sums that a training step collects for a router. balance_router on the CPU and the device's
+// kernel share this source, which compiles without CUDA. All sums are integers, so packing,
 // microbatches and ranks cannot change a bit of them; fractions are counted in fixed-point units.
 #pragma once
 #include <cmath>
@@ -22,7 +22,7 @@ inline constexpr double kProbabilityUnits = 0x1p32, kAuxLossUnits = 0x1p48, kZLo
 // Larger terms of a loss, and NaN, count as these, so that no sum of a step overflows.
 inline constexpr double kMostAuxLoss = 0x1p12, kMostZLoss = 0x1p21;
 
-// Added to the sum of sigmoid scores, the divisor of the probabilities, because all may be 0.
+// Added to the sum of a token's sigmoid scores before they are divided by it, because all may be 0.
 inline constexpr float kLeastScore = 1e-20f;
 
 SLX_BOTH_SIDES int64_t probability_units(float probability) {

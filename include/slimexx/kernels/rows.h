@@ -97,7 +97,7 @@ cudaError_t sum_head_columns(void* y, int64_t y_stride, const HeadRows& x, int64
 // pages[slots[i]] = x[i], for pages [.., width] and x [rows, width]; a slot below 0 is skipped.
 cudaError_t put_rows_in_pages(void* pages, const void* x, int64_t x_stride, const int32_t* slots,
                               int64_t rows, int64_t width, cudaStream_t stream);
-// y[token, head, 0..width) = x, with the first rotary_dim columns rotated, in the bits of
+// y[token, head, 0..width) = x, with the first rotary_dim columns rotated, with the bits of
 // qk_norm_rotary_forward. `inverse`: by the negative angle. Even widths, any alignment; y may be x.
 cudaError_t rotate_head_columns(const HeadRows& y, const HeadRows& x, int64_t tokens, int64_t heads,
                                 int64_t width, const RotaryTables& tables, bool inverse,

@@ -54,8 +54,8 @@ struct Batch {
   Tensor positions;  // [T] i32
   // Ascending ranges that cover [0, T), or [0, T) for every rank. Empty: one tp rank.
   std::span<const dist::Range> tp_rows = {};
-  // Cannot be derived from the ranges: when one row is split in a planning context, every rank
-  // plans for that row.
+  // Not derived from the ranges: if a planning context splits one row, every rank plans as if it
+  // held that row.
   bool repeats_rows = false;
   // For backward of the embedding. Undefined: one tp rank, or no such backward.
   VocabularyTokens own_vocabulary = {};

@@ -34,7 +34,7 @@ struct CopiedRows {
 // How an engine holds the MLPs.
 struct EngineLayout {
   bool replicates_dense = false;  // every tp rank holds whole dense MLPs and shared experts
-  bool splits_experts = false;    // over several ranks, with this many redundant copies:
+  bool splits_experts = false;    // experts are split over several ranks
   int64_t redundant_experts = 0;
 };
 

@@ -43,12 +43,12 @@ std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
                                                      const Encoding& encoding);
 
 // The parameters that hold the encoded form of `infos`, two per encoded parameter, in order: values
-// and scales. Their parts have places in tensors that no folder has, which is enough to move and to
+// and scales. Their parts lie in tensors that exist in no folder; this is enough to move and to
 // hash them.
 std::vector<ParameterInfo> list_derived(const std::vector<ParameterInfo>& infos);
 
-// What engines receive and what hashes cover: plain parameters without an encoding, then the
-// derived ones. Ids are those of a store of the list.
+// The parameters that engines receive and that hashes cover: plain parameters without an encoding,
+// then the derived ones. Ids are those of a store of the list.
 Layout list_moved(const Layout& layout);
 // The same ranks without the plain form of encoded parameters, for engines.
 Layout without_plain(const Layout& layout);

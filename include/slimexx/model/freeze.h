@@ -7,13 +7,12 @@ namespace slimexx::model {
 
 struct ModelSpec;
 
-// Sets spec.frozen. A tensor on disk is frozen if one of the regular expressions `frozen`
-// (PCRE2) is found anywhere in its name, or if `only` is not empty and none of its expressions is.
-// Parameters that a run never trains, such as indexers, stay frozen.
-// Throws Error(kUsage), by the keys train.freeze_params_name_list and
-// train.only_train_params_name_list: for a pattern that is malformed, backtracks
-// without end, or is found in no name; for a pattern that freezes only some tensors of a fused
-// parameter (queries, keys and values); or if nothing is left to train.
+// Sets spec.frozen. A tensor on disk is frozen if a regular expression of `frozen` (PCRE2) matches
+// anywhere in its name, or if `only` is not empty and none of its expressions matches. Parameters
+// that a run never trains, such as indexers, stay frozen. Throws Error(kUsage) that names the key
+// train.freeze_params_name_list or train.only_train_params_name_list: for a pattern that is
+// malformed, backtracks without end, or is found in no name; for a pattern that freezes only some
+// tensors of a fused parameter (queries, keys and values); or if nothing is left to train.
 void freeze_parameters(ModelSpec& spec, const std::vector<std::string>& frozen,
                        const std::vector<std::string>& only);
 

@@ -151,6 +151,8 @@ class ParameterStore {
   // type of the weights. All wait for the device.
   void write_weights(const ParameterInfo& info, int64_t begin, const float* values, int64_t n);
   void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
+  // The same for values of the parameter's own type.
+  void write_bytes(const ParameterInfo& info, int64_t begin, const void* values, int64_t n);
   void read_gradients(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   int64_t num_elements() const;  // of all groups that are not derived
   // The bytes of all groups' gradients [n] U8; undefined without gradients.

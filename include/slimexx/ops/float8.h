@@ -14,8 +14,8 @@ namespace slimexx::ops {
 inline constexpr int64_t kF8UnitRows = 64, kF8Columns = 128;
 
 // x[T,K] (strided) as an FP8 product reads it: values [T,K] kF8E4M3 and scales f32 [K/128,T4]; T4
-// is T rounded up to a multiple of 4. The scale is amax/448 of 128 columns, amax at least 1e-10;
-// NaN or infinity among them makes it NaN.
+// is T rounded up to a multiple of 4. The scale of 128 columns is max(amax, 1e-10) / 448, or NaN if
+// one of them is NaN or infinite.
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
 
 // The blocks of a weight. plain[R,K] is rounded to bf16, then quantised, then replaced by value x
@@ -25,7 +25,8 @@ struct QuantisedBlocks {
   Tensor scales = {};              // f32 [R/64,K/128]
   Tensor units = {};               // i32 [B,2]: the units of 64 rows of each block; -1: none
   tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;
-  Tensor changed = {};  // [1] i64, or undefined: plus the number of values whose bytes changed
+  Tensor changed =
+      {};  // [1] i64, or undefined: increased by the number of values whose bytes changed
 };
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
 

@@ -21,7 +21,7 @@ struct AdamWStep {
 // Stochastic rounding would be right on average, but its bits would need a random stream that every
 // shard of the state and every resume had to reproduce; rounding to nearest depends on the element
 // alone. The price: a moment does not move while its update is below half a bf16 unit, 2^-9 to 2^-8
-// of its value, so a moment with beta above 1 - 2^-8 may never decay once gradients are small.
+// of its value, so a moment with beta above 1 - 2^-8 can stop decaying once gradients are small.
 void adamw(const Context& ctx, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step);
 // (scratch) The same over ranges of master and moments [n], each with its own decay

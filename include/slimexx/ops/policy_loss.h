@@ -25,7 +25,7 @@ struct PolicyLossRows {
   Tensor rollout_log_probs;
   Tensor advantages;
   Tensor mask;     // 0 or 1
-  Tensor weights;  // mask over the global batch's denominator: the loss is sum weights * token loss
+  Tensor weights;  // mask / denominator of the global batch: the loss is sum weights * token loss
   std::span<const int32_t> cu_rows = {};  // [S+1] host: rows of each sample
   Tensor device_cu_rows = {};  // the same as i32 on CUDA, if kernels::takes_sequence_means
 };

@@ -28,7 +28,7 @@ void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& con
 
 // One line for logs and tables: how many matrices are FP8, and which are not.
 std::string describe_fp8(const model::ModelSpec& spec);
-// What a checkpoint records, and compares at resume.
+// The FP8 settings that a checkpoint records and a resume compares.
 Json fp8_identity(const model::ModelSpec& spec);
 
 }  // namespace slimexx::rl

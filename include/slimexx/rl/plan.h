@@ -19,7 +19,7 @@
 
 namespace slimexx::rl {
 
-// The kind of a --gpu; throws Error(kUsage).
+// The kind of GPU that --gpu names; throws Error(kUsage) if it is unknown.
 const tensor::DeviceKind& find_gpu_kind(const std::string& name);
 
 struct PlanRequest {
@@ -99,7 +99,7 @@ struct RunPlan {
   std::optional<PlannedStage> generator;  // disaggregated only: the ranks that generate
   std::vector<PlannedPhase> phases;       // of a rollout; GPUs only
   std::vector<std::string> fits_with;     // changes to the configuration that would make it fit
-  std::vector<std::string> notes;         // assumptions, and what a run refuses today
+  std::vector<std::string> notes;         // assumptions, and settings that a run refuses
   // Among the stages that run engines, the one with room for the fewest tokens.
   const PlannedStage& engine_stage() const;
   const PlannedStage& worst() const;  // the stage that lacks the most memory

@@ -27,8 +27,8 @@ struct StartWish {
   bool dry_run = false;  // decide, but make and lock nothing
 };
 
-// What a run takes from a checkpoint: the state; the state if there is one, otherwise the weights
-// (convert-hf writes only these); or only the weights (model.finetune).
+// The parts that a run takes from a checkpoint: the state; the state if there is one, otherwise the
+// weights (convert-hf writes only these); or only the weights (model.finetune).
 enum class CheckpointUse { kState, kStateOrWeights, kWeights };
 
 struct RunStart {

@@ -56,7 +56,8 @@ struct EngineOptions {
   // and runs once more for each further draft. False: drafts are looked up in the samples of the
   // group.
   bool drafts_by_mtp = false;
-  // Draft fewer tokens when too many are rejected to pay for the weights that their rows read.
+  // Draft fewer tokens if so many are rejected that reading weights for them costs more time than
+  // they save.
   bool gates_drafts = true;
   // Rates for that decision, the same on all ranks of an engine (agree_on_rates). Empty: those of
   // the device. An engine of several ranks on GPUs must be given them.

@@ -16,7 +16,7 @@
 namespace slimexx::tensor {
 
 // Time per layer of a decode step in which its kernels wait for one another and read nothing, in
-// seconds. A layer has the sum of what applies to it.
+// seconds. A layer waits for the sum of the entries that apply to it.
 struct LayerWaits {
   double layer = 0;             // every layer
   double experts = 0;           // more if its MLP has experts

@@ -33,7 +33,7 @@ inline constexpr uint8_t kF8E4M3Nan = 0x7F;
 
 // Nearest value, ties to even. Magnitudes above kF8E4M3Max become it; NaN stays NaN.
 SLX_F8_FUNCTION uint8_t f32_to_f8_e4m3(float x) {
-  constexpr uint32_t kSaturated = 0x43E80000;  // 464, halfway to the first value that is missing
+  constexpr uint32_t kSaturated = 0x43E80000;  // 464, halfway from 448, the largest value, to 480
   constexpr uint32_t kLeastNormal = uint32_t{127 - 6} << 23;
   const uint32_t bits = f8_bits_of(x);
   const uint32_t magnitude = bits & 0x7FFFFFFF;

@@ -9,7 +9,7 @@ namespace slimexx::text {
 
 struct TextSources {
   std::string tokenizer;                // folder, file, "byte-level", or empty (no tokenizer)
-  std::string chat_template;            // file, or empty: the one of the tokenizer's folder
+  std::string chat_template;            // file, or empty: the template in the tokenizer's folder
   std::vector<std::string> eos_tokens;  // empty: taken from the tokenizer's files
 };
 

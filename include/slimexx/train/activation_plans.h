@@ -1,5 +1,5 @@
-// How much memory a trainer's activations take, and what layers keep in the memory there is. Sizes
-// come from dry runs of the same code in planning contexts.
+// How much memory a trainer's activations take, and which activations layers keep in the available
+// memory. Sizes come from dry runs of the same code in planning contexts.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -40,7 +40,7 @@ struct OptimizerOptions {
   std::string lr_decay_style = "constant";
   int64_t lr_warmup_iters = 0;
   double lr_warmup_init = 0;
-  std::optional<double> lr_warmup_fraction;  // of the decay steps, in place of lr_warmup_iters
+  std::optional<double> lr_warmup_fraction;  // share of the decay steps; replaces lr_warmup_iters
   std::optional<int64_t> lr_decay_iters;
   std::string lr_wsd_decay_style = "exponential";
   std::optional<int64_t> lr_wsd_decay_iters;
@@ -55,7 +55,8 @@ struct OptimizerOptions {
 void bind(config::Binder& binder, TrainOptions& options);
 void bind(config::Binder& binder, OptimizerOptions& options);
 
-// Steps of warm-up of a schedule that ends at `decay_steps`; a fraction need not come out whole.
+// Number of warm-up steps of a schedule that ends at `decay_steps`. With lr_warmup_fraction it can
+// be fractional.
 double warmup_steps(const OptimizerOptions& options, int64_t decay_steps);
 
 // Learning rate of optimizer step `step` (from 0) by the schedule of Megatron

@@ -18,7 +18,7 @@ const char* find_fault(const GemmArgs& a) {
   if (!fuses_swiglu(a.n, a.k, a.w)) {
     return "gemm_swiglu: n must be a multiple of 16, k of 64, w 16-byte aligned";
   }
-  if (a.output != GemmOutput::kBf16) return "gemm_swiglu: h is bf16";
+  if (a.output != GemmOutput::kBf16) return "gemm_swiglu: the output must be bf16";
   if (a.y_stride != 0 && (a.y_stride < a.n / 2 || a.y_stride % 8 != 0)) {
     return "gemm_swiglu: y_stride must be 0 or a multiple of 8, at least n / 2";
   }

@@ -9,8 +9,8 @@ namespace slimexx::dist {
 namespace {
 
 constexpr size_t kMostNames = 8, kMostLines = 64;
-// Upper bound on the counted seconds of a period in which some rank's watch did not look: that
-// rank's process was stopped.
+// Upper bound on the seconds that count for a period in which some rank's watch did not look,
+// because its process was stopped.
 constexpr double kMostPending = 2;
 
 bool are_halves(const ActivityView& a, const ActivityView& b) {
@@ -75,7 +75,7 @@ Hang describe_hang(std::span<const ActivityView> ranks, std::span<const RankWait
   const size_t culprit = find_culprit(ranks, waits);
   Hang hang{.rank = static_cast<int>(culprit), .state = {}, .others = {}};
   hang.state = ranks[culprit].is_in_call
-                   ? fmt::format("waits for {}, which cannot join, for {:.0f} s",
+                   ? fmt::format("has waited {1:.0f} s for {0}, which cannot join",
                                  name_ranks(waits[culprit].for_ranks), seconds)
                    : fmt::format("has done nothing for {:.0f} s", seconds);
   const auto waiting = std::ranges::find_if(waits, [&](const RankWait& wait) {

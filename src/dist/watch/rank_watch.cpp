@@ -98,8 +98,8 @@ std::vector<ActivityView> RankWatch::Impl::view_all() const {
   return views;
 }
 
-// Whether this rank reports about `peer`: on the peer's host the first rank other than the peer
-// does; for other hosts only one rank looks at all.
+// Whether this rank reports about `peer`. On the peer's host, the first rank that is not the peer
+// reports. From another host, only one rank watches the peer, and it reports.
 bool RankWatch::Impl::warns_of(const Peer& peer) const {
   if (is_far(peer)) return true;
   const auto first = std::ranges::find_if(peers, [&](const Peer& other) {

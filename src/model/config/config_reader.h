@@ -65,8 +65,8 @@ class ConfigReader {
   void read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& defaults) const;
 
   // The indexers of sparse attention, for latent-attention layers and MTP layers. The layers that
-  // have one are given by indexer_types, or else by index_topk_pattern, or else by index_topk_freq
-  // and index_skip_topk_offset. An MTP layer always has its own.
+  // have one are given by indexer_types, otherwise by index_topk_pattern, otherwise by
+  // index_topk_freq and index_skip_topk_offset. An MTP layer always has its own.
   void read_indexers(ModelSpec& spec) const;
 
   // Like read_common, with latent attention instead of grouped-query attention.

@@ -35,7 +35,8 @@ std::string without_numbers(const std::string& name) {
 }
 
 size_t longest_common_part(std::string_view a, std::string_view b) {
-  std::vector<size_t> ends(b.size() + 1, 0);  // [j]: length of a common part up to b[j - 1]
+  std::vector<size_t> ends(b.size() + 1,
+                           0);  // [j]: length of the common part that ends with b[j - 1]
   size_t longest = 0;
   for (const char c : a) {
     for (size_t j = b.size(); j > 0; --j) {

@@ -266,7 +266,7 @@ class HostLoader {
     stored.convert(box, scales_, piece_.data(), values_.data());
     check(tensor, cut_rows(held.box, share_of(own.index)),
           (share_of(own.index).begin - rows.begin) * row_elements);
-    place(box, place_inside(*own.place, held.box, box));
+    place(stored, box, place_inside(*own.place, held.box, box));
   }
 
   // Calls visit(element on disk, element of the box in row-major order, count).
@@ -315,12 +315,19 @@ class HostLoader {
     piece_.swap(all);
   }
 
-  // Copies values_, the box in row-major order, to its place in the store.
-  void place(const tensor::Box& box, const BoxPlace& to) {
+  // Copies the box, which piece_ and values_ hold in row-major order, to its place in the store: as
+  // bytes if the file has the parameter's type.
+  void place(const StoredTensor& stored, const tensor::Box& box, const BoxPlace& to) {
     const ParameterInfo& info = store_.infos()[static_cast<size_t>(to.parameter)];
+    const bool as_bytes = stored.dtype() == store_.group_of(info).dtype && !stored.scales;
+    const int64_t width = tensor::dtype_bytes(stored.dtype());
     const auto extents = tensor::extents_of(box);
-    for (const auto& run : tensor::list_runs(extents, tensor::strides_of(extents), to.strides))
-      store_.write_weights(info, to.begin + run.to, values_.data() + run.from, run.size);
+    for (const auto& run : tensor::list_runs(extents, tensor::strides_of(extents), to.strides)) {
+      if (as_bytes)
+        store_.write_bytes(info, to.begin + run.to, piece_.data() + run.from * width, run.size);
+      else
+        store_.write_weights(info, to.begin + run.to, values_.data() + run.from, run.size);
+    }
     if (on_loaded_) on_loaded_(std::ssize(values_));
   }
 

@@ -254,6 +254,13 @@ void ParameterStore::write_weights(const ParameterInfo& info, int64_t begin, con
   tensor::upload(stream, to, rounded.data());
 }
 
+void ParameterStore::write_bytes(const ParameterInfo& info, int64_t begin, const void* values,
+                                 int64_t n) {
+  const tensor::Tensor to =
+      group_of(info).weights.rows(info.offset + begin, info.offset + begin + n);
+  tensor::upload(tensor::compute_stream(device_), to, values);
+}
+
 void ParameterStore::read_weights(const ParameterInfo& info, int64_t begin, float* values,
                                   int64_t n) const {
   read_values(group_of(info).weights.rows(info.offset + begin, info.offset + begin + n), values);

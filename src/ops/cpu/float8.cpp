@@ -22,7 +22,7 @@ float largest(const float* x, int64_t n) {
   return std::bit_cast<float>(most);
 }
 
-// Values by their bytes: f8_e4m3_to_f32 without its branches.
+// The value of each byte: a look-up is faster than the branches of f8_e4m3_to_f32.
 const std::array<float, 256>& value_table() {
   static const std::array<float, 256> table = [] {
     std::array<float, 256> values{};

@@ -38,7 +38,8 @@ void run_sample(const PolicyLossArgs& args, TokenPass& pass, int64_t begin, int6
     }
   }
   if (args.options.kind != LossKind::kGspo) return;
-  // Every masked token moves the sequence's mean log-ratio by 1 / (number of tokens).
+  // The derivative of the sequence's mean log-ratio by the log-ratio of an unmasked token is 1 /
+  // (number of unmasked tokens).
   const float share = sequence_derivative / count_tokens(args, begin, end);
   for (int64_t r = begin; r < end; ++r) {
     if (args.mask[r] != 0) args.dlog_probs[r] += share;

@@ -136,8 +136,8 @@ class RowSampler {
     return mass;
   }
 
-  // Keeps the fewest of the best tokens (at least one) whose weights sum to `goal`: a selection
-  // that halves the range that holds the last of them.
+  // Keeps the fewest of the best tokens (at least one) whose weights sum to `goal`. Finds the last
+  // of them by halving the range that holds it.
   void keep_mass(double goal) {
     size_t begin = 0, end = keys_.size();  // the answer's size is in (begin, end]
     double before = 0.0;

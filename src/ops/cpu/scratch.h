@@ -1,5 +1,5 @@
 // Working memory of the calling thread, 64-byte aligned, kept between calls and grown on demand:
-// one area per slot. The content is whatever the last user wrote.
+// one area per slot. The content is what the last user of the slot wrote.
 #pragma once
 #include <algorithm>
 #include <cstdint>

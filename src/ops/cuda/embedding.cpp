@@ -5,7 +5,8 @@
 
 namespace slimexx::ops::cuda {
 
-// The kernel copies rows of two bf16 bit by bit; one row is four bytes, an i32 or an f32.
+// The kernel copies rows of two bf16 without changing bits; here such a row of four bytes is an i32
+// or an f32.
 void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
   SLX_CUDA(
       kernels::gather_rows(y.raw(), 2, x.raw(), 2, indices.i32(), indices.dim(0), 2, handle(ctx)));

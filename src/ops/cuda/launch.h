@@ -15,7 +15,7 @@ inline cudaStream_t handle(const Context& ctx) {
   return static_cast<cudaStream_t>(ctx.stream.handle);
 }
 
-// Throws if `fault` is not null; it then tells what is wrong with a launch of `op` on these
+// Throws if `fault` is not null. A `fault` says what is wrong with a launch of `op` on these
 // operands.
 void check_launch(const char* op, const char* fault, const Tensor& a, const Tensor& b);
 

@@ -76,7 +76,8 @@ bool ends_in_negative(std::string_view text) {
   return sign != text.npos && text[sign] == '-';
 }
 
-// "7 3/4" -> "7+3/4", "-7 3/4" -> "-7-3/4". A digit serves one gap only.
+// "7 3/4" -> "7+3/4", "-7 3/4" -> "-7-3/4". A digit that follows a joined gap does not begin
+// another: "7 3 4" -> "7+3 4".
 void join_mixed_numbers(std::string& text) {
   std::string out;
   size_t free_from = 0;

@@ -134,7 +134,7 @@ class Comparer {
       case Proof::kExact:
         return yes("the same rational number");
       case Proof::kModular:
-        return yes("equal up to exact algebra");
+        return yes("equal modulo large random primes");
       case Proof::kNumeric:
         return yes("equal to 70 digits at every point tried");
       case Proof::kNone:
@@ -280,7 +280,8 @@ class Comparer {
     return op;
   }
 
-  // Compares a < b < c with the same, or in reverse with c > b > a.
+  // Compares the terms and relations of two chains in order. `reverse`: reads b from its end, so
+  // that a < b < c equals c > b > a.
   Verdict compare_part_by_part(const Node& a, const Node& b, bool reverse) {
     const size_t n = a.args.size();
     for (size_t k = 0; k < a.ops.size(); ++k) {

@@ -1,10 +1,10 @@
 // Are two expressions equal for all values of their variables? Three tests, each sound by itself:
 //   exact     both fold to the same rational number
 //   modular   equal in F_p[i] for random primes p near 2^61 and random values of the variables; pi,
-//             e and every function value are indeterminates, too, but for a few laws of factorials,
-//             binomials, floors, gcd, max ...; roots of rationals are taken in the group of
-//             quadratic residues, where a^(1/n) is unique and multiplicative as it is on the
-//             positive reals
+//             e and every function value are indeterminates too, except for a few laws of
+//             factorials, binomials, floors, gcd, max ...; roots of rationals are taken in the
+//             group of quadratic residues, where a^(1/n) is unique and multiplicative as it is on
+//             the positive reals
 //   numeric   equal to 70 of 100 digits at every one of many random points; refused wherever digits
 //             would be lost (a term 1e30 times smaller than its neighbour, long literals)
 #pragma once

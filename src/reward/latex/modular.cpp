@@ -18,8 +18,9 @@ namespace {
 constexpr size_t kMaxRadicandPrimes = 7;
 constexpr unsigned kTrialLimit = 1000;
 
-// The primes of a radicand. False where they cannot all be found: below kTrialLimit by division;
-// what is left is a prime or a product of two different ones if it is small and no square.
+// Adds the prime factors of a radicand, or returns false if they cannot all be found. Primes below
+// kTrialLimit are found by division. If the rest is small and not a square, it is a prime or a
+// product of two different primes, and is added as one factor.
 bool collect_primes(Integer value, std::set<U64>& primes) {
   if (value < 0) value = -value;
   for (unsigned q = 2; q < kTrialLimit && value > 1; ++q) {
@@ -246,8 +247,9 @@ class Evaluator {
     return opaque("abs", {std::min(x, difference({}, x))});
   }
 
-  // An earlier argument of the function at a distance from x that is a multiple of `step`, or x
-  // itself if there is none; and that distance.
+  // Finds an earlier argument of the function whose distance to x is at most `limit` and a multiple
+  // of `step`, and returns it with the distance. If there is none, adds x and returns it with
+  // distance 0.
   std::pair<Element, int64_t> split_shift(std::vector<Element>& earlier, const Element& x,
                                           U64 limit, U64 step) const {
     for (const Element& base : earlier) {

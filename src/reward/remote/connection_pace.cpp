@@ -26,7 +26,7 @@ void ConnectionPace::note_taken(double seconds) {
   patience_s_ = std::min(stall_s_, std::max(kLeastPatience_s, kPatienceFactor * longest_s_));
 }
 
-// Raises the limit by one after as many answers as the limit.
+// Raises the limit by one when `limit_` answers have come.
 void ConnectionPace::note_answer() {
   if (++num_answers_ < limit_) return;
   num_answers_ = 0;

@@ -12,8 +12,8 @@ namespace slimexx::reward {
 struct RemoteClock {
   double backoff_unit_s = 1;  // between tries: min(2^k, 30) + U(0, 1) units
   double warn_interval_s = 30;
-  double stall_s = 0.5;     // to connect, while the service accepts other connections
-  double tell_after_s = 5;  // without a grade, until a log line says that the run waits
+  double stall_s = 0.5;     // connecting for so long, while others connect, is a stall
+  double tell_after_s = 5;  // after so long without a grade, a log line says that the run waits
 };
 
 // Throws Error(kUsage) if rm_url or a limit is unusable. Logs a warning when the service fails, and
@@ -21,7 +21,7 @@ struct RemoteClock {
 std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock = {});
 
 // Reads a grade from the service's answer: a number, or an object that has it under `reward_key`
-// (if empty: "reward" or "score"). Throws Error(kRun) that says what is wrong.
+// (if empty: "reward" or "score"). Otherwise throws Error(kRun) with the reason.
 Grade read_remote_grade(std::string_view body, const std::string& reward_key);
 
 }  // namespace slimexx::reward

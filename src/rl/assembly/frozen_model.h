@@ -45,9 +45,9 @@ int64_t plan_frozen_scoring(const train::Trainer& trainer, std::span<const Froze
 
 // Gives a transient model the memory of the policy's gradients and its weights; nothing otherwise.
 void bring_in(tensor::Device device, FrozenModel& frozen, const model::ParameterStore& policy);
-// Ends that: gradients are zero again.
+// Gives the memory back to the policy's gradients, which are then zero.
 void take_out(FrozenModel& frozen, train::Trainer& trainer);
-// Copies the weights of a transient model to host memory, then takes it out.
+// Copies the weights of a transient model to host memory, then take_out().
 void keep_copy(tensor::Device device, FrozenModel& frozen, const model::ParameterStore& policy,
                train::Trainer& trainer);
 // Copies the policy's weights. Both have the same parameters.

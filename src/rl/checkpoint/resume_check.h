@@ -12,7 +12,7 @@ namespace slimexx::rl {
 // tokens. Formatting, the order of keys and keys that no model uses do not count.
 void check_same_model(const std::string& checkpoint, const std::string& hf_checkpoint);
 
-// The first difference between two files config.json, apart from quantization; empty: none.
+// The first difference between two config.json files, apart from quantization; empty: none.
 std::string find_config_difference(const std::string& earlier, const std::string& now);
 
 // The configuration of the run that wrote the checkpoint; empty if it is not found.

@@ -1,5 +1,5 @@
-// Prints the banner of a fully built run, and opens its folder. So a failed start or a dry run
-// leaves nothing on disk.
+// Prints the banner and opens the run folder only when the run is fully built, so that a failed
+// start or a dry run leaves nothing on disk.
 #include <fmt/format.h>
 
 #include <system_error>

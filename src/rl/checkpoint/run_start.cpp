@@ -79,7 +79,8 @@ int64_t find_newest_number(const std::string& name) {
   return newest;
 }
 
-// Whether the folder holds at most what an interrupted save leaves: a step folder not yet filled.
+// Whether the folder is empty or holds only entries that saves make. The caller has found no
+// complete checkpoint in it.
 bool is_unused_root(const std::string& root) {
   std::error_code error;
   for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator();

@@ -120,7 +120,7 @@ const Condition kConditions[] = {
      }},
     {"responses are graded", of_rollouts_or_sets},
     {"an engine runs", of_rollouts_or_sets},
-    {"an engine runs, or overlong_buffer_len",
+    {"an engine runs, or overlong_buffer_len is set",
      [](const RunConfig& run) {
        return run.rl.overlong_buffer_len > 0 ? std::nullopt : of_rollouts_or_sets(run);
      }},
@@ -194,7 +194,7 @@ const Condition kConditions[] = {
                            "leave it out, or set train.enable_mtp_training to true"});
      }},
     {"the rate decays", [](const RunConfig& run) { return of_optimizer(decays(run), run); }},
-    {"the rate decays, or lr_warmup_fraction",
+    {"the rate decays, or lr_warmup_fraction is set",
      [](const RunConfig& run) {
        return of_optimizer(decays(run) || run.optimizer.lr_warmup_fraction, run);
      }},

@@ -14,14 +14,15 @@ class ResponseLengths {
 
   // The share of responses that are longer than `tokens`.
   double longer_than(double tokens) const;
-  // Mean number of tokens that a running sample has so far, if each one that ends is replaced.
+  // Mean number of tokens that a running sample has so far, if a new sample replaces each one that
+  // ends.
   double mean_age() const;
 
   // A stretch of decode steps: their number, the samples that run, and the tokens each has so far.
   struct Stretch {
     double steps = 0, running = 0, age = 0;
   };
-  // For `samples` samples, at most `most_running` at once: first the full batch while some wait,
+  // For `samples` samples, at most `most_running` at once: first full batches while samples wait,
   // then the samples that are left. Ascending in time.
   std::vector<Stretch> list_stretches(double samples, double most_running) const;
 

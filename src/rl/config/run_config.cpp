@@ -148,7 +148,8 @@ class Validation {
             "start this many ranks: the first ones train, the rest generate");
   }
 
-  // Whether the model divides by the grid is checked once it is loaded.
+  // Checks the sizes against the number of ranks. The model is checked against the sizes once it is
+  // loaded.
   void check_grid() {
     for (const char* key :
          {"parallel.tensor_model_parallel_size", "parallel.pipeline_model_parallel_size",
@@ -178,7 +179,8 @@ class Validation {
     }
   }
 
-  // Whether the model divides is checked once it is loaded.
+  // Checks the sizes of engines against the number of ranks. The model is checked against the sizes
+  // once it is loaded; here its spec only improves the hint.
   void check_engines() {
     for (const char* key :
          {"rollout.rollout_num_gpus_per_engine", "rollout.dp_size", "rollout.ep_size",
@@ -242,7 +244,7 @@ class Validation {
     }
   }
 
-  // A rollout is held in memory, and its size is a product below that must not overflow.
+  // A rollout is held in memory. Its number of samples, a product of two keys, must not overflow.
   void check_sizes() {
     using train::kMaxSamples;
     RolloutOptions& r = run_.rollout;
@@ -263,7 +265,7 @@ class Validation {
       if (std::ranges::count(*texts, "") > 0) fault(key, "holds an empty text", "remove it");
   }
 
-  // What to set if the batch equation has no whole solution.
+  // The keys to set if the batch equation has no whole solution.
   std::string batch_hint(int64_t samples) const {
     const bool both = run_.train.global_batch_size && run_.train.num_steps_per_rollout;
     if (samples % run_.num_steps_per_rollout != 0)

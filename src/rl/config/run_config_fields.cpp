@@ -187,7 +187,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
            .doc = "Maximum length of a response; a response that reaches it is truncated.",
            .min = 1,
            .max = kMaxInt32,
-           .when = "an engine runs, or overlong_buffer_len",
+           .when = "an engine runs, or overlong_buffer_len is set",
            .may_idle = true});
   bind_sampling(b, o);
   rollout::bind(b, o);
@@ -450,15 +450,15 @@ void bind_section(Binder& b, NumericsOptions& o) {
                   "and compare them with the engine's.",
            .slime = "-",
            .when = "loss_type policy_loss"});
-  b.field(
-      "check_interval", o.check_interval,
-      {.unit = "rollouts",
-       .doc = "Rollouts between such checks of all tokens, if a rollout has several optimizer "
-              "steps: the other rollouts compare only the tokens of their first step. 0: never.",
-       .min = 0,
-       .max = kMaxInt32,
-       .slime = "-",
-       .when = "rollouts are generated"});
+  b.field("check_interval", o.check_interval,
+          {.unit = "rollouts",
+           .doc = "Interval of full checks, if a rollout has several optimizer steps. A full check "
+                  "compares the log-probs of all tokens of a rollout; other rollouts compare only "
+                  "the tokens of their first step. 0: never.",
+           .min = 0,
+           .max = kMaxInt32,
+           .slime = "-",
+           .when = "rollouts are generated"});
   b.field("fp8", o.fp8,
           {.doc = "Compute the projections of attention, MLPs and experts in FP8 (e4m3, blocks of "
                   "128x128), in generation and in every forward of training; backward and the "

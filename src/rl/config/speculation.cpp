@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kDefaultDrafts = 3;
 
-// Each verification checks the last known token and the drafts.
+// A step that verifies computes the last known token and the drafts.
 int64_t count_drafts(const RolloutOptions& o) {
   if (o.speculative_num_steps) return *o.speculative_num_steps;
   return o.speculative_num_draft_tokens.value_or(kDefaultDrafts + 1) - 1;
@@ -49,7 +49,7 @@ void check_speculation(const RolloutOptions& o, const model::ModelSpec& spec,
       ErrorCode::kUsage,
       fmt::format("rollout.speculative_algorithm is {}, but {} has no multi-token prediction layer",
                   o.speculative_algorithm, directory),
-      "use NGRAM, leave it out, or use the original checkpoint: exports of Hugging Face's "
+      "use NGRAM, leave the key out, or use the original checkpoint: exports of Hugging Face's "
       "libraries lack the layer",
       "rollout.speculative_algorithm");
 }

@@ -14,8 +14,8 @@ struct LabelTrials {
   std::string grader;
   int64_t num_rows = 0;
   int64_t num_looked_at = 0;  // at most kMostTried, spread over the rows
-  int64_t num_tried = 0;      // of these; the other rows have a grader that reads no label
-  int64_t num_unread = 0;     // of those that were tried
+  int64_t num_tried = 0;   // of those looked at; the other rows have a grader that reads no label
+  int64_t num_unread = 0;  // of those that were tried
   struct Fault {
     std::string where;  // "path:line"
     std::string why;

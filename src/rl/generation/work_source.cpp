@@ -20,7 +20,8 @@ constexpr auto kInterval = std::chrono::milliseconds(20);
 constexpr int kExchangeShare = 50;
 // A leader's answer: the number of a group, 0 or 1, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
-// Each rank in lock step reports one of these before a step; the largest counts.
+// Ranks that run their steps together each report one of these before a step; the largest one
+// applies to all of them.
 constexpr int64_t kNothingLeft = 0, kGoesOn = 1, kStepFailed = 2;
 
 }  // namespace

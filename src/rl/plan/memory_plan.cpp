@@ -146,14 +146,16 @@ std::string format_memory(const MemoryPlan& plan) {
   if (b.activations.least == 0) return text;
   text += line(b.activations.least, "  activations of the largest microbatch, at least");
   if (b.activations.in_flight > 1) {
-    text += line(b.activations.kept, fmt::format("    kept for backward, for each of {} in flight",
-                                                 b.activations.in_flight));
+    text += line(b.activations.kept,
+                 fmt::format("    kept for backward, for each of {} microbatches in flight",
+                             b.activations.in_flight));
     text += line(b.activations.scratch, "    workspace of an operation");
   }
   if (b.activations.num_deferred > 0)
-    text += line(b.activations.deferred,
-                 fmt::format("    for deferred weight gradients, for each of {}",
-                             b.activations.num_deferred));
+    text +=
+        line(b.activations.deferred,
+             fmt::format("    operands of deferred weight gradients, for each of {} microbatches",
+                         b.activations.num_deferred));
   text += line(b.activations.most, "  with all activations kept for backward");
   return text;
 }

@@ -33,9 +33,9 @@ PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
 PlannedStage plan_generator(const StagePlanInputs& inputs);
 
 // ---- plan_keys.cpp ----
-// Advice on which keys to change if `missing_bytes` are missing. If a slightly larger share of the
-// device is enough, that; otherwise the largest users of memory, until their sum exceeds what is
-// missing.
+// Advice on which keys to change if `missing_bytes` are missing: the key for the share of the
+// device if slightly more is enough; otherwise those of the largest users of memory, until their
+// sum exceeds `missing_bytes`.
 std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int64_t engine_bytes,
                         int64_t missing_bytes);
 

@@ -150,7 +150,7 @@ std::string stage_memory_table(const RunPlan& plan) {
       return bytes_text(s.used_bytes - plan.gpu.held_bytes(plan.roles.world_size()));
     });
     add("  training only, at least", [](const auto& s) { return bytes_text(s.training_bytes); });
-    add("usable, beside the hand-over", [](const auto& s) { return bytes_text(s.limit_bytes); });
+    add("limit, without the hand-over", [](const auto& s) { return bytes_text(s.limit_bytes); });
   }
   add("KV cache, at most", [](const auto& s) { return bytes_text(s.cache_bytes); });
   add("  tokens", [](const auto& s) {
@@ -163,14 +163,14 @@ std::string stage_memory_table(const RunPlan& plan) {
   const auto in_flight_text = [](const auto& s, int64_t bytes) {
     return bytes_text(s.activations.in_flight > 1 ? bytes : 0);
   };
-  add("  kept for backward, for each",
+  add("  kept for backward, per microbatch",
       [&](const auto& s) { return in_flight_text(s, s.activations.kept); });
   add("  workspace of an operation",
       [&](const auto& s) { return in_flight_text(s, s.activations.scratch); });
   add("  deferred weight gradients", [](const auto& s) {
     return s.activations.num_deferred > 0 ? std::to_string(s.activations.num_deferred) : "-";
   });
-  add("  for these, each", [](const auto& s) { return bytes_text(s.activations.deferred); });
+  add("  operands of each", [](const auto& s) { return bytes_text(s.activations.deferred); });
   add("activations, all kept", [](const auto& s) { return bytes_text(s.activations.most); });
   add("logits, at most", [](const auto& s) { return bytes_text(s.logits_bytes); });
   add("host: optimizer state", [](const auto& s) { return bytes_text(s.host_bytes); });

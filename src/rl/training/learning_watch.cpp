@@ -80,8 +80,8 @@ std::vector<LearningFault> find_learning_faults(const LearningSigns& signs) {
   if (signs.fp8_changed && *signs.fp8_changed == 0) {
     faults.push_back({"fp8_unchanged",
                       "no FP8 weight changed in this rollout's optimizer steps, so the next "
-                      "samples come from the same weights; the master weights add the updates "
-                      "up until they show, which takes long with this optimizer.lr"});
+                      "samples come from the same weights; the master weights collect the updates "
+                      "until they change FP8 values, which takes long with this optimizer.lr"});
   }
   return faults;
 }

@@ -37,7 +37,7 @@ struct Rollout {
   std::optional<LogProbComparison> comparison;  // over the whole rollout, if it was compared
   std::vector<train::StepResult> steps;
   double param_norm = 0;  // 2-norm of the weights after the last step
-  // Both exclude the evaluation after the rollout, except for the total time of it.
+  // Both exclude the evaluation after the rollout, except that span_seconds has its total time.
   rollout::EngineStats engine_stats;
   std::map<std::string, double> span_seconds;
   observe::MetricRow row;
@@ -73,7 +73,7 @@ void update_reference(const Session& session, TrainerSide& trainer_side, Progres
 void run_on_trainers(const Session& session, Progress& progress, const std::function<void()>& work);
 // Log-probs under the reference, if a KL term needs them.
 void score_reference(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
-// Log-probs under the old policy, unless exactness makes them known already.
+// Computes log-probs under the old policy, unless they must equal those of the rollout.
 void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout& rollout);
 void estimate_advantages(const RunConfig& config, Rollout& rollout);
 void update_policy(const Session& session, TrainerSide& trainer_side, Progress& progress,

@@ -261,7 +261,7 @@ void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Pr
   }
 }
 
-// A run goes on with the products that it began with.
+// A resumed run must compute the same products in FP8 as before, with the same scales.
 void check_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& spec) {
   const auto saved = checkpoint.state().find("numerics");
   const Json before = saved != checkpoint.state().end() ? *saved : fp8_identity(model::ModelSpec());

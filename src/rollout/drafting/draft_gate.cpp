@@ -26,7 +26,7 @@ double count_elements(const model::ParameterCounts& counts, const char* part) {
   return found == counts.parts.end() ? 0 : static_cast<double>(found->elements);
 }
 
-// Bytes that could be read while a layer waits.
+// The time in which a layer's kernels wait, as the bytes that could be read in it.
 double waits_of(const model::LayerSpec& layer, const tensor::DecodeRates& rates) {
   return rates.copy_bytes_per_s * layer_wait_seconds(layer, rates.waits);
 }

@@ -1,6 +1,6 @@
-// Chooses how many tokens to draft per sequence: the gain from drafts, estimated from past
+// Chooses how many tokens to draft per sequence. Weighs the gain from drafts, estimated from past
 // acceptance, against the cost of the extra rows and of drafting. Counts bytes and measures no
-// time, so all ranks of an engine make the same choice, and the same run makes it again.
+// time, so all ranks of an engine make the same choice, and a repeated run makes the same choices.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,13 +15,14 @@ namespace slimexx::rollout {
 // experts that is read.
 struct DecodeCost {
   double dense = 1, experts = 0;
-  // Bytes that could be read while a layer's kernels wait for one another.
+  // Time in which a layer's kernels wait for one another, as the bytes that could be read in it.
   double waits = 0;
   double expert_rate = 0;  // k/E
   double rows_of_row = 1;  // rows that reach a rank's experts per row of its own batch
   double row = 0;          // logits of one row, written and read
   double cached_token = 0;
-  // The drafting MTP layer: bytes read plus waits without experts, its experts, and the head.
+  // The MTP layer that drafts: bytes read and waits without its experts, bytes of its experts, and
+  // bytes of the head.
   double guess = 0, guess_experts = 0, guess_head = 0;
   // Cost of a forward with `rows` rows. `context`: cached tokens that each row attends to.
   double of_rows(double rows, double context) const;

@@ -100,7 +100,8 @@ void check_host_room(const EngineOptions& options, int64_t bytes) {
       is_tokens ? "rollout.max_total_tokens" : "rollout.kv_cache_gib");
 }
 
-// A size times this, printed with four digits, is never below the size.
+// Factor by which a size is enlarged before it is printed with four digits, so that the printed
+// size is never too small.
 constexpr double kRoundedUp = 1.001;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The rows of a staged batch for drafts of an MTP layer: what its first pass reads beside the
-// batch, and the further passes, which draft more tokens for each sequence.
+// The rows of a staged batch for drafts of an MTP layer: the inputs that its first pass reads
+// besides the batch, and the further passes, which draft more tokens for each sequence.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -26,7 +26,7 @@ size_t find_text(Heap& heap, std::string_view text, std::string_view part, size_
 
 std::string format_int(Int value);
 std::string format_python_float(double value);  // float.__repr__
-// The heap's limit for one value bounds both.
+// str() and repr() of a value; the heap's limit for one value bounds their length.
 void append_str(Heap& heap, std::string& out, const Value& value);
 void append_repr(Heap& heap, std::string& out, const Value& value, int depth = 0);
 std::string to_str(Heap& heap, const Value& value);

@@ -35,7 +35,7 @@ class Rewriter {
     }
     close_implied();
     if (has_names_ && has_numbers_)
-      in_.refuse("a reference to a group's number next to named groups");
+      in_.refuse("a reference to a group by number in a pattern with named groups");
     return std::move(out_);
   }
 
@@ -104,7 +104,7 @@ void Rewriter::rewrite_item() {
 void Rewriter::rewrite_escape() {
   const char c = in_.peek(1);
   if (c >= '1' && c <= '9') return put_reference();
-  if (c == 'k') in_.refuse("a group's name in a back reference");
+  if (c == 'k') in_.refuse("a back reference by a group's name");
   if (c == 'b' || c == 'B') {
     in_.skip(2);
     const std::string word = set_pattern(word_set(false));

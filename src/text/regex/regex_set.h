@@ -16,7 +16,7 @@ struct CharSet {
   std::string folded = {};  // added to the members of a class if case is ignored
 };
 
-CharSet word_set(bool in_class);  // in a class, without six numbers of Latin-1
+CharSet word_set(bool in_class);  // \w; inside a class it lacks six numbers of Latin-1
 CharSet space_set();              // \s
 // \p{name} and [[:name:]]. nullopt if Oniguruma or this program does not know the name.
 std::optional<CharSet> property_set(std::string_view name, bool in_class);

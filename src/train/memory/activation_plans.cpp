@@ -117,8 +117,8 @@ ActivationBytes ActivationPlans::plan_activations(int64_t longest_sequence,
     least.grow_to(measure(kKeepLeast));
     most.grow_to(measure(kKeepAll));
   }
-  // Scratch is fixed before the choice of what layers keep. In a stage with few layers,
-  // recomputation may need more memory than keeping.
+  // Scratch is fixed before the choice of the activations that layers keep. In a stage with few
+  // layers, recomputation may need more memory than keeping.
   least.scratch = most.scratch = std::max(least.scratch, most.scratch);
   least.kept += kTableBytes;
   most.kept += kTableBytes;

@@ -127,7 +127,8 @@ Lengths limit_rows(const Lengths& lengths, const Counts& counts, int64_t most_ro
   return counts.take(lengths, low);
 }
 
-// Samples whose loss masks have the last labels[i] response tokens and those before token `first`.
+// Samples whose loss masks are 1 for the last labels[i] response tokens and for those before token
+// `first`.
 std::vector<Sample> make_samples(const Lengths& lengths, const Lengths& responses,
                                  const Lengths& labels, int64_t first = 0) {
   std::vector<Sample> samples;

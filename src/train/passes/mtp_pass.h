@@ -28,7 +28,7 @@ MtpLabels list_mtp_labels(std::span<const Sample> samples, std::span<const int64
 // needs no exchange.
 MtpLabels take_share(const MtpLabels& labels, const model::ContextShards& token_shards, int rank);
 
-// Inputs of the pass that all microbatches of a step share.
+// The inputs that the passes of all microbatches of a step share.
 struct MtpWork {
   std::vector<int64_t> num_labels;  // by depth, over all samples of the step, at least 1
   float factor = 0;                 // scales the mean loss of each layer

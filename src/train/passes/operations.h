@@ -43,8 +43,8 @@ struct Operation {
   size_t slot = 0;
   size_t chunk = 0;  // which of the rank's stages
   int peer = -1;     // pipeline rank on the other side of a transfer
-  // Place where a backward leaves its products of weight gradients for kWeightGradients; -1: the
-  // backward runs them itself. kWeightGradients ignores its slot.
+  // Index of the list in which a backward leaves its products of weight gradients for
+  // kWeightGradients; -1: the backward runs them itself. kWeightGradients ignores its slot.
   int deferred = -1;
   bool operator==(const Operation&) const = default;
 };

@@ -149,7 +149,7 @@ TEST_F(HangClock, NamesTheOneThatMostWaitFor) {
   const auto hang = look();
   ASSERT_TRUE(hang);
   EXPECT_EQ(hang->rank, 2);
-  EXPECT_EQ(hang->state, "waits for ranks 0, 1, 3, which cannot join, for 3 s");
+  EXPECT_EQ(hang->state, "has waited 3 s for ranks 0, 1, 3, which cannot join");
 }
 
 }  // namespace

@@ -98,9 +98,10 @@ TEST(Hang, CallsThatDoNotMeetAreNamed) {
                       all.barrier();
                     }));
   ASSERT_TRUE(ranks.wait_until_ready());
-  expect_hang(ranks, 3, 1, "receive",
-              {"rank 1 waits for rank 0, which cannot join, for ", "in receive of 3 ranks, 8 bytes",
-               "; rank 0 waits for it, in phase generate, in barrier of 3 ranks (call "});
+  expect_hang(
+      ranks, 3, 1, "receive",
+      {"rank 1 has waited ", " s for rank 0, which cannot join", "in receive of 3 ranks, 8 bytes",
+       "; rank 0 waits for it, in phase generate, in barrier of 3 ranks (call "});
 }
 
 // Ranks form groups of two. The first pair waits in the barrier of all ranks; in the second pair,
@@ -113,10 +114,10 @@ TEST(Hang, ThreadRanksInCallsOfDifferentGroupsAreNamed) {
                       if (all.rank() == 2) pair->barrier();
                       all.barrier();
                     }));
-  expect_hang(
-      ranks, 1, 2, "barrier",
-      {"rank 2 waits for rank 3, which cannot join, for ", "in barrier of 2 ranks (pair, call 1)",
-       "; rank 0 waits for it, in phase generate, in barrier of 4 ranks (world, call "});
+  expect_hang(ranks, 1, 2, "barrier",
+              {"rank 2 has waited ", " s for rank 3, which cannot join",
+               "in barrier of 2 ranks (pair, call 1)",
+               "; rank 0 waits for it, in phase generate, in barrier of 4 ranks (world, call "});
 }
 
 TEST(Hang, ThreadRankAsleepIsNamed) {

@@ -201,7 +201,7 @@ void check_invariance(const Float8Case& sizes) {
   check_all_configs(o, o.m);
 }
 
-// A scale that is NaN makes its row NaN, or its columns.
+// A NaN scale of x makes its row NaN; one of w makes its columns NaN.
 void check_nan_scales() {
   Operands o({.m = 70, .n = 192, .k = 384, .has_bias = true});
   const float nan = std::bit_cast<float>(0x7FC00000);

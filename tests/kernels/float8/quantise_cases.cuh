@@ -7,7 +7,7 @@
 
 namespace slimexx::kernels::testing {
 
-// Rows of `gap` more elements, and scales of a wider stride.
+// Rows are `gap` elements wider, and scales have a wider stride.
 inline void check_rows(CheckCounts& counts, const QuantiseData& data, int64_t gap) {
   const int64_t m = data.rows, k = data.columns;
   const int64_t scale_stride = fp8_scale_stride(m) + (gap == 0 ? 0 : 8);

@@ -1,4 +1,4 @@
-// What the cases of the FP8 quantisers quantise, and host arithmetic of bf16 and e4m3.
+// The inputs of the FP8 quantisers' cases, and host arithmetic of bf16 and e4m3.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -49,7 +49,7 @@ DeviceArray<T> to_device(const std::vector<T>& from) {
   return values;
 }
 
-// What a matrix holds: `name` is for reports.
+// The contents of a matrix; `name` is for reports.
 struct QuantiseData {
   const char* name;
   int64_t rows, columns;

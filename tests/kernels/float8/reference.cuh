@@ -126,7 +126,7 @@ static __global__ void fill_f8(uint8_t* out, int64_t count, F8Values values, uin
   }
 }
 
-// Positive scales with random bits; of a range of 2^`exponents` around 2^-9.
+// Positive scales with random bits, in a range of 2^`exponents` around 2^-9.
 static __global__ void fill_f8_scales(float* out, int64_t count, int exponents, uint64_t seed) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;

@@ -140,8 +140,8 @@ void check_mail_chain(Ranks& ranks, int calls) {
   }
 }
 
-// Gathers of bytes; values span two bytes, so that rows of numbers are easy to read. Ragged ranges
-// end within a word, so they never use the low-latency protocol.
+// Gathers of bytes, which are compared as 16-bit values. Ragged ranges end within a word, so they
+// never use the low-latency protocol.
 void check_gather(Ranks& ranks, int64_t bytes, int64_t odd, bool in_place, bool is_ragged) {
   const int size = ranks.size();
   const int64_t n = bytes / 2;

@@ -35,7 +35,7 @@ void check_all_scores(CheckSize size) {
   check_scores({.lengths = {40000, 5000}, .dim = 16, .last = 33, .seed = 10}, {64});
 }
 
-// One thread block per row, or a cluster of 2, 4 or 8 from 8,192 keys on.
+// The kernel uses one thread block per row, and from 8,192 keys on a cluster of 2, 4 or 8.
 void check_all_selections(CheckSize size) {
   const auto check = [](int32_t keys, int64_t rows, int64_t k) {
     for (const float spread : {1.0f, 3000.0f})

@@ -118,8 +118,8 @@ TEST(Encoding, HoldsTheWeightsOfProducts) {
   }
 }
 
-// 32 columns of heads of 8: four ranks cut blocks of 8 rows nowhere; 16 columns of an MLP on four
-// ranks are 4 each, half a block.
+// On four ranks, heads of 8 elements cut no block of 8 rows. An MLP of 16 columns has 4 on each
+// rank, half a block.
 TEST(Encoding, CutBlocksStayPlain) {
   const ModelSpec whole = spec_of("qwen3_moe", {}), cut = spec_of("glm4_moe", {.tp = 4});
   EXPECT_TRUE(contains(whole.encoded, "layers.0.attention.qkv.weight"));

@@ -174,7 +174,7 @@ Moved sum_traffic(const std::vector<WeightTraffic>& traffic) {
   return sum;
 }
 
-// If a round moves one row of a square, memory is that of one round for any amount of data: 16
+// Rounds of one row of a square: memory does not depend on the amount of data. A round takes 16
 // bytes per peer and direction, plus arena alignment.
 TEST(WeightPlan, RoundsTakeLittleMemory) {
   const dist::GridShape grid(4, {.tp = 4});
@@ -232,9 +232,9 @@ TEST(WeightPlan, ReplicasShareOutOnThreads) {
     int ranks;
     int64_t slabs_in, slabs_out;  // received by all ranks, to tp 2 and back
   };
-  // With 4 ranks, each needs 2 slabs; ranks 0 and 3 already hold one of theirs, 1 and 2 none: 1 + 2
-  // + 2 + 1. On the way back, only 1 and 2 hold the other half. With 6 ranks, each needs 3; 1 and 4
-  // hold none of theirs, the others one.
+  // 4 ranks: each needs 2 slabs. Ranks 0 and 3 already hold one of them and receive 1; ranks 1 and
+  // 2 hold neither and receive 2. On the way back, only ranks 1 and 2 receive their slab. 6 ranks:
+  // each needs 3 slabs. Ranks 1 and 4 receive 3, the others 2.
   for (const auto& c : {Case{4, 6, 2}, Case{6, 14, 2}}) {
     const auto n = static_cast<int64_t>(c.ranks);
     const int64_t slab = 2 * (144 / n * 4) + 96 / n * 4;  // both matrices and the queries

@@ -138,7 +138,7 @@ template <class Op>
 void expect_unserved(Op&& op, const std::string& what) {
   expect_error(op, ErrorCode::kRun, "cudaErrorInvalidValue", what);
 }
-// Expects an op that exists on the device only inside a fused op.
+// Expects an error that says that the device has this op only inside a fused op.
 template <class Op>
 void expect_missing(Op&& op, const std::string& what) {
   expect_error(op, ErrorCode::kEnvironment, "has no kernel of its own on CUDA", what);

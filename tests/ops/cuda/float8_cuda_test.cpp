@@ -263,10 +263,9 @@ TEST_F(Float8Cuda, ExpertsOfOneToken) {
   }
 }
 
-// Columns of wider operands, as leaves are.
+// The operands are columns of wider tensors, as leaves are.
 TEST_F(Float8Cuda, ColumnsOfWiderOperands) {
-  const Weight w(256, 512, 8, tensor::F8ScaleRule::kFloat),
-      left(256, 512, 8, tensor::F8ScaleRule::kFloat);
+  const Weight w(256, 512, 8, tensor::F8ScaleRule::kFloat);
   const Array x = random_bf16({9, 512}, 9);
   const OnDevice device_x(x), y = as_is(Array({9, 256})), expected = as_is(Array({9, 256}));
   const Linear whole = w.device(false);

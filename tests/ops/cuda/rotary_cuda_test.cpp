@@ -1,4 +1,5 @@
-// Compares QK-norm, rotation and the write to pages, one op on the device, with the CPU's.
+// QK-norm, rotation and the write to the KV cache are one op on the device; compares it with the
+// ops of the CPU.
 #include "cpu_context.h"
 #include "ops/cuda/cuda_testing.h"
 #include "ops/op_cases.h"

@@ -134,7 +134,8 @@ TEST_F(RunCheckpoint, LoadsOnAnyNumberOfRanks) {
   EXPECT_EQ(first_difference(floats_of(flat_weights(policy.store)), saved.weights), "");
 }
 
-// Saved on two ranks by a version in which pieces could not yet be boxes, with its weights.
+// A checkpoint that two ranks of an older version saved, whose pieces are never boxes, and its
+// weights.
 TEST_F(RunCheckpoint, LoadsFormatOne) {
   const std::string directory = test_data_path("golden/checkpoints/format_1");
   const auto checkpoint = io::Checkpoint::open(directory);

@@ -117,8 +117,7 @@ TEST(EnginesOfRanks, GroupsInLockStepShareTheQueueEvenly) {
       .groups = groups,
       .n_samples_per_prompt = 1,
       .sampling = {.max_new_tokens = 20, .stop_token_ids = {}, .stop = {}}};
-  std::array<std::vector<int64_t>, 4>
-      finished;  // by rank: the numbers of finished samples that it was told
+  std::array<std::vector<int64_t>, 4> finished;  // by rank: the counts that its callback received
   dist::run_thread_ranks(4, [&](dist::Collective& world) {
     RankEngine own(world, {.ep = 4});
     generate_on_ranks(own.engine, own.model.grid.groups(), job, world, {},

@@ -131,8 +131,8 @@ TEST(DraftGate, CostsAreNearThoseMeasured) {
   EXPECT_NEAR(none.of_rows(16, 0) / rate, 11.7e-3, 0.05 * 11.7e-3);
 }
 
-// While a layer waits, a GPU with slower memory could read less, so that waits hide less of what
-// drafts cost: a draft must be accepted more often. Layers of the CPU never wait.
+// A GPU with slower memory could read less while a layer waits. So waits hide less of the cost of
+// drafts, and drafts must be accepted more often. Layers of the CPU never wait.
 TEST(DraftGate, DraftsCostMoreOnAGpuWithSlowerMemory) {
   const model::ModelSpec spec = read_flash();
   const auto cost_on = [&](const char* name) {

@@ -189,7 +189,7 @@ class Simulation {
     return launched;
   }
 
-  // Does what the engine does with the sampled tokens.
+  // Handles the sampled tokens as the engine does.
   void expect(Launched& launched) {
     for (size_t row = 0; row < launched.sampled.size(); ++row) {
       Sequence*& sequence = launched.sampled[row];

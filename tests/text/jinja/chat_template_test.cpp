@@ -1,5 +1,5 @@
-// The interpreter against what transformers' jinja2 environment renders (golden files made by
-// scripts/golden/make_chat_template_golden.py) and its limits.
+// Compares the interpreter with transformers' jinja2 environment (golden files made by
+// scripts/golden/make_chat_template_golden.py), and tests its limits.
 #include "slimexx/text/chat_template.h"
 
 #include <fmt/format.h>

@@ -83,8 +83,8 @@ std::vector<GradientPart> uneven_parts(int64_t n) {
   return parts;
 }
 
-// Gives both optimizers the same gradients, with or without an early start; each next rank starts
-// one part more early.
+// Gives both optimizers the same gradients, with or without an early start. Rank r starts 3 + r
+// parts early.
 struct Steps {
   std::vector<float> master, exp_avg, weights, reduced;
   std::vector<double> norms;

@@ -30,7 +30,8 @@ GridRun pipeline_run(const std::string& folder, int world_size, int stages,
           .num_steps = 2};
 }
 
-// The most stages of four layers such that a layer stays with the one whose selection it shares.
+// The largest number of stages for four layers. A layer must stay with the layer whose selection it
+// shares.
 int most_stages(const std::string& family) { return family == "glm_moe_dsa" ? 2 : 4; }
 
 std::vector<float> table_before(const std::string& folder) {

@@ -210,7 +210,7 @@ TEST(PlannedStages, AnotherMicrobatchInFlightTakesWhatItKeeps) {
   }
 }
 
-// Also for a device, without the memory that its kernels allocate themselves.
+// Tests the CPU, and a device without the memory that its kernels allocate themselves.
 TEST(PlannedStages, NoMicrobatchTakesMoreThanThePlan) {
   constexpr int64_t kTokens = 150;
   const tensor::PlanningScope scope;

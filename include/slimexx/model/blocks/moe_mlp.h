@@ -64,7 +64,7 @@ struct MoeMlpSpec {
   std::optional<DenseMlpSpec> shared = {};
   // Number of ranks that share the experts, and of physical experts including redundant ones. 0
   // copies: experts are split evenly. An engine may have more copies than experts, and their number
-  // need not divide.
+  // need not be a multiple of the ranks.
   int64_t expert_ranks = 1, expert_copies = 0;
   // Number of ranks that share each expert: a rank has F / etp_ranks columns of gate and of up, and
   // H / etp_ranks columns of the output.

@@ -227,7 +227,7 @@ class LayoutDropper {
     skip_argument();
   }
 
-  // \above1pt is \over, \atopwithdelims() is \choose.
+  // Treats \above1pt as \over, and \atopwithdelims() as \choose.
   void infix(std::string_view name) {
     std::string_view open;
     if (name != "above") {

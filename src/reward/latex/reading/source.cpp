@@ -161,7 +161,7 @@ std::optional<std::string> with_upright_unit(std::string_view answer) {
   const size_t unit = text.find_first_not_of(" 0123456789.,+-/");
   if (unit == std::string::npos || unit < 2 || text[unit - 1] != ' ') return std::nullopt;
   const std::string_view tail = std::string_view(text).substr(unit);
-  // Letters one by one, with powers, one stroke between two: "m", "m^2", "kg/m^{3}".
+  // Units of one letter, with powers, separated by slashes or spaces: "m", "m^2", "m/s^{2}".
   bool letter_may_follow = true;
   for (size_t at = 0; at < tail.size(); ++at) {
     const bool letter = isalpha(static_cast<unsigned char>(tail[at]));
