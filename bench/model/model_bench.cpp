@@ -32,7 +32,7 @@ namespace {
 constexpr tensor::Device kDevice{tensor::DeviceType::kCuda, 0};
 
 rl::Fp8Choice fp8_choice(bool is_fp8) {
-  rl::Fp8Choice choice{.options = {}, .sizes = {}, .device = kDevice};
+  rl::Fp8Choice choice{.options = {}, .sizes = {}};
   choice.options.fp8 = is_fp8 ? "on" : "off";
   return choice;
 }
