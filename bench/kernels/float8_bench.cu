@@ -139,8 +139,8 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
       line.times.push_back(line.replay->measure(target_us));
     }
   }
-  // Line 0 is bf16, line 1 bf16 launched early, line 2 FP8 launched early: compares early launches
-  // with line 1, all others with line 0.
+  // Line 0 is bf16, line 1 bf16 launched early, line 2 FP8 launched early. Lines 1 and 2 are
+  // compared with line 1, all others with line 0.
   for (size_t i = 0; i < lines.size(); ++i) {
     const bool early = i == 1 || i == 2 || (i > 2 && settings.early);
     print_line(lines[i], m, n, k, settings.swiglu ? n / 2 : n, median(lines[early ? 1 : 0].times));

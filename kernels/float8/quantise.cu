@@ -232,7 +232,7 @@ const char* launch_quantise_blocks(const QuantiseBlocksArgs& args, cudaStream_t 
     return "quantise_blocks: k must be a multiple of 128, at least 128";
   }
   if (!is_given(args.w) || !is_given(args.q) || !is_aligned(args.rounded, 16)) {
-    return "quantise_blocks: w, rounded and q must be 16-byte aligned";
+    return "quantise_blocks: w and q must not be null; w, rounded and q must be 16-byte aligned";
   }
   if (args.scales == nullptr) return "quantise_blocks: scales are null";
   if (args.units != nullptr && args.num_blocks < 0) {

@@ -140,8 +140,8 @@ struct GemmProblem {
   int end_row;               // end of the shared expert's rows
   bool one_x_row;            // x has a single row, which all experts use
   bool offsets_are_written;  // before this kernel starts; swapped tiles only
-  // The shared expert has one tile of tokens, and its tiles come first instead of last, so that
-  // their position is known before the offsets are. Swapped tiles only.
+  // The shared expert has one token tile. Its tiles come first instead of last, so that their
+  // position is known before the offsets are written. Swapped tiles only.
   bool shared_first;
   // Grouped and heads.
   int feature_tiles;  // per expert or head

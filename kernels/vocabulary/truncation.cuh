@@ -64,8 +64,9 @@ class Truncation {
     return key_of(__fadd_rn(maximum_, fixed_log(weight)) - 1e-6f * fabsf(maximum_));
   }
 
-  // A lower bound for the key of the k-th largest tile maximum, from one histogram of the keys down
-  // to that of `maximum - 40`. Every block of a cluster computes all of it.
+  // A lower bound for the key of the k-th largest tile maximum. It comes from a histogram of these
+  // keys, from that of the row's maximum down to that of `maximum - 40`. Every block of a cluster
+  // computes the whole histogram.
   __device__ uint32_t bound_of_largest(uint64_t k) {
     const uint32_t highest = key_of(maximum_);
     const uint32_t range = highest - key_of(__fadd_rn(maximum_, -40.0f));

@@ -34,7 +34,7 @@ class PromptReader {
     check_template_kwargs(options.apply_chat_template_kwargs.get());
     if (options.apply_chat_template && !chat_template) {
       throw Error(ErrorCode::kUsage, "apply_chat_template is set, but there is no chat template",
-                  "use a model folder with chat_template.jinja, or unset it");
+                  "use a model folder with chat_template.jinja, or turn off apply_chat_template");
     }
     if (options.rollout_max_prompt_len < 0) {
       throw Error(ErrorCode::kUsage, fmt::format("rollout_max_prompt_len is {}, below 0",

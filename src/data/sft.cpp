@@ -23,7 +23,7 @@ class SftReader {
     check_template_kwargs(options.apply_chat_template_kwargs.get());
     if (options.apply_chat_template && !chat_template) {
       throw Error(ErrorCode::kUsage, "apply_chat_template is set, but there is no chat template",
-                  "use a model folder with chat_template.jinja, or unset it");
+                  "use a model folder with chat_template.jinja, or turn off apply_chat_template");
     }
     if (options.max_len < 0) {
       throw Error(ErrorCode::kUsage, fmt::format("max_len is {}, below 0", options.max_len));

@@ -86,7 +86,7 @@ void forget_failure(const std::string& run_dir) {
   std::filesystem::remove(first_failure_path(run_dir), ignored);
 }
 
-// Publishes a complete file with link(): only the first of several processes succeeds, also over
+// Publishes a complete file with link(): only the first of several processes succeeds, even across
 // hosts.
 bool write_first_failure(const std::string& run_dir, int64_t step, std::string_view error,
                          const FailurePlace& place) {

@@ -54,7 +54,8 @@ SpanState& state() {
   return *instance;
 }
 
-// The calling thread's spans and trace; its rank is fixed at its first span.
+// The calling thread's spans, and the trace of its rank. The rank is read at the thread's first
+// call of this_thread().
 struct ThreadPlace {
   std::shared_ptr<ThreadSpans> spans;
   Trace* trace = nullptr;

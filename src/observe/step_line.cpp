@@ -20,7 +20,7 @@ struct Column {
   int width;
   Style style;
   bool watch;  // mark a value far from the earlier ones
-  // Shows the first of these metrics that the row has; they are alternatives with one meaning.
+  // Alternatives with the same meaning; the column shows the first one that the row has.
   std::vector<const char*> names;
   Shown shown = Shown::kAlways;
 };

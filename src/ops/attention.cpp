@@ -65,8 +65,10 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
   for (size_t b = 0; b + 1 < cu.size(); ++b) {
     const int64_t context = layout.context_len(b);
     SLX_CHECK(cu[b] <= cu[b + 1], "{}: cu_seqlens descends at {}", op, b);
-    SLX_CHECK(context >= 0 && (paged || gathered || context == 0),
-              "{}: context length {} of sequence {}", op, context, b);
+    SLX_CHECK(
+        context >= 0 && (paged || gathered || context == 0),
+        "{}: context length {} of sequence {} is negative, or given without pages or gathered keys",
+        op, context, b);
     const int64_t keys = context + cu[b + 1] - cu[b];
     if (paged && cu[b + 1] > cu[b])
       SLX_CHECK_LE(keys, layout.page_table.dim(1) * layout.page_tokens);

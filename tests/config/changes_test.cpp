@@ -26,7 +26,8 @@ TEST(ListChanges, KnowsKeysThatOnlyOneHas) {
   EXPECT_EQ(text_of("", "a: 1\n"), "a:  -> 1\n");
 }
 
-// Resolved configurations keep references unexpanded; digests in comments show changed values.
+// A resolved configuration keeps ${env:...} references unexpanded. Digests in its "# env" comments
+// show whether the value of a variable has changed.
 TEST(ListChanges, KnowsWhenAVariableHasChanged) {
   const std::string yaml = "a: \"${env:X}/m\"\nb: \"${env:Y:-1}\"\nc: \"$${env:X}\"\n";
   EXPECT_EQ(text_of("# env X 1111\n" + yaml, "# env X 1111\n" + yaml), "");

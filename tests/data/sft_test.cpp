@@ -196,8 +196,8 @@ TEST_F(Sft, TakesTurnsThatCallThinkOrAreLeftOut) {
   EXPECT_NE(error.hint().find("data.apply_chat_template: true"), std::string::npos);
 }
 
-// GLM ends an assistant's turn by the token that begins the next; its generation_config.json names
-// these tokens as eos ids. The tokenizer here has bytes for the rest.
+// GLM ends an assistant's turn with the token that begins the next; its generation_config.json
+// names these tokens as eos ids. The tokenizer here has bytes for the rest.
 TEST_F(Sft, LearnsToEndATurnOnGlmTemplates) {
   tokenizer_ = text::Tokenizer::parse(
       text::make_byte_level_tokenizer_json({"<|endoftext|>", "[gMASK]", "<sop>", "<|system|>",

@@ -10,7 +10,7 @@ namespace slimexx::dist {
 // Checks every operation on tensors of `device`, over `c` and over parts of it. Collective.
 std::string check_collective(Collective& c, tensor::Device device);
 
-// For groups on host memory: bytes, numbers and counters. Collective.
+// Checks the operations of a group on host memory: on bytes, numbers and counters. Collective.
 std::string check_host(Collective& host);
 
 }  // namespace slimexx::dist

@@ -8,9 +8,10 @@
 // their arguments, allocate and free their scratch, and send nothing, so a rank may plan alone.
 // Tensors are contiguous and lie on device(). "Rows" are indices of dimension 0.
 //
-// If a group has peer memory (peer_memory.h), kernels that access the other ranks' memory do the
-// sums in rank order and the gathers of tensors in its region, when these are queued on the compute
-// stream. In one call the tensors of all ranks must lie in their regions, or none.
+// If a group has peer memory (peer_memory.h), operations on the compute stream use kernels that
+// access the other ranks' memory: for sums in rank order, and for gathers, if the tensors lie in
+// the ranks' regions. In one call either the tensors of all ranks lie in their regions, or none
+// does.
 //
 // A group of one rank sends nothing and works on any device. A failed call throws Error(kRun) with
 // the name of the call and the rank. A call that breaks these rules is a programming error

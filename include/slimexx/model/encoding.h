@@ -36,9 +36,10 @@ struct Encoding {
 // same matrices.
 void choose_encoded(ModelSpec& spec, const Encoding& encoding, const dist::GridSizes& sizes);
 
-// The blocks of an encoded parameter [N,K] or [E,N,K] as units, which are numbered over all its
-// rows: [blocks, units_per_block], -1 where a block at the end of a tensor has fewer units. Empty
-// optional: a unit has rows of several blocks, or a block is incomplete here.
+// Lists the units of each block of an encoded parameter [N,K] or [E,N,K]. The result is a table
+// [blocks, units_per_block] of unit numbers, which count over all rows of the parameter; -1 where a
+// block at the end of a tensor has fewer units. nullopt if a unit has rows of several blocks, or if
+// the parameter has only a part of a block.
 std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
                                                      const Encoding& encoding);
 

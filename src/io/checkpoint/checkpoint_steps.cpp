@@ -61,7 +61,8 @@ NameTest files_of_step(const std::string& directory) {
   return is_shard_name;
 }
 
-// Only saves use the names step_NNNNNN.new and .old, so no shard is needed as proof.
+// Only saves make folders named step_NNNNNN.new and .old. Without a manifest, their checkpoint
+// files count as written by a save, even if the folder has no shard.
 NameTest files_of_suffixed(const std::string& directory) {
   const bool has_manifest = path_exists(join_path(directory, kManifestName));
   return has_manifest ? files_of_step(directory) : NameTest(is_checkpoint_file);

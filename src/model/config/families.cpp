@@ -49,7 +49,7 @@ const Family& find_family(const Json& config, const std::string& where) {
       continue;
     }
     if (model_type.empty() || has(family.model_types, model_type)) return family;
-    // Loaders use either model_type or architectures, so refuse a file in which they disagree. A
+    // Loaders use either model_type or architectures, so refuse a file in which the two differ. A
     // model may also have another family's architecture (Kimi-K2 has DeepSeek-V3's).
     const bool is_known = std::ranges::any_of(
         list_families(), [&](const Family& other) { return has(other.model_types, model_type); });

@@ -60,11 +60,12 @@ void bind_weights_of_tokens(Binder& b, RlOptions& o) {
                   "log-prob of their response has fallen by more than opsm_delta since generation. "
                   "It has an effect only from a rollout's second optimizer step on.",
            .when = "loss_type policy_loss"});
-  b.field("opsm_delta", o.opsm_delta,
-          {.unit = "nats",
-           .doc = "Threshold of use_opsm: the mean of log p_old - log p over a response's tokens.",
-           .min = 0,
-           .when = "use_opsm"});
+  b.field(
+      "opsm_delta", o.opsm_delta,
+      {.unit = "nats",
+       .doc = "Threshold of use_opsm for the mean of log p_old - log p over a response's tokens.",
+       .min = 0,
+       .when = "use_opsm"});
 }
 
 void bind_kl(Binder& b, RlOptions& o) {

@@ -258,9 +258,9 @@ class Heap {
     if (work > max_work_ - work_) fail_work();
     work_ += work;
   }
-  // For bytes copied, compared or hashed as a block.
+  // Charges for `bytes` that are copied, compared or hashed as a block.
   void charge_bytes(uint64_t bytes) { charge(bytes / 64 + 1); }
-  // For bytes of text examined one by one, or searched for another text.
+  // Charges for `bytes` of text that are examined one by one or searched for another text.
   void charge_characters(uint64_t bytes) { charge(bytes / 8 + 1); }
 
   // Refuses an intermediate value above the limit before it is built.

@@ -30,7 +30,7 @@ TEST(PolicyLoss, ClipByHand) {
   const std::vector<Row> table = {
       {1.0, 2, -2, -2, 0, 0},     {1.2, 1, -1.2, -1.2, 0, 0},  // inside
       {1.5, 1, -1.28, 0, 0, 1},                                // max(-1.5, -1.28): clipped
-      {1.5, -1, 1.5, 1.5, 0, 0},   // max(1.5, 1.28): a bad token's ratio is pushed back
+      {1.5, -1, 1.5, 1.5, 0, 0},   // max(1.5, 1.28): not clipped, advantage < 0
       {0.5, 1, -0.5, -0.5, 0, 0},  // max(-0.5, -0.8)
       {0.5, -1, 0.8, 0, 1, 0},     // max(0.5, 0.8): clipped
       {2.5, -2, 5.0, 5.0, 0, 0},   // below the dual clip, 3 * 2
@@ -141,8 +141,8 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.opsm_delta = 0;
   p.old_log_probs.clear();
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
-  // GSPO: the sequence's ratio 1/2 is compared. Only the other token contributes to its derivative,
-  // which both tokens share.
+  // GSPO: the first token is masked here too. Only the second one contributes to the derivative of
+  // the sequence's ratio 1/2, which both tokens share.
   p.old_log_probs = {-1, -1, -1, -1, -1};
   o.kind = LossKind::kGspo;
   out = run_policy_loss(p, o);

@@ -148,7 +148,7 @@ TEST(ExpertGrids, MtpLayersTrainAsOnOneRank) {
   }
 }
 
-// The rank that holds an expert and its edp group own all its moments; no other rank does.
+// The ranks that hold an expert (an edp group) own all its moments; no other rank owns any of them.
 TEST(ExpertGrids, MomentsLiveWithTheOwnersOfExperts) {
   const std::string path = test_data_path("golden/oracle/glm4_moe");
   const io::HfFolder folder = io::HfFolder::open(path);
