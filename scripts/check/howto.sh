@@ -97,7 +97,7 @@ for file in $(printf '%s\n' "${touched[@]}" | grep '\.cpp$' | sort -u); do
       compile "$file" "$test_objects/${file#tests/"$module"/}.o" "$object"
       link=${link/"$test_objects/${file#tests/"$module"/}.o"/"$object"} ;;
     src/"$module"/*)
-      known=$(ninja -C "$build" -t targets all | sed -n "s#^\(src/$module/CMakeFiles/slx_$module.dir/.*\.cpp\.o\):.*#\1#p" | head -n 1)
+      known=$(ninja -C "$build" -t targets all | sed -n "s#^\(src/$module/CMakeFiles/slx_$module.dir/.*\.cpp\.o\):.*#\1#p" | tail -n 1)
       compile "$file" "$known" "$object"
       # The object goes before the libraries: then the linker does not take its symbols from the module's archive.
       link=${link/ -o / "$object" -o } ;;
