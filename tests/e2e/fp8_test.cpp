@@ -231,6 +231,21 @@ TEST(Fp8, AFolderInFp8ComputesTheSame) {
   EXPECT_NE(run("fp8_off", folder / "fp8", "off"), expected);
 }
 
+TEST(Fp8, AnFp8FolderOfOtherSizesIsDequantised) {
+  const Folder folder;
+  make_checkpoint(folder, "models/llama");
+  make_prompts(folder);
+  const Finished converted = run_slimexx(0, {"convert-hf", "--hf-checkpoint", folder / "model",
+                                             "--to", "fp8", "--save", folder / "fp8"});
+  ASSERT_EQ(converted.status, 0) << converted.text();
+  const Finished f = run_slimexx(
+      0, train_arguments(folder, folder / "run",
+                         {"rollout.num_rollout=1", "model.hf_checkpoint=" + (folder / "fp8")}));
+  ASSERT_EQ(f.status, 0) << f.text();
+  EXPECT_NE(f.text().find("dequantised on load"), std::string::npos) << f.text();
+  EXPECT_FALSE(read_rows(folder / "run/metrics.jsonl").at(0).contains("train/fp8_changed"));
+}
+
 TEST(Fp8, RefusesWhatItCannotCompute) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");

@@ -75,6 +75,8 @@ void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& con
   if (!is_on(choice, folder, directory)) return;
   model::choose_encoded(spec, {.rule = find_rule(choice, folder, config)}, choice.sizes);
   if (!spec.encoded.empty()) return;
+  spec.encoding = nullptr;
+  if (choice.options.fp8 != "on") return;  // the load says that the folder is dequantised
   throw Error(ErrorCode::kUsage,
               fmt::format("no matrix of {} can be FP8: a rank's rows and columns must be whole "
                           "blocks of 128x128 (hidden_size is {}, tensor parallelism {})",
