@@ -9,6 +9,9 @@ namespace {
 
 using tensor::DType;
 
+// The row stride of the scales of that many rows.
+int64_t scale_stride(int64_t num_rows) { return (num_rows + 3) / 4 * 4; }
+
 int64_t count_units(int64_t rows) { return (rows + kF8UnitRows - 1) / kF8UnitRows; }
 
 // Checks w [N,K] or [E,N,K] with its scales.
@@ -26,7 +29,7 @@ struct QuantisedRows {
 QuantisedRows quantise_rows(const Context& ctx, Tensor x) {
   const QuantisedRows rows{
       ctx.arena.allocate(DType::kF8E4M3, {x.dim(0), x.dim(1)}),
-      ctx.arena.allocate(DType::kF32, {x.dim(1) / kF8Columns, (x.dim(0) + 3) / 4 * 4})};
+      ctx.arena.allocate(DType::kF32, {x.dim(1) / kF8Columns, scale_stride(x.dim(0))})};
   quantise_rows(ctx, rows.values, rows.scales, x);
   return rows;
 }
@@ -85,7 +88,7 @@ void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
   SLX_CHECK(x.dim(1) % kF8Columns == 0, "{}: {} columns", kOp, x.dim(1));
   check_operand(kOp, "values", ctx, values, DType::kF8E4M3, {x.dim(0), x.dim(1)});
-  check_f32(kOp, "scales", ctx, scales, {x.dim(1) / kF8Columns, (x.dim(0) + 3) / 4 * 4});
+  check_f32(kOp, "scales", ctx, scales, {x.dim(1) / kF8Columns, scale_stride(x.dim(0))});
   if (runs_on_cpu(ctx)) return cpu::quantise_rows(values, scales, x);
   SLX_LAUNCH(quantise_rows(ctx, values, scales, x));
 }

@@ -1,6 +1,6 @@
 // The sums that a training step collects for a router. balance_router on the CPU and the device's
 // kernel share this source, which compiles without CUDA. All sums are integers, so packing,
-// microbatches and ranks cannot change a bit of them; fractions are counted in fixed-point units.
+// microbatches and ranks do not change their bits. Fractions are integers in fixed-point units.
 #pragma once
 #include <cmath>
 #include <cstdint>

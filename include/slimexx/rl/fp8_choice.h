@@ -26,7 +26,8 @@ dist::GridSizes largest_sizes(const RunConfig& config);
 void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
                 const std::string& directory);
 
-// One line for logs and tables: how many matrices are FP8, and which are not.
+// One line for logs and tables, for a spec with an encoding: how many matrices are FP8, and which
+// are not.
 std::string describe_fp8(const model::ModelSpec& spec);
 // The FP8 settings that a checkpoint records and a resume compares.
 Json fp8_identity(const model::ModelSpec& spec);

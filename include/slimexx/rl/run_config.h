@@ -161,7 +161,7 @@ struct RunConfig {
   // One row for each; a run and its plan build all of them.
   std::vector<FrozenModelOptions> frozen_models;
   bool is_sft() const { return train.loss_type == "sft"; }
-  // The temperature by which training and rollouts divide logits.
+  // Training and rollouts divide logits by this temperature.
   double training_temperature() const { return is_sft() ? 1.0 : rollout.rollout_temperature; }
 };
 

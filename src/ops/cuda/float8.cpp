@@ -8,6 +8,9 @@
 namespace slimexx::ops::cuda {
 namespace {
 
+// The layouts of ops and kernels are one.
+static_assert(kF8UnitRows == kernels::kFp8UnitRows && kF8Columns == kernels::kFp8GroupColumns);
+
 // As for bf16 products (matmul.cpp).
 constexpr int64_t kEarlyRows = 64;
 

@@ -14,9 +14,9 @@ U64 inverse_mod(U64 a, U64 n);
 
 inline constexpr long kMaxRootDegree = 16;
 
-// Finds a prime p = 3 mod 4 (so -1 has no root and F_p[i] is a field) for which all `residues` are
-// squares mod p, and the odd part of every root degree up to kMaxRootDegree is prime to the odd
-// order (p - 1) / 2 of the squares.
+// Finds a prime p with three properties. p = 3 mod 4, so that -1 has no root and F_p[i] is a field.
+// All `residues` are squares mod p. The odd part of every root degree up to kMaxRootDegree is
+// coprime to (p - 1) / 2, the odd order of the squares.
 U64 find_prime(U64 seed, const std::set<U64>& residues);
 
 }  // namespace slimexx::reward::latex

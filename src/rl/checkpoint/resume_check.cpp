@@ -13,6 +13,7 @@
 #include "slimexx/base/json.h"
 #include "slimexx/base/log.h"
 #include "slimexx/config/config.h"
+#include "slimexx/rl/fp8_choice.h"
 
 namespace slimexx::rl {
 namespace fs = std::filesystem;
@@ -175,6 +176,28 @@ std::string find_earlier_settings(const RunStart& start) {
       start.is_own ? start.run_dir : checkpoint.parent_path().parent_path().string();
   const std::string path = join_path(folder, "config.resolved.yaml");
   return path_exists(path) ? read_text_file(path) : "";
+}
+
+void check_same_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& spec) {
+  const auto saved = checkpoint.state().find("numerics");
+  const Json before = saved != checkpoint.state().end() ? *saved : fp8_identity(model::ModelSpec());
+  const Json now = fp8_identity(spec);
+  const std::string other = "start a new run from the weights (model.finetune)";
+  for (const std::string key : {"fp8", "fp8_scale_fmt"}) {
+    const Json was = before.value(key, Json()), is = now.value(key, Json());
+    if (was == is) continue;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("the checkpoint is from a run with numerics.{} {}, but it is now {}",
+                            key, was.dump(), is.dump()),
+                "restore the earlier value, or " + other, "numerics." + key);
+  }
+  const Json was = before.value("not_fp8", Json()), is = now.value("not_fp8", Json());
+  if (was == is) return;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("the run computed other matrices in FP8: {} stayed plain, now {} do",
+                          was.size(), is.size()),
+              "restore the tensor parallel sizes, or " + other,
+              "parallel.tensor_model_parallel_size");
 }
 
 void compare_settings(const std::string& earlier, const std::string& now, bool takes_reference) {

@@ -3,6 +3,8 @@
 #pragma once
 #include <string>
 
+#include "slimexx/io/checkpoint.h"
+#include "slimexx/model/spec.h"
 #include "slimexx/rl/run_start.h"
 
 namespace slimexx::rl {
@@ -11,6 +13,10 @@ namespace slimexx::rl {
 // differs from the copy in the checkpoint: the state would continue with another model or other
 // tokens. Formatting, the order of keys and keys that no model uses do not count.
 void check_same_model(const std::string& checkpoint, const std::string& hf_checkpoint);
+
+// Throws Error(kUsage) by the key if the checkpoint's run computed other products in FP8, or with
+// other scales, than the model `spec`.
+void check_same_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& spec);
 
 // The first difference between two config.json files, apart from quantization; empty: none.
 std::string find_config_difference(const std::string& earlier, const std::string& now);

@@ -85,7 +85,6 @@ void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& con
 }
 
 std::string describe_fp8(const model::ModelSpec& spec) {
-  if (spec.encoding == nullptr) return "off";
   constexpr size_t kNamed = 4;
   const std::vector<std::string> plain = list_plain(spec);
   const char* rule = spec.encoding->rule == tensor::F8ScaleRule::kPowerOfTwo ? "ue8m0" : "float";

@@ -261,33 +261,9 @@ void restore_progress(const io::Checkpoint& checkpoint, SampleSource& source, Pr
   }
 }
 
-// A resumed run must compute the same products in FP8 as before, with the same scales.
-void check_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& spec) {
-  const auto saved = checkpoint.state().find("numerics");
-  const Json before = saved != checkpoint.state().end() ? *saved : fp8_identity(model::ModelSpec());
-  const Json now = fp8_identity(spec);
-  for (const char* key : {"fp8", "fp8_scale_fmt", "not_fp8"}) {
-    const Json was = before.value(key, Json()), is = now.value(key, Json());
-    if (was == is || (was.is_null() && !before.contains(key)) || !now.contains(key)) continue;
-    const bool is_list = was.is_array();
-    throw Error(ErrorCode::kUsage,
-                is_list ? fmt::format("the run computed other matrices in FP8: {} stayed plain, "
-                                      "now {} do",
-                                      was.size(), is.size())
-                        : fmt::format("the checkpoint is from a run with numerics.{} {}, but it is "
-                                      "now {}",
-                                      key, was.dump(), is.dump()),
-                is_list ? "restore the tensor parallel sizes, or start a new run from the weights "
-                          "(model.finetune)"
-                        : "restore the earlier value, or start a new run from the weights "
-                          "(model.finetune)",
-                is_list ? "parallel.tensor_model_parallel_size" : fmt::format("numerics.{}", key));
-  }
-}
-
 void restore_training(const Session& session, const io::Checkpoint& checkpoint,
                       TrainerSide& trainer_side) {
-  dist::run_agreed(session.peers, [&] { check_fp8(checkpoint, trainer_side.policy.spec); });
+  dist::run_agreed(session.peers, [&] { check_same_fp8(checkpoint, trainer_side.policy.spec); });
   train::ShardedAdamW& optimizer = trainer_side.trainer->optimizer();
   dist::run_agreed(session.peers, [&] {
     check_frozen_weights(checkpoint, *trainer_side.policy.store, optimizer);
