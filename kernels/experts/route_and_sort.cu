@@ -1,5 +1,5 @@
-// The router and the sort of its choices for a few tokens, by one thread block with one warp per
-// token. The choices of a single token need no sort, because they are ascending.
+// For a few tokens, one thread block with one warp per token runs the router and sorts its choices.
+// The choices of a single token need no sort, because they are ascending.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/experts/choose.cuh"
 #include "kernels/experts/order.cuh"

@@ -30,8 +30,8 @@ struct Float8Operands {
   }
 };
 
-// Called by a warp that has read a stage: releases it to its own block and to the others that write
-// to it.
+// Releases a stage that the calling warp has read: to the loaders of its own block, and of the
+// other blocks of the cluster that write to this stage.
 template <class Tile>
 __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>& operands,
                                                      int stage) {

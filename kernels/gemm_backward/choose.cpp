@@ -1,8 +1,9 @@
 // cuBLASLt's heuristic ranks tiles of 128 x 256 and more elements first. On an H200 at its power
 // limit (about 660 TFLOP/s), tiles of 128 x 128 and 128 x 160 in clusters of two blocks take on
 // average 0.94 of the time of the first suggestion (layers and heads of Qwen3-4B, Qwen3-8B and
-// GLM-4-9B, 2048 to 16384 rows). In the worst case they take 1.03 of it, and 1.02 where this file
-// chooses them. For input gradients over a whole vocabulary, however, such tiles can take 1.2.
+// GLM-4-9B, 2048 to 16384 rows). Over all of these shapes they take at most 1.03 of that time, and
+// over the shapes for which this file chooses them at most 1.02. For input gradients over a whole
+// vocabulary, however, such tiles can take 1.2.
 #include "kernels/gemm_backward/choose.h"
 
 #include <cmath>

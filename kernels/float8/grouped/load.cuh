@@ -1,4 +1,4 @@
-// What fills the stages of a grouped FP8 product: as load.cuh, with the weights of each tile's
+// Fills the stages of a grouped FP8 product as float8/load.cuh does, with the weights of the tile's
 // expert.
 #pragma once
 #include "kernels/float8/grouped/tile.cuh"

@@ -37,8 +37,8 @@ struct RouterCase {
 struct RouterRow {
   std::vector<double> scores;
   std::vector<int32_t> ids;  // ascending
-  // Distance between the last chosen score and the first one not chosen: if it is within rounding,
-  // the device may choose the other expert.
+  // The lowest score that is chosen minus the highest score that is not. If it is within rounding,
+  // the device may choose the second of these experts instead of the first.
   double margin = 1;
 
   RouterRow(const RouterCase& c, int64_t token) : scores(static_cast<size_t>(c.shape.experts)) {
