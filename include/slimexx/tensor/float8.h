@@ -82,4 +82,16 @@ SLX_F8_FUNCTION F8RowScale f8_row_scale(float amax) {
   return {a / kF8E4M3Max, kF8E4M3Max / a};
 }
 
+// The scale of a group of cached keys or values: amax / 448, rounded up to a bf16 value, and its
+// inverse. A cached value reads as the product of its e4m3 value and the scale, rounded to the
+// compute type. The product has at most 12 significant bits, so float32 holds it exactly. `amax` is
+// not negative. A NaN or an infinity makes both NaN, and so all values of the group.
+SLX_F8_FUNCTION F8RowScale f8_key_scale(float amax) {
+  const float nan = f8_float_of(0x7FC00000);
+  if (f8_bits_of(amax) >= 0x7F800000) return {nan, nan};
+  const float exact = (amax < 1e-10f ? 1e-10f : amax) / kF8E4M3Max;
+  const float scale = f8_float_of((f8_bits_of(exact) + 0xFFFF) & 0xFFFF0000);
+  return {scale, 1 / scale};
+}
+
 }  // namespace slimexx::tensor
