@@ -87,6 +87,13 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
 Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
     : Decoder(spec, device, max_positions, whole_model(spec)) {}
 
+void set_fp8_cache(ModelSpec& spec) {
+  spec.fp8_cache = true;
+  const auto set = [](auto& block) { set_fp8_cache(block); };
+  for (LayerSpec& layer : spec.layers) std::visit(set, layer.attention);
+  for (MtpSpec& mtp : spec.mtp) std::visit(set, mtp.layer.attention);
+}
+
 ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes) {
   ModelSpec own = spec;
   const auto narrow_layer = [&](LayerSpec& layer) {

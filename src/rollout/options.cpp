@@ -55,6 +55,14 @@ void bind_engine(Binder& b, EngineKeys& o) {
            .slime = "-",
            .when = "an engine runs",
            .may_idle = true});
+  b.field(
+      "kv_cache_dtype", o.kv_cache_dtype,
+      {.doc = "Data type of the KV cache. auto: the type of the computation. fp8_e4m3: FP8 with a "
+              "scale for each key head of a token (in latent attention, for 128 elements), half "
+              "the bytes; training rounds its keys and values in the same way, so that "
+              "log-probs stay equal.",
+       .choices = {"auto", "fp8_e4m3"},
+       .slime = "sglang-kv-cache-dtype"});
   b.field("disable_radix_cache", o.disable_radix_cache,
           {.doc = "Turn off the prefix cache, which shares the KV pages of common prefixes.",
            .slime = "sglang-disable-radix-cache",

@@ -16,10 +16,12 @@ using tensor::Arena;
 using tensor::DType;
 using tensor::Tensor;
 
-// KV-cache pages of one layer in generation. Undefined tensors: the batch is packed.
+// KV-cache pages of one layer in generation, in the compute type or in FP8. Undefined tensors: the
+// batch is packed.
 struct LayerPages {
-  Tensor k, v;          // [num_pages, page_tokens, Hkv, D]
-  Tensor index_k = {};  // [num_pages, page_tokens, 1, D] indexer keys (blocks/sparse_index.h)
+  ops::CacheRows k = {}, v = {};  // [num_pages, page_tokens, Hkv, D]
+  ops::CacheRows index_k =
+      {};  // [num_pages, page_tokens, 1, D] indexer keys (blocks/sparse_index.h)
 };
 
 // Which keys the queries of a layer see.

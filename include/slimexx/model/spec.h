@@ -92,6 +92,7 @@ struct ModelSpec {
   // The encoding of the parameters named in `encoded`, ascending (choose_encoded); null: none.
   std::shared_ptr<const Encoding> encoding = {};
   std::vector<std::string> encoded;
+  bool fp8_cache = false;  // set by set_fp8_cache
   // Export types of tensors that no step changes, if the source folder holds them in a type other
   // than checkpoint_dtype.
   std::map<std::string, tensor::DType> kept_dtypes;
@@ -104,6 +105,9 @@ struct ModelSpec {
 
 // The model with every block narrowed to the shard of one rank of the grid. Global values stay.
 ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes);
+
+// Makes every layer round its keys and values to FP8, MTP layers included.
+void set_fp8_cache(ModelSpec& spec);
 
 // A pipeline stage: consecutive layers, with or without the embedding before them and the head
 // after them.

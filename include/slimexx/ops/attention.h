@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "slimexx/ops/cache_rows.h"
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {
@@ -16,8 +17,8 @@ inline constexpr int64_t kAttentionBlock = 64;
 // context_lens[b], context_lens[b]+1, ... of the sequence. Keys and values have one of three
 // layouts; all of them include the batch's own rows:
 //   packed: k, v [T,Hkv,D]; all context lengths are 0;
-//   paged:  k, v [num_pages, page_tokens, Hkv, D]; position p of sequence b is in page
-//           page_table[b, p / page_tokens] at slot p % page_tokens;
+//   paged:  k, v [num_pages, page_tokens, Hkv, D], or FP8 (cache_rows.h); position p of sequence b
+//           is in page page_table[b, p / page_tokens] at slot p % page_tokens;
 //   gathered (CPU): k, v [num_keys,Hkv,D]; position p of sequence b is row key_starts[b] + p.
 //           Starts ascend from 0. Chunks of one sequence have the same start; their keys end at the
 //           next different start.
@@ -53,8 +54,8 @@ struct AttentionLayout {
 // token stride. v may be k if the values are the first elements of the keys (the latent form, one
 // key head). On CUDA the latent form is the only one with Dv < D, and its queries must be
 // contiguous. lse[T,Hq]: log-sum-exp of the scaled scores; may be undefined if no backward follows.
-void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
-                       const AttentionLayout& layout, float scale);
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const CacheRows& k,
+                       const CacheRows& v, const AttentionLayout& layout, float scale);
 // (scratch) Packed or gathered. Writes dq[T,Hq,D], dk[K,Hkv,D] and dv[K,Hkv,Dv] for all K keys (no
 // accumulation; free token stride). Keys that no query of the batch sees get zeros.
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,

@@ -94,4 +94,21 @@ SLX_F8_FUNCTION F8RowScale f8_key_scale(float amax) {
   return {scale, 1 / scale};
 }
 
+// A row of an FP8 cache of latent attention, in bytes: `rank` e4m3 values, one f32 scale per group
+// of 128 of them (f8_key_scale), then the rotated elements in the compute type. Each part is padded
+// to a multiple of 16 bytes: rank 512 and 64 rotated bf16 elements need 656 bytes.
+struct LatentF8Row {
+  int64_t rank = 0, rotary_width = 0;
+  int64_t element_bytes = 2;  // of a rotated element
+
+  static constexpr int64_t kGroup = 128;
+  constexpr int64_t groups() const { return (rank + kGroup - 1) / kGroup; }
+  constexpr int64_t scales_at() const { return padded(rank); }
+  constexpr int64_t rotary_at() const { return scales_at() + padded(4 * groups()); }
+  constexpr int64_t bytes() const { return rotary_at() + padded(element_bytes * rotary_width); }
+
+ private:
+  static constexpr int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+};
+
 }  // namespace slimexx::tensor

@@ -56,7 +56,7 @@ void set_lists(Problem& problem, const AttentionLayout& layout) {
 }
 
 // The latent form: one key head for all query heads, values are the first elements of the keys.
-void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor keys,
+void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const Tensor& keys,
                     const AttentionLayout& layout, float scale) {
   const bool paged = layout.page_table.defined();
   SLX_CHECK(q.is_contiguous());
@@ -85,8 +85,9 @@ void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor
 
 }  // namespace
 
-void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
-                       const AttentionLayout& layout, float scale) {
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const CacheRows& keys,
+                       const CacheRows& values, const AttentionLayout& layout, float scale) {
+  const Tensor &k = keys.rows, &v = values.rows;
   if (out.dim(2) < q.dim(2)) return latent_forward(ctx, out, lse, q, k, layout, scale);
   const bool paged = layout.page_table.defined();
   kernels::AttentionForward problem{.q = q.raw(),

@@ -20,7 +20,7 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
                             float eps, const RotaryTable& rotary, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads) {
   const kernels::KvPages pages{
-      .k = kv.k_pages.raw(), .v = kv.v_pages.raw(), .slots = kv.slots.i32()};
+      .k = kv.k_pages.rows.raw(), .v = kv.v_pages.rows.raw(), .slots = kv.slots.i32()};
   SLX_CUDA(kernels::qk_norm_rotary_forward(
       out.raw(), out.dim(1) / heads.head_dim, in.raw(), q_norm.raw(), k_norm.raw(), eps,
       rotary_tables(rotary, positions), pages, shape_of(in, heads), handle(ctx)));
@@ -39,14 +39,14 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
 }
 
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const RotaryTable& table, Tensor positions, const LatentSlots& kv,
                          const NormedRows& queries) {
   const auto& [q_y, q_x, q_w] = queries;
   kernels::LatentRows rows{.y = latent.raw(),
                            .x = raw.raw(),
                            .norm = norm.raw(),
-                           .pages = pages.raw(),
-                           .slots = slots.i32(),
+                           .pages = kv.pages.raw(),
+                           .slots = kv.slots.i32(),
                            .y_stride = latent.stride(0),
                            .x_stride = raw.stride(0),
                            .tokens = raw.dim(0),

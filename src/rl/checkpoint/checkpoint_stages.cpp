@@ -114,7 +114,7 @@ void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
   state["data"] = rollout_side.source->state();
   state["partial_samples"] = Json::array();
   const model::ModelSpec& spec = trainer_side.policy.spec;
-  if (spec.encoding != nullptr) state["numerics"] = fp8_identity(spec);
+  if (spec.encoding != nullptr || spec.fp8_cache) state["numerics"] = fp8_identity(spec);
   progress.whole_state = std::move(state);
 }
 

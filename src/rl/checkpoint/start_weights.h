@@ -20,7 +20,4 @@ std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory);
 
-// The choice of FP8 for all models of the session.
-Fp8Choice fp8_choice(const Session& session);
-
 }  // namespace slimexx::rl

@@ -63,14 +63,15 @@ std::vector<std::string> list_plain(const model::ModelSpec& spec) {
 
 }  // namespace
 
-dist::GridSizes largest_sizes(const RunConfig& config) {
+Fp8Choice fp8_choice(const RunConfig& config) {
   dist::GridSizes sizes = grid_sizes(config.parallel);
   sizes.tp = static_cast<int>(count_leaves(config.rollout, sizes));
-  return sizes;
+  return {config.numerics, sizes, config.rollout.kv_cache_dtype == "fp8_e4m3"};
 }
 
 void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
                 const std::string& directory) {
+  if (choice.cache) model::set_fp8_cache(spec);
   const auto folder = model::read_quantization(config, join_path(directory, "config.json"));
   if (!is_on(choice, folder, directory)) return;
   model::choose_encoded(spec, {.rule = find_rule(choice, folder, config)}, choice.sizes);
@@ -99,7 +100,8 @@ std::string describe_fp8(const model::ModelSpec& spec) {
 }
 
 Json fp8_identity(const model::ModelSpec& spec) {
-  Json identity = {{"fp8", spec.encoding != nullptr ? "on" : "off"}};
+  Json identity = {{"fp8", spec.encoding != nullptr ? "on" : "off"},
+                   {"kv_cache_dtype", spec.fp8_cache ? "fp8_e4m3" : "auto"}};
   if (spec.encoding == nullptr) return identity;
   identity["fp8_scale_fmt"] =
       spec.encoding->rule == tensor::F8ScaleRule::kPowerOfTwo ? "ue8m0" : "float";

@@ -265,6 +265,7 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                       count_of(plan.engines.num_ranks, "rank"), describe_engine(plan.engines));
   if (plan.spec.encoding != nullptr)
     text += fmt::format("FP8        {}\n", describe_fp8(plan.spec));
+  if (plan.spec.fp8_cache) text += "KV cache   FP8\n";
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
       "           at {} + {} tokens (mean prompt and response): {} per microbatch, {} per "
