@@ -27,8 +27,7 @@ void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
 
 void require_file(const std::string& flag, const std::string& path) {
   if (path_exists(path)) return;
-  throw Error(ErrorCode::kUsage, "no such file", "check the path given to " + flag + " names",
-              path);
+  throw Error(ErrorCode::kUsage, "no such file", "check the path that " + flag + " names", path);
 }
 
 void require_other_file(const std::string& input, const std::string& output) {

@@ -112,13 +112,14 @@ Json to_json(const Node& node) {
 void check_fits(const Json& value, int depth) {
   if (!value.is_structured()) return;
   if (depth >= kMaxDepth) {
-    throw Error(ErrorCode::kUsage, fmt::format("nested more than {} levels deep", kMaxDepth), "",
+    throw Error(ErrorCode::kUsage,
+                fmt::format("values are nested more than {} levels deep", kMaxDepth), "",
                 "JSON in text");
   }
   for (const auto& [key, member] : value.items()) {
     if (value.is_object() && (key.empty() || key.size() > kMaxKeyBytes)) {
-      throw Error(ErrorCode::kUsage, fmt::format("a key of {} bytes", key.size()), "",
-                  "JSON in text");
+      throw Error(ErrorCode::kUsage, fmt::format("a key of {} bytes is not allowed", key.size()),
+                  "", "JSON in text");
     }
     check_fits(member, depth + 1);
   }

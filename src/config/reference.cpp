@@ -174,7 +174,7 @@ std::string write_flag_reference(const FieldLister& fields) {
       "\n"
       "## Names of other frameworks\n"
       "\n"
-      "If a configuration has an unknown key of this name, the error names ours.\n"
+      "If a configuration has an unknown key of this name, the error names the key of slimexx.\n"
       "\n"
       "| framework | name | here |\n"
       "|---|---|---|\n";

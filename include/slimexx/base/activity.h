@@ -58,10 +58,10 @@ struct Activity {
   std::atomic<int64_t> num_ranks{0}, bytes{0};  // of that call
   std::atomic<uint64_t> group_id{0};            // this and the next two: see GroupCall
   std::atomic<int64_t> number{0}, peer{-1};
-  Name outside;  // service or device that it waits for; empty: none
+  Name outside;  // service or device that the thread waits for; empty: none
   std::atomic<int64_t> is_in_call{0};
   std::atomic<int64_t> progress{0};  // number of phases, calls and steps begun
-  std::atomic<int64_t> has_left{0};  // its rank has ended normally or reported its own failure
+  std::atomic<int64_t> has_left{0};  // the rank has ended normally or reported its own failure
   // Written by the watch of its process: how often it looked, and how often it saw threads at work
   // outside calls.
   std::atomic<int64_t> looks{0}, work{0};
@@ -93,7 +93,7 @@ struct ActivityView {
 };
 ActivityView view_activity(const Activity& activity);
 // "phase generate, in all_gather of 4 ranks (tp, call 7), 4096 bytes". Outside a call, names the
-// last one, which may still run on a device: "phase generate, in no collective call, the last was
+// last call, which may still run on a device: "phase generate, in no collective call, the last was
 // all_gather of ...".
 std::string describe_activity(const ActivityView& view);
 
@@ -113,8 +113,8 @@ class PhaseScope {
 // begun.
 std::string failed_phase();
 
-// Records that the calling thread's rank belongs to a group, and the number of calls that it has
-// begun on it.
+// Records that the calling thread's rank belongs to a group, and how many calls the rank has begun
+// on that group.
 void note_membership(const GroupCall& call);
 
 // Marks a collective call until the end of the scope. Calls inside another call are not recorded.
@@ -151,9 +151,8 @@ class CallScope {
 void note_progress();
 
 // Declares a wait for something other than a rank, such as a service or a device, until the end of
-// the scope. It may last without limit: while any thread of any rank is in one, the run does not
-// count as hung. File access needs no scope, nor does a wait for threads of this process that are
-// at work.
+// the scope. The wait has no time limit: while any thread of any rank is in such a scope, the run
+// does not count as hung. File access and waits for working threads of this process need no scope.
 class OutsideWaitScope {
  public:
   explicit OutsideWaitScope(const ShortName& what);

@@ -6,8 +6,9 @@
 namespace slimexx {
 
 // A file of known size; each process writes its own bytes. One process creates it, and renames it
-// to its final name when all have flushed. The file system must be coherent between the processes:
-// a local one, Lustre, GPFS. NFS clients on two hosts that write to the same page may lose data.
+// to its final name when all have flushed. The file system must be coherent between the processes,
+// as a local disk, Lustre and GPFS are. NFS clients on two hosts that write to the same page may
+// lose data.
 class FilledFile {
  public:
   static void create(const std::string& path, uint64_t size_bytes);  // zeros; replaces a file

@@ -8,7 +8,7 @@ namespace slimexx {
 // ThreadRankScope if they log or time anything.
 int thread_rank();
 
-// Sets it for the calling thread until the end of the scope.
+// Sets the calling thread's rank until the end of the scope.
 class ThreadRankScope {
  public:
   explicit ThreadRankScope(int rank);

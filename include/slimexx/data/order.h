@@ -1,6 +1,6 @@
 // The order in which rows of a data set are drawn: epoch by epoch, each in file order or shuffled
-// exactly as Python's random.seed(seed + epoch); random.shuffle(range(n)), so that runs compare
-// with trainers that use it.
+// exactly as Python's random.seed(seed + epoch); random.shuffle(range(n)), so that runs can be
+// compared with trainers that shuffle in Python.
 #pragma once
 #include <cstdint>
 #include <string>

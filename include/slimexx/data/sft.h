@@ -19,10 +19,10 @@ struct SftOptions {
   std::string tool_key = "tools";
   bool apply_chat_template = true;  // false: concatenates prompt and response unchanged
   std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
-  int64_t max_len = 0;                                     // longer examples are dropped; 0: none
+  int64_t max_len = 0;  // longer examples are dropped; 0: no limit
   // The tokens that end a turn in generation. Such a token directly after a trained turn is trained
-  // with it. If a trained turn ends the text without one, the first of these is appended and
-  // trained. Empty: no end of a turn is trained.
+  // with it. If a trained turn ends the text without such a token, the first of eos_ids is appended
+  // and trained. Empty: no end of a turn is trained.
   std::vector<text::TokenId> eos_ids;
 };
 

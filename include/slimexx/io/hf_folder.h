@@ -57,7 +57,7 @@ struct HfTensor {
   std::string name;
   tensor::DType dtype;
   std::vector<int64_t> shape;
-  // Stores elements [begin, end) in `dtype` to `destination`; called in order during the write.
+  // Stores elements [begin, end) at `destination`, in `dtype`; called in order during the write.
   std::function<void(int64_t begin, int64_t end, void* destination)> read;
 };
 

@@ -40,7 +40,7 @@ struct DraftRows {
 };
 
 // The row of the last accepted draft, or `row` if there is none. A draft is accepted if all drafts
-// before it are and the row before it sampled its token.
+// before it are accepted and the row before it sampled the draft's token.
 SLX_BOTH_SIDES int32_t last_accepted_row(const DraftRows& rows, int32_t row) {
   if (rows.num_drafts == nullptr) return row;
   const int32_t first = rows.first_drafts[row], count = rows.num_drafts[row];

@@ -4,8 +4,8 @@
 //
 // The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
 // (or log_probs_backward), as in sampling. The bits of a row do not depend on the number of rows.
-// If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned. Otherwise those functions
-// run, and the workspace holds the logits of some rows at a time.
+// If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned. Otherwise the functions
+// named above run, and the workspace holds the logits of some rows at a time.
 //
 // Pointers are device pointers. Nothing is allocated, nothing synchronises; each function queues
 // its work on `stream` and returns null, or the fault as a static text.
@@ -63,8 +63,8 @@ struct LmHeadBackwardArgs {
   void* workspace = nullptr;  // of lm_head_backward_workspace() bytes, 16-byte aligned
 };
 
-// Recomputes the logits of these rows and writes their gradient. The caller computes the gradients
-// of hidden and w from it, some thousand rows at a time. The workspace has 0 bytes if
+// Recomputes the logits of these rows and writes dlogits. The caller computes the gradients of
+// hidden and w from dlogits, some thousand rows at a time. The workspace has 0 bytes if
 // lm_head_takes_tensor_cores().
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,

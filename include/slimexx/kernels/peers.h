@@ -38,7 +38,7 @@ struct PeerRegions {
 // rank's array in its region, in bytes; it may differ between ranks. An array is in use from the
 // first rank's call until the last rank's call has finished. Small messages of bf16 words between
 // up to eight ranks use the low-latency protocol in the control memory
-// (kernels/ranks/peer_mail.cu). Refused if the ranks do not wait for one another.
+// (kernels/ranks/peer_mail.cu). These calls fail if `waits` is false.
 
 struct PeerRange {
   int64_t begin = 0, end = 0;
@@ -68,8 +68,8 @@ struct PeerRanges {
 //
 // Each rank has routed rows, sorted by physical expert (experts.h calls it a copy): row i of copy c
 // is offsets[c] + i. The rank that holds a copy receives the rows of all ranks for it, ordered by
-// copy, then by sender, then as at the sender. The rows of one copy from one rank are a run: run q
-// = copy * ranks + rank.
+// copy, then by sender, then by the sender's order. The rows of one copy from one rank are a run:
+// run q = copy * ranks + rank.
 
 // The arrays that a rank publishes, as offsets in bytes into its region. The data must be complete
 // when the rank calls find_peer_runs, and must stay until the next barrier.
@@ -90,7 +90,7 @@ struct ShownRows {
 // The runs that this rank receives. `memory`: peer_runs_bytes() bytes, 16-byte aligned.
 struct PeerRuns {
   void* memory = nullptr;
-  int64_t first_copy = 0, copies = 0;  // held here
+  int64_t first_copy = 0, copies = 0;  // held by this rank
 };
 constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
   return static_cast<int64_t>(sizeof(ShownRows)) * ranks + (2 * copies * ranks + 1) * 4;

@@ -1,6 +1,6 @@
 // The loss of a token, its derivatives and its metrics. Shared by policy_loss on the CPU and the
-// CUDA kernel; compiles without CUDA. Only exp and expm1 differ between the two. Comparisons are
-// written so that NaN and Inf take the same branch on both.
+// CUDA kernel; compiles without CUDA. Only exp and expm1 differ between CPU and GPU. Comparisons
+// are written so that NaN and Inf take the same branch on both.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What one forward runs over.
+// The input of one forward.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -22,7 +22,7 @@ struct LayerPages {
   Tensor index_k = {};  // [num_pages, page_tokens, 1, D] indexer keys (blocks/sparse_index.h)
 };
 
-// Which keys the queries of a layer see.
+// The keys that the queries of a layer see.
 struct KeyChoice {
   bool selects = false;  // the layer runs its own select_keys
   bool shares = false;   // the layer reuses the selection of the last layer that selects
@@ -69,8 +69,8 @@ struct Batch {
 };
 
 // Router statistics that backward accumulates for a layer with experts, and the balancing losses
-// whose gradients it adds. This is in backward, which runs once per microbatch; forward may run
-// twice.
+// whose gradients it adds. Backward does this, because it runs once per microbatch, while forward
+// may run twice.
 struct RouterBalance {
   Tensor sums = {};  // [2E+2] i64; undefined: no statistics and no losses
   ops::RouterBalanceRule rule = {};

@@ -58,7 +58,7 @@ struct TensorSource {
   };
   std::vector<Piece> pieces = {};  // ascending on disk
 };
-// In order of first appearance.
+// The tensors of all `infos`, in order of first appearance.
 std::vector<TensorSource> list_tensor_sources(const std::vector<ParameterInfo>& infos);
 
 }  // namespace slimexx::model

@@ -51,8 +51,8 @@ struct Holder {
   const BoxPlace* place = nullptr;  // null: the rank holds nothing of the box
 };
 Holder find_holder(const HeldTensors& tensors, const HeldBox& held, int rank);
-// SLX_CHECKs that the boxes of every tensor cover each element exactly once. Two ranks hold either
-// the same box or disjoint boxes.
+// SLX_CHECKs that the boxes of every tensor cover each element exactly once. Any two ranks must
+// hold either the same box or disjoint boxes.
 void check_covered(const HeldTensors& tensors);
 
 // The share of rows [begin, end) of a box's first dimension that holder `index` of `count` reads or

@@ -69,7 +69,7 @@ struct ShardSection {
 struct Shard {
   int axis = 0;  // dimension of the parameter
   GridDim dim = GridDim::kTensor;
-  std::vector<ShardSection> sections = {};  // empty: one that is the whole dimension
+  std::vector<ShardSection> sections = {};  // empty: one section, the whole dimension
   // Engine only: physical experts including redundant ones (see ExpertPlacement). 0: experts are
   // split evenly.
   int64_t num_copies = 0;
@@ -130,7 +130,7 @@ class ParameterStore {
   const std::vector<ParameterInfo>& infos() const { return infos_; }
   // Values and scales of encoded parameters (list_derived). Their ids follow those of infos().
   const std::vector<ParameterInfo>& derived() const { return derived_; }
-  // In order of each group's first parameter. A dense model has one.
+  // In order of each group's first parameter. A dense model has one group.
   std::span<const ParameterGroup> groups() const { return groups_; }
   const ParameterGroup& group_of(const ParameterInfo& info) const {
     return groups_[static_cast<size_t>(info.group)];
@@ -143,12 +143,12 @@ class ParameterStore {
   tensor::Tensor weight(ParameterId id) const;
   // The plain weight and, if the parameter is encoded, its values and scales.
   ops::Linear linear(ParameterId id) const;
-  // The units of its blocks [B, units per block] i32 (list_block_units); undefined if it is not
-  // encoded.
+  // The units of the parameter's blocks [B, units per block] i32 (list_block_units); undefined if
+  // the parameter is not encoded.
   tensor::Tensor block_units(ParameterId id) const;
   tensor::Tensor gradient(ParameterId id) const;  // SLX_CHECKs that the store has gradients
   // Copy between host values and elements [begin, begin + n) of a parameter. Writing rounds to the
-  // type of the weights. All wait for the device.
+  // type of the weights. All these functions wait for the device.
   void write_weights(const ParameterInfo& info, int64_t begin, const float* values, int64_t n);
   void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   // The same for values of the parameter's own type.

@@ -1,7 +1,7 @@
 // Plans the resharding of weights from one Layout to another; made once per pair. Layouts are
-// compared by boxes of tensors on disk. A rank takes an element from its own memory if it holds it,
-// otherwise from one rank that does, so each needed element is sent once; replicas share the
-// sending. Data moves in rounds, so that transfers in flight need little memory.
+// compared by boxes of tensors on disk. A rank takes an element from its own memory if possible,
+// otherwise from exactly one rank that holds it; replicas share the sending. Data moves in rounds,
+// so that transfers in flight need little memory.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -4,7 +4,7 @@
 // devices (SLX_CHECK: a wrong shape is a bug in this program), then runs the CPU reference
 // (src/ops/cpu) or launches the CUDA kernel on the stream. Ops never allocate device memory, never
 // synchronise unless they say so, and keep the numeric contract (docs/numerics.md): in forward ops
-// a row of the output depends only on its own row of the input, by one fixed order of operations.
+// a row of the output depends only on its own row of the input, in one fixed order of operations.
 //
 // Legend of ops/*.h: T packed tokens (rows), H hidden size, N output features, K input features, D
 // head dimension, Hq query heads, Hkv key/value heads, V vocabulary, F feed-forward size, R

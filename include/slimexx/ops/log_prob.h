@@ -18,17 +18,17 @@ void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Te
                       Tensor lse, Tensor targets);
 // dlogits[R,V] in the compute dtype: the gradient of sum_r dlog_probs[r]*log_probs[r] +
 // dentropies[r]*entropies[r] with respect to the raw logits before the temperature. dlogits may be
-// logits itself if that has the compute dtype f32. dentropies and entropies may be undefined. A
-// target of -1 matches none of these columns.
+// logits itself if the compute dtype is f32. dentropies and entropies may be undefined. A target of
+// -1 matches none of these columns.
 //   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
 void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
                         Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                         float temperature);
 
-// The same three without logits in memory, on devices that support it. The product of hidden[R,H]
-// and the vocabulary's weights w[V,H] is computed twice, in forward and in backward, or its logits
-// are kept in between. The bits are those of matmul_forward into f32 logits followed by the ops
-// above. CUDA only.
+// The same three operations without logits in memory, on devices that support this. The product of
+// hidden[R,H] and the vocabulary's weights w[V,H] is computed twice, in forward and in backward, or
+// its logits are kept in between. The bits are those of matmul_forward into f32 logits followed by
+// the ops above. CUDA only.
 bool fuses_lm_head(tensor::Device device);
 // (scratch) log_probs, lse [R]; entropies [R] may be undefined. If `logits` [R,V] f32 is given, it
 // receives the raw logits for lm_head_kept_backward.

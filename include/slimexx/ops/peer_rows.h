@@ -3,8 +3,8 @@
 // on the device. CUDA only.
 //
 // All ranks call, in this order: show_rows; any number of fetches and returns; await_peer_rows. The
-// tensors passed to show_rows must lie in the region of ep_memory, and nobody may change them until
-// await_peer_rows, except the returned ones.
+// tensors passed to show_rows must lie in the region of ep_memory, and must not change until
+// await_peer_rows, except `returned` and `returned_values`.
 //
 // Legend: T tokens of this rank, k experts of a token, R = T*k routed rows, C copies of experts, h
 // copies held by this rank, M upper bound on the rows received for them, H hidden size.

@@ -21,8 +21,8 @@ struct RotaryTable {
 // rotated as by rotary(). y may be x with x_begin = begin.
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                          int64_t width, const RotaryTable& rotary, Tensor positions, bool inverse);
-// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of those of
-// raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). With pages
+// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of the first
+// R of raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). With pages
 // [num_pages, page_tokens, 1, R+D] rows are also written to slots[T], as by write_kv_pages. If the
 // tensors of `queries` are defined, also y[T,Q] = rms_norm(x[T,Q]) with weights w[Q] (token strides
 // free).

@@ -32,11 +32,11 @@ struct PackedSequences {
 
 // Writes counts[S,E] f32: how many of this rank's tokens chose each expert. Adds the same to the
 // expert loads in sums [2E+2] i64 (router_sums.h). Ranks that hold parts of the same sequences add
-// up their counts before balance_router; whole numbers, so the order does not matter.
+// up their counts before balance_router. Counts are whole numbers, so the order does not matter.
 void count_choices(const Context& ctx, Tensor counts, Tensor sums, Tensor ids,
                    const PackedSequences& sequences);
-// Adds to the rest of `sums`, and to dlogits[T,E] f32 unless both coefficients are 0. counts[S,E]
-// must cover whole sequences.
+// Adds to all of `sums` except the loads, and to dlogits[T,E] f32 unless both coefficients are 0.
+// counts[S,E] must cover whole sequences.
 void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
                     const PackedSequences& sequences, const RouterRule& rule,
                     const RouterBalanceRule& balance);

@@ -26,7 +26,7 @@ struct EngineShape {
 };
 
 // `trainer` is the training grid over the same ranks. Throws Error(kUsage) with the equation, the
-// key and the nearest valid sizes. If `spec` is null, it is not checked whether the model divides.
+// key and the nearest valid sizes. If `spec` is null, the model's sizes are not checked.
 EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSizes& trainer,
                               int world_size, const model::ModelSpec* spec);
 

@@ -1,5 +1,5 @@
-// Whether the forward products of a model are computed in FP8, and with which scales: from section
-// `numerics` and the model's folder.
+// Decides from section `numerics` and the model's folder whether the forward products of a model
+// are computed in FP8, and with which scales.
 #pragma once
 #include <optional>
 #include <string>

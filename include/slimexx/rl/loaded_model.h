@@ -1,5 +1,5 @@
-// A Hugging Face checkpoint in memory: spec, weights, tokenizer and chat template. Every command
-// starts from it.
+// A Hugging Face checkpoint in memory: spec, weights, tokenizer and chat template. Commands that
+// use a model load it first.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,9 +30,9 @@ struct LoadedModel {
   const std::vector<model::ParameterInfo>& held_parameters() const;
 };
 
-// Marks the parameters that `options` train: MTP layers, and all that is not frozen by name
-// (freeze.h). Throws Error(kUsage) if the model has fewer MTP layers. `directory` is the model's
-// folder.
+// Marks the parameters that `options` train: MTP layers, and all parameters that are not frozen by
+// name (freeze.h). Throws Error(kUsage) if the model has fewer MTP layers. `directory` is the
+// model's folder.
 void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
                     const std::string& directory);
 

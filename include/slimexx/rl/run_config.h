@@ -89,7 +89,7 @@ model::PipelineSplit pipeline_split(const ParallelOptions& options);
 
 struct CheckpointOptions {
   std::string save;                      // folder of checkpoints; empty: <run_dir>/checkpoints
-  std::optional<int64_t> save_interval;  // unset: at the end of the run; 0: only when stopped
+  std::optional<int64_t> save_interval;  // unset: at the end of the run; 0: only if interrupted
   int64_t keep_last = 3;
   std::string save_hf;  // Hugging Face folder written when the run ends
   bool async_save = true;
@@ -158,7 +158,7 @@ struct RunConfig {
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml, expanded_yaml;  // see config::Config
   std::vector<config::TakenKey> taken_keys;  // keys in the file that have no effect
-  // One row for each; a run and its plan build all of them.
+  // One entry per frozen model; a run and its plan build all of them.
   std::vector<FrozenModelOptions> frozen_models;
   bool is_sft() const { return train.loss_type == "sft"; }
   // Training and rollouts divide logits by this temperature.
@@ -179,7 +179,7 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
 void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for docs/reference too
 
-bool generates_samples(const RunConfig& config);  // false: a dump or a set of examples has them
+bool generates_samples(const RunConfig& config);  // false: samples come from a dump or examples
 bool needs_engine(const RunConfig& config);       // on the ranks that generate
 bool needs_reference(const RunConfig& config);
 

@@ -9,7 +9,7 @@
 // with nothing to compute: see runs_in_lock_step().
 //
 // Host and device work overlap: step() launches a step before it reads what the previous step
-// sampled. The launched step reads tokens that the host has not seen from device memory. If a
+// sampled. From device memory the launched step reads tokens that the host has not seen yet. If a
 // sequence turns out to have ended, the one extra token computed for it is dropped and leaves no
 // trace.
 //
@@ -52,9 +52,9 @@ struct EngineOptions {
   // Speculative decoding: the most draft tokens per sequence and step. The same step verifies them,
   // in free rows of the batch. Drafts change when a request finishes, not its response.
   int64_t num_draft_tokens = 0;
-  // True: the model's first MTP layer drafts. It also computes every token that the model computes,
-  // and runs once more for each further draft. False: drafts are looked up in the samples of the
-  // group.
+  // True: the model's first MTP layer drafts. This layer also processes every token that the model
+  // processes, and runs once more for each further draft. False: drafts are looked up in the
+  // samples of the group.
   bool drafts_by_mtp = false;
   // Draft fewer tokens if so many are rejected that reading weights for them costs more time than
   // they save.

@@ -113,10 +113,10 @@ class Tensor {
   int8_t num_dims_ = 0;
 };
 
-// Copies between host memory and a contiguous tensor, in stream order. upload may return early, but
-// then it does not read `source` again, unless `source` lies in a StagingBuffer: keep that
-// unchanged until the stream has passed the copy. download returns when the data has arrived. Both
-// do nothing on a planning stream.
+// Copies between host memory and a contiguous tensor, in stream order. upload may return before the
+// copy is complete. After that it reads `source` only if `source` lies in a StagingBuffer: keep
+// such memory unchanged until the stream has passed the copy. download returns when the data has
+// arrived. Both do nothing on a planning stream.
 void upload(Stream stream, Tensor destination, const void* source);
 void download(Stream stream, void* destination, Tensor source);
 // Queues the copy only; on CUDA, `destination` must lie in a StagingBuffer.
@@ -186,8 +186,9 @@ std::string describe_allocations(Device device);
 // (capacity 0, `planning` true) returns views without memory and only measures, so the code that
 // plans is the code that runs. The real arena needs `high_water_bytes`.
 //
-// Arenas whose ArenaScopes never overlap in time can share an arena for these: allocations inside
-// scopes come from the shared arena, and their own memory holds only allocations outside scopes.
+// Arenas whose ArenaScopes never overlap in time can share another arena for them: allocations
+// inside scopes come from the shared arena, and each arena's own memory holds only allocations
+// outside scopes.
 class Arena {
  public:
   Arena(Device device, int64_t capacity_bytes, std::string what_for);

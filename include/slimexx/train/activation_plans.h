@@ -67,7 +67,7 @@ class ActivationPlans {
   int64_t max_logits_bytes() const;
 
   // Memory of this rank's microbatches. Without planned memory the arena grows to the size of the
-  // largest ones.
+  // largest microbatches.
   SlotPlan reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
                             const SlotCounts& counts);
   SlotPlan reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,

@@ -1,8 +1,8 @@
 // Gradient buckets ("parts"): the flat parameters of a group are cut into parts in the order in
 // which backward finishes their gradients, and every part is sharded evenly over the ranks that sum
 // it. So each part is one balanced reduce-scatter, and a rank owns one slice of every part. All
-// ranks cut equally. The cut changes the order in which a rank sums its gradients' norm, and no
-// other bit.
+// ranks cut equally. The cut affects only the order in which a rank sums the norm of its gradients,
+// so only those bits.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -15,8 +15,7 @@ namespace slimexx::train {
 class HostState {
  public:
   // Small enough that downloaded gradients are still in the cache. On four H200s this is 10 %
-  // faster than chunks of 2^21 elements, and than chunks of 2^18, where thread synchronization
-  // dominates.
+  // faster than chunks of 2^21 elements or of 2^18, with which thread synchronization dominates.
   static constexpr int64_t kChunkElements = int64_t{1} << 19;
   static constexpr int kNumSlots = 3;  // one downloading, one updating, one uploading
 

@@ -1,6 +1,6 @@
 // The trainer: packs samples into microbatches, runs forward, loss and backward over them, reduces
 // the gradients and updates the weights. All ranks hold all samples of a step and make the same
-// calls. Each runs its own microbatches; all run equally many, of which some may be empty. One
+// calls. Each rank runs its own microbatches, as many as every other rank; some may be empty. One
 // thread.
 #pragma once
 #include <cstdint>
@@ -65,10 +65,10 @@ struct TrainedStages;  // src/train/trained_stages.h
 class Trainer {
  public:
   // `policy` must have gradients and hold the stages of `decoders`, those of this rank of
-  // groups.pp; all are borrowed. `host` has all ranks; gradients and weights go
-  // through groups that must end before the memory of the policy does (ProcessGrid).
-  // `temperature` divides the logits, in training as in generation. `min_part_elements` is that of
-  // list_gradient_parts; 0: choose_min_part_elements.
+  // groups.pp; all are borrowed. `host` has all ranks; gradients and weights go through groups that
+  // must be destroyed before the policy's memory (ProcessGrid). `temperature` divides the logits,
+  // in training as in generation. `min_part_elements` is that of list_gradient_parts; 0:
+  // choose_min_part_elements.
   Trainer(const StageDecoders& decoders, model::ParameterStore& policy, dist::Collective& host,
           const dist::Groups& groups, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
@@ -103,7 +103,7 @@ class Trainer {
   // Gathers all reduced gradients into every rank's gradient buffer; after before_update.
   // Collective.
   void gather_gradients();
-  // The memory of activations, and plans of it.
+  // The memory of activations, and plans for it.
   ActivationMemory& memory() const { return *memory_; }
   ActivationPlans& plans() const { return *plans_; }
 

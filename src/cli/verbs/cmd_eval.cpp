@@ -58,15 +58,15 @@ std::string eval_data_as_yaml(const std::vector<std::string>& data) {
     if (name.empty() || file.empty()) {
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" lacks the name of the set or the file", entry),
-                  "--data FILE, or --data NAME=FILE", "--data");
+                  "write --data FILE or --data NAME=FILE", "--data");
     }
     if (!rl::is_set_name(name)) {
       throw Error(ErrorCode::kUsage, fmt::format("\"{}\" cannot be the name of a set", name),
-                  "use letters, digits, _ . -", "--data");
+                  "use only letters, digits, _, . and -", "--data");
     }
     if (!names.insert(name).second) {
       throw Error(ErrorCode::kUsage, fmt::format("two sets have the name \"{}\"", name),
-                  "give them names: --data NAME=FILE", "--data");
+                  "give each set a name: --data NAME=FILE", "--data");
     }
     files.push_back(without_slice(file));
     yaml += (yaml.empty() ? "{" : ", ") + quote_for_yaml(name) + ": " + quote_for_yaml(file);

@@ -138,7 +138,7 @@ std::string find_sample_file(const SamplesFlags& flags) {
                 flags.eval.empty() ? "observe.samples_interval sets the number of rollouts between "
                                      "files of samples; 0: never"
                 : evaluations.empty()
-                    ? "there are none; --eval takes a name from eval.eval_prompt_data"
+                    ? "it has no evaluations; --eval needs a name from eval.eval_prompt_data"
                     : "available: " + evaluations,
                 folder);
   }

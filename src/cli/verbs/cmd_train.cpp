@@ -36,7 +36,7 @@ struct TrainFlags {
 config::Config load_config(const TrainFlags& flags) {
   if (flags.config.empty() && flags.settings.empty()) {
     throw Error(ErrorCode::kUsage, "no configuration",
-                "--config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
+                "give --config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
                 "slimexx train");
   }
   return config::Config::load(flags.config, parse_settings(flags.settings));

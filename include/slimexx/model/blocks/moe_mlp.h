@@ -1,5 +1,5 @@
 // Mixture of experts: a router sends each token to k of E experts, each a SwiGLU MLP. The output is
-// the weighted sum of theirs, plus that of the shared expert if there is one.
+// the weighted sum of the experts' outputs, plus the output of the shared expert if there is one.
 //
 // Legend: T packed tokens, H hidden size, E experts, k experts per token, R = T*k routed rows
 // (ops/experts.h), F feed-forward size of an expert.
@@ -115,7 +115,7 @@ inline Tensor router_bias(const MoeMlpParameters<Tensor>& w) { return w.correcti
 // If experts are split over ranks (EP or ETP), no level keeps expert rows: their number is known
 // only after the router has run, and its upper bound is the mean times the number of ranks.
 // Backward dispatches the inputs again and repeats one product. Exchanges must not depend on the
-// level, because each rank chooses its own.
+// level, because each rank chooses its own level.
 void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    MoeMlpTape& tape);
 // `for_backward`: allocates gate_up, which backward reads; otherwise only h.
@@ -135,12 +135,12 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down);
-// The same, added to the residual stream and normed.
+// The same, but the result is added to the residual stream and normed.
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   const ops::ResidualNorm& residual);
 
-// As for the dense MLP. The choice of experts has no gradient.
+// Like backward of the dense MLP. The choice of experts has no gradient.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
               const MoeMlpParameters<Tensor>& g, const Batch& batch, const MoeMlpTape& tape,
               Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,
