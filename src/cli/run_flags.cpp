@@ -57,12 +57,12 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
     if (equals == std::string::npos || equals == 0) {
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" is not KEY=VALUE", hide_secrets_in_text(setting)),
-                  "for example --set optimizer.lr=1e-6", "--set");
+                  "write for example --set optimizer.lr=1e-6", "--set");
     }
     if (equals + 1 == setting.size()) {  // usually an unset variable in a script
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" has no value", hide_secrets_in_text(setting)),
-                  "KEY=null takes the default, KEY='\"\"' is an empty text", "--set");
+                  "write KEY=null for the default, or KEY='\"\"' for an empty text", "--set");
     }
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1)});
   }

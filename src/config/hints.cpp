@@ -53,7 +53,7 @@ std::optional<std::string> hint_missing(const std::string& path) {
   const std::string word = to_lower_ascii(last_part(path));
   for (const char* name : {"lora", "peft", "load_in_4bit", "load_in_8bit"})
     if (word.find(name) != std::string::npos)
-      return "LoRA and QLoRA are not supported: all weights are trained; leave it out";
+      return "LoRA and QLoRA are not supported: all weights are trained; leave the key out";
   return std::nullopt;
 }
 

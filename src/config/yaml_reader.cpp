@@ -144,7 +144,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void take_key(Open& parent, const Node& key) {
     if (key.kind != NodeKind::kScalar || key.text.empty())
-      fail(key.place, "a key must be a word", "quote it if it is a literal word");
+      fail(key.place, "a key must be a word", "quote the key if it is text");
     if (key.text.size() > kMaxKeyBytes)
       fail(key.place, fmt::format("a key of {} bytes is too long", key.text.size()),
            "check for a missing quote");

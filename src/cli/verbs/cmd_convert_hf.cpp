@@ -54,8 +54,7 @@ bool wants_writing(const ConvertFlags& flags) {
   if (!holds_files(flags.save)) return true;
   if (!flags.verify) {
     throw Error(ErrorCode::kUsage, "the output folder is not empty",
-                "choose a new folder or remove this one; with --verify it is only compared",
-                flags.save);
+                "choose a new folder, remove this one, or compare it with --verify", flags.save);
   }
   log_info("{} already exists: it is verified, not written", flags.save);
   return false;
@@ -218,7 +217,7 @@ io::Fp8Options fp8_options(const ConvertFlags& flags) {
       refuse(fmt::format("--block-size needs --strategy block, not {}", strategy), "leave it out");
     if (flags.block_size.size() != 2 ||
         std::ranges::any_of(flags.block_size, [](int64_t n) { return n < 1 || n > kMaxBlock; }))
-      refuse("--block-size needs two sizes from 1 up: rows and columns",
+      refuse("--block-size needs two sizes: rows and columns",
              "give for example --block-size 128 128");
     options.block_rows = flags.block_size[0];
     options.block_columns = flags.block_size[1];
@@ -239,7 +238,7 @@ void report_fp8(const io::Fp8Summary& summary, const std::string& save) {
     log_info("{} files were finished by an earlier run", summary.skipped_files);
   for (const std::string& name : summary.with_nan)
     log_warn("{}: a block holds a NaN or an infinity; its scale is NaN", name);
-  log_info("{}: {} tensors in FP8, {} as they were, in {} files", save, summary.quantised,
+  log_info("{}: {} tensors in FP8, {} unchanged, in {} files", save, summary.quantised,
            summary.kept, summary.files);
 }
 
@@ -297,7 +296,7 @@ VerbBody declare_convert_hf(CLI::App& app) {
                "Read the result back, compare it with the source, and print a table; exit status 5 "
                "if they differ");
   app.add_option("--strategy", flags->strategy,
-                 "fp8: values that share a scale: block (default), channel or tensor")
+                 "fp8: one scale per block (default), channel or tensor")
       ->type_name("NAME");
   app.add_option("--block-size", flags->block_size, "fp8: rows and columns of a block (128 128)")
       ->type_name("ROWS COLUMNS")
@@ -314,7 +313,7 @@ VerbBody declare_convert_hf(CLI::App& app) {
       "as\n"
       "in an export by checkpoint.save_hf. Under mpirun each rank writes a share.\n\n"
       "--to fp8 quantises the matrices that serving engines run in FP8 (e4m3). A conversion that\n"
-      "was interrupted goes on where it stopped when the same command runs again.\n\nExamples:\n"
+      "was interrupted continues when the same command runs again.\n\nExamples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
       "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
       "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify\n"

@@ -141,13 +141,15 @@ VerbBody declare_eval(CLI::App& app) {
   app.add_option("--config", flags->config, "A run's configuration (YAML)")->type_name("FILE");
   app.add_option("--hf-checkpoint", flags->hf_checkpoint, "Hugging Face folder of the model")
       ->type_name("DIR");
-  app.add_option("--load", flags->load,
-                 "Run folder, folder of checkpoints, or one checkpoint; of several, the newest or "
-                 "model.ckpt_step")
+  app.add_option(
+         "--load", flags->load,
+         "Run folder, folder of checkpoints, or one checkpoint; from a folder the newest, or "
+         "step model.ckpt_step")
       ->type_name("RUN|CHECKPOINT");
-  app.add_option("--samples", flags->samples,
-                 "New folder for the samples; default: one in <observe.run_dir>/evaluations, if "
-                 "observe.run_dir is set")
+  app.add_option(
+         "--samples", flags->samples,
+         "New folder for the samples; default: a folder in <observe.run_dir>/evaluations, if "
+         "observe.run_dir is set")
       ->type_name("DIR");
   app.add_option("--data", flags->data, "Prompts with labels (JSON lines)")
       ->type_name("[NAME=]FILE")

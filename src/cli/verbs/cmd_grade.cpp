@@ -131,14 +131,16 @@ VerbBody declare_grade(CLI::App& app) {
   app.add_option("--rm-type", flags->reward.rm_type, "Grader, such as deepscaler or dapo")
       ->type_name("NAME")
       ->required();
-  app.add_option("--input", flags->input, "JSON lines {\"response\", \"label\", \"prompt\"?}")
+  app.add_option("--input", flags->input,
+                 "JSON lines {\"response\", \"label\"}; \"prompt\" is optional")
       ->type_name("FILE")
       ->required();
   app.add_option("--output", flags->output,
-                 "JSON lines {\"reward\", \"reason\", \"failed\"?}; default stdout")
+                 "JSON lines {\"reward\", \"reason\"}, with \"failed\" if there is no reward; "
+                 "default stdout")
       ->type_name("FILE");
   app.add_option("--reward-key", flags->reward.reward_key,
-                 "Which of the grader's values to report as the reward")
+                 "Value of the grader to report as the reward")
       ->type_name("KEY");
   app.add_option("--rm-url", flags->reward.rm_url, "URL of the service for --rm-type remote")
       ->type_name("URL");
