@@ -1,5 +1,5 @@
-// A thread's current activity: its phase, the collective call it is in, and a count of its
-// progress. Other threads and processes may read it at any time, even after the writer's death. All
+// A thread's current activity: its phase, its collective call, and a count of its progress. Other
+// threads and processes may read the activity at any time, even after the writer's death. All
 // fields are relaxed atomic words, so an update costs a few nanoseconds.
 #pragma once
 #include <array>
@@ -31,7 +31,7 @@ struct GroupCall {
   int64_t peer = -1;   // group rank of the peer of a send or receive
 };
 
-constexpr size_t kMostGroups = 48;  // remembered groups, the most recently called
+constexpr size_t kMostGroups = 48;  // groups that an activity remembers: those called last
 
 // Default-constructed: idle. A reader may see a torn name during a store; names are only shown to
 // users.
@@ -62,8 +62,8 @@ struct Activity {
   std::atomic<int64_t> is_in_call{0};
   std::atomic<int64_t> progress{0};  // number of phases, calls and steps begun
   std::atomic<int64_t> has_left{0};  // the rank has ended normally or reported its own failure
-  // Written by the watch of its process: how often it looked, and how often it saw threads at work
-  // outside calls.
+  // Written by the watch of this process: the number of its checks, and of those that found threads
+  // at work outside calls.
   std::atomic<int64_t> looks{0}, work{0};
   std::array<Membership, kMostGroups> memberships;
 };
@@ -109,8 +109,8 @@ class PhaseScope {
   ShortName previous_;
 };
 
-// The innermost phase that the calling thread's last exception left; empty after a new phase has
-// begun.
+// The innermost phase of the calling thread when its last exception was thrown; empty once a new
+// phase has begun.
 std::string failed_phase();
 
 // Records that the calling thread's rank belongs to a group, and how many calls the rank has begun

@@ -19,8 +19,8 @@ class FilledFile {
   void write_at(uint64_t offset, const void* data, uint64_t n);
   void flush();  // returns when this process's writes are on disk
 
-  // Renames it to its final name in the same folder and syncs the folder. Called by one process, at
-  // the end.
+  // Renames `from` to `to`, in the same folder, and syncs the folder. One process calls it, at the
+  // end.
   static void rename(const std::string& from, const std::string& to);
 
  private:

@@ -12,14 +12,14 @@ namespace slimexx {
 // Whether the program writes a file with this name into the given folder.
 using NameTest = std::function<bool(std::string_view name)>;
 
-// The first entry of a folder, by name, that is not a regular file whose NAME passes is_own, or the
-// temporary of such a file (NAME.tmp.<pid>). Empty if there is no such entry or no folder. If the
-// path itself is a file or a link, returns its last component.
+// The first foreign entry of a folder, by name. All entries are foreign except regular files whose
+// NAME passes is_own, and their temporaries (NAME.tmp.<pid>). Empty if there is no foreign entry or
+// no folder. If the path itself is a file or a link, returns its last component.
 std::string find_foreign(const std::string& folder, const NameTest& is_own);
 
-// Removes a folder without foreign entries. Checks just before it removes. If there is a foreign
-// entry, even one that appears during the removal, the folder stays, and the entry's name is
-// returned. Returns an empty string if the folder is gone. Error(kEnvironment) if the system
+// Removes a folder that has no foreign entries; checks this just before the removal. If there is a
+// foreign entry, even one that appears during the removal, the folder stays, and the entry's name
+// is returned. Returns an empty string if the folder is gone. Error(kEnvironment) if the system
 // refuses.
 std::string remove_own_folder(const std::string& folder, const NameTest& is_own);
 

@@ -1,5 +1,5 @@
-// Makes text from files, servers or names safe for terminals and logs. Error and log_line apply it
-// to all their texts, so callers need not.
+// Makes text from files, servers or names safe for terminals and logs. Error and log_line make all
+// their texts printable, so callers need not.
 #pragma once
 #include <cstddef>
 #include <string>

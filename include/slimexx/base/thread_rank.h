@@ -1,5 +1,5 @@
-// The rank of the calling thread, if ranks are threads of one process: it separates their logs and
-// timings. It is 0 if every rank is a process.
+// The rank of the calling thread, if ranks are threads of one process; logs and timings are
+// separated by it. If every rank is a process: 0.
 #pragma once
 
 namespace slimexx {

@@ -27,7 +27,7 @@ struct PromptOptions {
   int64_t seed = 42;
   int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: no limit
   std::string max_prompt_len_key =
-      "rollout.rollout_max_prompt_len";  // the key that sets it, for messages
+      "rollout.rollout_max_prompt_len";  // the key that sets this limit, for messages
   // Throws Error(kInput) for metadata that the run cannot use; empty: any metadata is accepted.
   std::function<void(const std::shared_ptr<const Json>& metadata)> check_metadata;
 };

@@ -19,11 +19,11 @@ class PeerMemory {
  public:
   // `region` [bytes] U8: the memory of this rank's tensors that others may access. It must be the
   // start of a Buffer that is not replaced during this object's life. Collective over `group`,
-  // which is on device memory and must outlive it. Null, on all ranks, if some rank cannot access
-  // another's device (several hosts, no peer access; this is logged). Also null for a group of one,
-  // for more ranks than the kernels support, when planning, and in a build without CUDA.
+  // which is on device memory and must outlive this object. Null, on all ranks, if some rank cannot
+  // access another's device (several hosts, no peer access; this is logged). Also null for a group
+  // of one, for more ranks than the kernels support, when planning, and in a build without CUDA.
   static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
-  // Device memory that it allocates in addition to the region.
+  // Device memory that a PeerMemory allocates in addition to the region.
   static constexpr int64_t kControlBytes = kernels::kPeerControlBytes;
   // No work on the regions may be queued. Other ranks may already have destroyed their objects.
   ~PeerMemory();

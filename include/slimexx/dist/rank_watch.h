@@ -1,11 +1,12 @@
 // Ends a run when a rank died or was stopped, and reports the rank, its host and its call.
-// Otherwise the other ranks would wait for it in a collective for ever, or the launcher would kill
-// them without a message. A rank that works for a long time is not affected. The watch also ends a
-// run in which all ranks wait for one another or do nothing; hang_judge.h describes this test and
-// its limits. Each rank's activity (activity.h) lies in memory shared by the ranks of its host. Ten
-// times a second every rank reads this memory and checks the state of its host's processes. After
-// show_records, each rank also writes its activity to a file, for users and for other hosts: rank 0
-// reads the files of other hosts' ranks, and the first rank of another host reads rank 0's.
+// Otherwise the other ranks would wait for that rank in a collective for ever, or the launcher
+// would kill them without a message. A rank that works for a long time is not affected. The watch
+// also ends a run in which all ranks wait for one another or do nothing; hang_judge.h describes
+// this test and its limits. Each rank's activity (activity.h) lies in memory shared by the ranks of
+// its host. Ten times a second every rank reads this memory and checks the state of its host's
+// processes. After show_records, each rank also writes its activity to a file, for users and for
+// other hosts: rank 0 reads the files of other hosts' ranks, and the first rank of another host
+// reads rank 0's.
 #pragma once
 #include <functional>
 #include <memory>

@@ -121,18 +121,18 @@ int64_t read_counter(const Json& state, const std::string& key, const std::strin
 // an earlier step abandoned.
 std::string step_directory(const std::string& root, int64_t step);
 // The newest complete checkpoint under root (or root itself if it is one); empty if none. Skips
-// incomplete folders and an unreadable `latest` with a warning. The newest is the highest step
-// that is not abandoned. A step is abandoned if it was complete when `latest` was set to an
-// earlier step, because a run resumed there. File times are ignored.
+// incomplete folders and an unreadable `latest` with a warning. The newest is the highest step that
+// is not abandoned. A step is abandoned if it was complete when `latest` was set to an earlier
+// step, because a run resumed from that earlier step. File times are ignored.
 std::string find_latest(const std::string& root);
 // find_latest for a path from the user: a checkpoint, a folder of checkpoints or a run's folder.
 std::string find_checkpoint(const std::string& folder);
 void set_latest(const std::string& root, const std::string& step_directory_name);
 
 // One save: start_step returns a new empty folder to write to. After the manifest is written,
-// commit_step renames the folder to the step's name and sets `latest`. If that step had an
-// (abandoned) checkpoint, it is removed last. Throws Error(kEnvironment) if foreign files are in
-// the way; the save then stays complete under the name from start_step, and find_latest finds it.
+// commit_step renames the folder to the step's name and sets `latest`. An (abandoned) checkpoint of
+// that step is removed last. Throws Error(kEnvironment) if foreign files are in the way; the save
+// then stays complete under the name from start_step, and find_latest finds it.
 std::string start_step(const std::string& root, int64_t step);
 void commit_step(const std::string& root, int64_t step);
 

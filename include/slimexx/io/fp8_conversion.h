@@ -46,13 +46,13 @@ class Fp8Conversion {
  public:
   // Throws Error(kInput) if tensors of the folder are quantised already.
   Fp8Conversion(const HfFolder& folder, std::string save, const Fp8Options& options);
-  // By one writer. Throws Error(kUsage) if `save` holds other files, or a conversion of another
-  // folder or with other options.
+  // Called by one writer. Throws Error(kUsage) if `save` holds other files, or a conversion of
+  // another folder or with other options.
   void create();
-  // By all writers: converts every count-th file, starting with file `index`, with the threads of
-  // parallel_for.
+  // Called by all writers: converts every count-th file, starting with file `index`, on the threads
+  // of parallel_for.
   Fp8Summary write(int index, int count, bool show_progress);
-  // By one writer: side files, config.json with quantization_config, and the index.
+  // Called by one writer: writes side files, config.json with quantization_config, and the index.
   void commit();
 
  private:

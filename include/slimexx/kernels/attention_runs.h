@@ -25,7 +25,8 @@ struct AttentionRuns {
   AttentionRun few;    // at most kFewAttentionRows rows per sequence: decode
   AttentionRun split;  // a thread block computes kSplitAttentionRows rows for one segment of keys
   AttentionRun whole;  // a thread block computes 128 queries of a head, all their keys
-  // Upper bound on the tokens of `few` and `split`. Each has partial results for every segment.
+  // Upper bound on the tokens of `few` and `split`. Each of these tokens has partial results for
+  // every segment.
   int64_t split_tokens = 0;
   int64_t num_sequences() const { return few.sequences + split.sequences + whole.sequences; }
 };

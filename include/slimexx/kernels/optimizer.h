@@ -44,8 +44,8 @@ cudaError_t sum_of_squares(double* sum, const float* x, int64_t n, void* workspa
 
 // Like sum_of_squares, over ranges of x, none of them empty. lay_out_tiles numbers the tiles of the
 // ranges and returns their count: the workspace holds that many doubles. `ranges` is device memory;
-// a single range is passed as `first` instead. For the range [0, n) the bits equal those of the
-// function above.
+// a single range is passed as `first` instead. For the range [0, n) the bits equal those of
+// sum_of_squares.
 struct SquareRange {
   int64_t begin = 0, end = 0;
   int64_t first_tile = 0;

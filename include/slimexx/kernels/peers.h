@@ -15,7 +15,7 @@
 namespace slimexx::kernels {
 
 struct PeerRegions {
-  // By rank, as this device addresses them; 256-byte aligned.
+  // By rank: addresses on this device, 256-byte aligned.
   char* control[kMostPeers] = {};
   char* region[kMostPeers] = {};
   int rank = 0, size = 0;
@@ -28,8 +28,8 @@ struct PeerRegions {
 };
 
 // A barrier on the stream: later work starts when everything that each rank queued before its own
-// call has finished and is visible to all ranks. All ranks must queue the same number of these
-// calls and of find_peer_runs, which is a barrier too.
+// call has finished and is visible to all ranks. All ranks must make equally many calls of this
+// function, and of find_peer_runs, which is a barrier too.
 [[nodiscard]] const char* queue_peer_barrier(const PeerRegions& ranks, cudaStream_t stream);
 
 // ---- Sums and gathers ----
@@ -38,7 +38,7 @@ struct PeerRegions {
 // rank's array in its region, in bytes; it may differ between ranks. An array is in use from the
 // first rank's call until the last rank's call has finished. Small messages of bf16 words between
 // up to eight ranks use the low-latency protocol in the control memory
-// (kernels/ranks/peer_mail.cu). These calls fail if `waits` is false.
+// (kernels/ranks/peer_mail.cu). The functions return an error if `waits` is false.
 
 struct PeerRange {
   int64_t begin = 0, end = 0;
@@ -48,18 +48,18 @@ struct PeerRanges {
 };
 
 // Reduce-scatter: result[i - begin] = the sum in rank order of element i of all ranks' arrays, for
-// i in this rank's range. bf16 is added in f32 and rounded once. `result` may be that range of this
-// rank's array.
+// i in this rank's range. bf16 is added in f32 and rounded once. `result` may be this rank's range
+// of its array.
 [[nodiscard]] const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result,
                                          RankTerm type, const PeerRanges& elements,
                                          cudaStream_t stream);
-// All-reduce: the same for all elements [0, n), on every rank. `result` must not be in this rank's
-// array.
+// All-reduce: like sum_peer_terms, for all elements [0, n) on every rank. `result` must not be in
+// this rank's array.
 [[nodiscard]] const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place,
                                                 void* result, RankTerm type, int64_t n,
                                                 cudaStream_t stream);
-// All-gather: on all ranks, the bytes of each range of the array become those of that rank's
-// `share`. `share` may be this rank's range of its array.
+// All-gather: on every rank, the range of rank r in the array receives the `share` of rank r.
+// `share` may be this rank's range of its array.
 [[nodiscard]] const char* gather_peer_shares(const PeerRegions& ranks, int64_t place,
                                              const void* share, const PeerRanges& bytes,
                                              cudaStream_t stream);

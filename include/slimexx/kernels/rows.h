@@ -36,9 +36,9 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
                                  const void* branch_norm, const void* w, int64_t rows,
                                  int64_t width, float eps, cudaStream_t stream);
 
-// dx (+)= gradient with respect to x of rms_norm_forward; dw[width] f32 += its gradient with
-// respect to w, summed over rows in a fixed order: the same bits every run. Row statistics are
-// recomputed from x. Without `accumulate` dx may be dy. Strides are from row to row. `workspace`:
+// dx (+)= gradient with respect to x of rms_norm_forward; dw[width] f32 += gradient with respect to
+// w, summed over rows in a fixed order: the same bits every run. Row statistics are recomputed from
+// x. Without `accumulate` dx may be dy. Strides are from row to row. `workspace`:
 // rms_norm_backward_workspace() bytes; all workspaces of this header are 16-byte aligned.
 size_t rms_norm_backward_workspace(int64_t rows, int64_t width);
 cudaError_t rms_norm_backward(void* dx, int64_t dx_stride, float* dw, const void* dy,
@@ -83,7 +83,7 @@ cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, con
                                     const RotaryTables& rotary, const QkvShape& shape,
                                     void* workspace, cudaStream_t stream);
 
-// Some columns of each head: `data` points to those of token 0, head 0.
+// Some columns of each head: `data` points to the columns of token 0, head 0.
 struct HeadRows {
   void* data = nullptr;
   int64_t token_stride = 0, head_stride = 0;  // head_stride 0: all heads share one row
@@ -125,7 +125,7 @@ struct LatentRows {
   int64_t query_y_stride = 0, query_x_stride = 0;
   int64_t query_rank = 0;
 };
-// Whether latent_rows_forward can also norm queries of this rank.
+// Whether latent_rows_forward can also normalise queries of this rank.
 inline bool norms_latent_queries(int64_t query_rank) {
   return query_rank % 8 == 0 && query_rank <= 2048;
 }

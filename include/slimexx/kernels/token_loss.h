@@ -10,8 +10,9 @@
 
 namespace slimexx::kernels {
 
-// Returns the KL estimate of d = log p - log p_base. If `unbiased`, it is multiplied by `ratio` = p
-// / p_old, and the derivative includes that factor. low_var is clamped to [-10, 10] afterwards.
+// Returns the KL estimate of d = log p - log p_base. If `unbiased`, the estimate is multiplied by
+// `ratio` = p / p_old, and the derivative includes that factor. low_var is clamped to [-10, 10]
+// afterwards.
 SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ratio) {
   KlValue kl;
   if (kind == KlKind::kK1) {

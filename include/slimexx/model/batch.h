@@ -57,7 +57,7 @@ struct Batch {
   // Not derived from the ranges: if a planning context splits one row, every rank plans as if it
   // held that row.
   bool repeats_rows = false;
-  // For backward of the embedding. Undefined: one tp rank, or no such backward.
+  // For backward of the embedding. Undefined: one tp rank, or no backward of the embedding.
   VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
   ContextRows context = {};

@@ -24,9 +24,9 @@ struct Tape {
   std::vector<LayerTape> layers = {};  // of the stage
 };
 
-// Chooses the plan that keeps the most within `bytes` in addition to kInputs for every layer. All
-// layers reach a level before the first one goes a level higher, since lower levels save more time
-// per byte (a level keeps T F elements of a layer and saves 2 T H F multiply-adds).
+// Chooses the plan that keeps the most within `bytes` in addition to kInputs for every layer. No
+// layer goes a level higher before all layers have reached the level, since lower levels save more
+// time per byte (a level keeps T F elements of a layer and saves 2 T H F multiply-adds).
 KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
                      const RowCounts& rows, int64_t bytes);
 
@@ -74,7 +74,7 @@ class Decoder {
   // One stage, with its layers sharded for one rank of a grid of these sizes. `leaves` is the
   // number of leaves of row-parallel products and of the vocabulary (numerics contract, N6): the tp
   // size, or any divisor of the sizes if tp is 1; 0: one per tp rank. Throws Error(kUsage) for
-  // sizes that do not divide.
+  // sizes that do not divide the model.
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
           const StageRange& stage, const dist::GridSizes& sizes = {}, int64_t leaves = 0);
   const ModelSpec& spec() const { return spec_; }  // the whole model
@@ -113,10 +113,11 @@ class Decoder {
 // Runs MTP layer `index`. The decoder's stage needs the head, and the embedding or a copy of it.
 // `batch` has each sequence's tokens rolled left by index + 1. `hidden` [T,H] is the output of the
 // model or of the previous MTP layer, after its final norm; it must live until backward. Returns y
-// [T,H] (mtp.h). It and the tape are in the context's arena.
+// [T,H] (mtp.h). y and the tape are in the context's arena.
 Tensor mtp_forward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
                    size_t index, const Batch& batch, Tensor hidden, MtpTape& tape);
-// The same y in generation: keeps nothing for backward; `pages` hold the layer's keys and values.
+// Returns the y of mtp_forward in generation: keeps nothing for backward; `pages` hold the layer's
+// keys and values.
 Tensor mtp_step(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
                 size_t index, const Batch& batch, Tensor hidden, const LayerPages& pages);
 // dx[T,H] enters as the gradient of y and leaves as the gradient of `hidden`. The embedding gets no

@@ -1,10 +1,10 @@
-// Which ranks of an expert-parallel group hold which experts. Loading, hand-over and dispatch all
-// use this placement.
+// Assigns experts to the ranks of an expert-parallel group. Loading, hand-over and dispatch all use
+// this placement.
 //
 // Physical experts are numbered consecutively: number c is a copy of expert c % E. The first E
 // copies are one of each expert; the redundant copies follow, from expert 0 on (SGLang's trivial
 // placement). Ranks hold consecutive copies, split evenly; if the number of ranks does not divide
-// them, the first ranks hold one more.
+// them, the first ranks hold one copy more.
 //
 //   E 5, 7 copies, 3 ranks     copy     0 1 2 | 3 4 | 5 6
 //                              expert   0 1 2 | 3 4 | 0 1

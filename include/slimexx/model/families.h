@@ -40,7 +40,7 @@ std::map<std::string, tensor::DType> list_kept_dtypes(const ModelSpec& spec,
 std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder& folder,
                                       tensor::DType compute_dtype);
 // The parameters of a model, or of a stage of it, in store order with their Hugging Face names;
-// fusions are data (HfPart).
+// HfPart describes fused tensors.
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage);
 // Parameters of all stages of one rank, concatenated (list_stages).

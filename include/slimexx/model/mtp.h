@@ -2,7 +2,8 @@
 // i and the embedding of token i + 1; the next layer predicts one token further, from this layer's
 // output and the embedding of token i + 2:
 //   x = input([norm(embedding); norm(hidden)]);   y = decoder layer(x);   logits = head(norm(y))
-// Rotary positions are those of the hidden states. decoder.h runs it, over packed sequences only.
+// Rotary positions are those of the hidden states. decoder.h runs MTP layers: mtp_forward over
+// packed sequences, mtp_step over pages.
 //
 // Legend: T packed tokens, H hidden size.
 #pragma once

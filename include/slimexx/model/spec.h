@@ -88,7 +88,7 @@ struct ModelSpec {
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
   std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
-  int64_t num_missing_mtp = 0;      // named by config.json after these, but absent from the weights
+  int64_t num_missing_mtp = 0;      // further MTP layers of config.json, absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
   // The encoding of the parameters named in `encoded`, ascending (choose_encoded); null: none.

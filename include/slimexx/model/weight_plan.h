@@ -57,8 +57,8 @@ void pack_weights(const ops::Context& ctx, std::span<const WeightMove> sends,
 void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receives,
                     const ParameterStore& to, const tensor::Tensor& bytes);
 // Runs the whole plan; `ranks` are the ranks of the layouts. Scratch: buffers of two rounds.
-// Collective, unless no rank sends anything: then `ranks` is not used. Otherwise the stores must
-// not share memory.
+// Collective, and the stores must not share memory, unless no rank sends anything: then `ranks` is
+// not used.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks);

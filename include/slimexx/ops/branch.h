@@ -20,7 +20,7 @@ class Branch {
   Branch& operator=(const Branch&) = delete;
 
   const Context& context() const { return context_; }
-  // Work queued on the parent context after this runs after the branch.
+  // Work that the parent context queues later runs after the branch.
   void join();
 
  private:

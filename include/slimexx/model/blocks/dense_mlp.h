@@ -61,7 +61,7 @@ DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes);
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
                                         const std::string& own, const std::string& hf);
-// The same with full prefixes, for a shared expert, whose parameters are not under "mlp.".
+// Like declare, with full prefixes, for a shared expert, whose parameters are not under "mlp.".
 DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const DenseMlpSpec& spec,
                                                   const std::string& own, const std::string& hf);
 inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
@@ -108,7 +108,7 @@ void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
                   const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                   Tensor down);
-// The same, but the result is added to the residual stream and normed.
+// Like project_down above, but the result is added to the residual stream and normed.
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
                   const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                   const ops::ResidualNorm& residual);

@@ -110,8 +110,8 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);
-// Which keys the queries see (batch.h), and the step that selects them. Recompute never reruns that
-// step, since the tape keeps `selected`. In this block queries see all keys.
+// The keys that the queries see (batch.h), and the step that selects them. Recompute never reruns
+// that step, since the tape keeps `selected`. In this block queries see all keys.
 inline KeyChoice key_choice(const GqaSpec&) { return {}; }
 inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters<Tensor>&,
                         const ops::RotaryTable&, const Batch&, const LayerPages&, const GqaTape&,

@@ -45,7 +45,8 @@ struct MoeMlpTape {
   ops::RoutedRows routed = {};    // sorted by copy
   // Only with all experts on this rank:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h = {};        // [R,F], as DenseMlpTape::h; then the shared expert's row if it is joined
+  Tensor h =
+      {};  // [R,F], as DenseMlpTape::h; then the shared expert's row if the products include it
   // Only with experts on several ranks: [R,H], expert outputs of the routed rows. Forward only.
   Tensor returned = {};
   DenseMlpTape shared = {};
@@ -69,8 +70,9 @@ struct MoeMlpSpec {
   // Number of ranks that share each expert: a rank has F / etp_ranks columns of gate and of up, and
   // H / etp_ranks columns of the output.
   int64_t etp_ranks = 1;
-  // Set by narrow(). has_whole_shared: the shared expert is not sharded. can_join_shared: it is
-  // also as wide as a routed expert, so that the expert products of a single token can include it.
+  // Set by narrow(). has_whole_shared: the shared expert is not sharded. can_join_shared: in
+  // addition, it is as wide as a routed expert, so that the expert products of a single token can
+  // include it.
   bool has_whole_shared = false, can_join_shared = false;
 
   ExpertPlacement placement() const {
@@ -135,7 +137,7 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down);
-// The same, but the result is added to the residual stream and normed.
+// Like project_down above, but the result is added to the residual stream and normed.
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   const ops::ResidualNorm& residual);
