@@ -107,8 +107,8 @@ Json to_json(const Node& node) {
   return object;
 }
 
-// Applies the limits of a file's tree to JSON in a text; beyond them the resolved configuration
-// could not be read back. `depth` counts the maps and lists around `value`.
+// Applies the limits of a file's tree to JSON in a text: the resolved configuration with larger
+// JSON could not be read back. `depth` counts the maps and lists around `value`.
 void check_fits(const Json& value, int depth) {
   if (!value.is_structured()) return;
   if (depth >= kMaxDepth) {

@@ -33,8 +33,8 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Files that are first written under a temporary name. The status of a failure has the host and the
-// thread in that name.
+// Files that are first written under a temporary name. The temporary name for a failure's status
+// contains host and thread.
 bool is_run_file(std::string_view name) {
   return name == "metrics.jsonl" || name == "train_steps.jsonl" || name == "config.resolved.yaml" ||
          name == "status.json" || name.starts_with("status.json.");
@@ -91,7 +91,7 @@ struct RunLog::Impl {
   StepLine step_line;
   int64_t lines_printed = 0;
   // Steps and times for the ETA. The first step includes warm-up and counts only until there are
-  // later ones.
+  // later steps.
   int64_t start_ns = monotonic_ns(), first_end_ns = 0, last_end_ns = 0;
   int64_t first_step = -1, last_step = -1;
 };

@@ -49,9 +49,9 @@ struct AttentionLayout {
 
   int64_t context_len(size_t b) const { return context_lens.empty() ? 0 : context_lens[b]; }
 };
-// (scratch) out[T,Hq,Dv] of the first Dv <= D elements of each value; q, k, v and out have a free
-// token stride. v may be k if the values are the first elements of the keys (the latent form, one
-// key head). On CUDA the latent form is the only one with Dv < D, and its queries must be
+// (scratch) Writes out[T,Hq,Dv], from the first Dv <= D elements of each value; q, k, v and out
+// have a free token stride. v may be k if the values are the first elements of the keys (the latent
+// form, one key head). On CUDA the latent form is the only one with Dv < D, and its queries must be
 // contiguous. lse[T,Hq]: log-sum-exp of the scaled scores; may be undefined if no backward follows.
 void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
                        const AttentionLayout& layout, float scale);

@@ -36,9 +36,9 @@ struct Context {
   const dist::Groups& groups = dist::groups_of_one();  // the ranks that work on the same step
   // Upper bound on tokens of the EP x ETP group. Above 0, buffers have this size and row counts
   // stay on the device. 0: the host reads the counts, and plans assume that every rank has as many
-  // tokens as this one.
+  // tokens as this rank.
   int64_t most_ep_rows = 0;
-  // Collects the products of matmul_backward_weight for later; null: they run at once.
+  // Collects the products of matmul_backward_weight for later; null: products run at once.
   DeferredProducts* deferred = nullptr;
 
   tensor::Device device() const { return stream.device; }

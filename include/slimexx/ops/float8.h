@@ -42,8 +42,7 @@ int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w)
 // Like expert_matmul_forward without a shared expert.
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
                                const RoutedRows& routed, bool follows_product = false);
-// expert_matmul_swiglu_forward without gate_up in memory. Returns as fp8_matmul_swiglu_forward
-// does.
+// expert_matmul_swiglu_forward without gate_up in memory. False: as for fp8_matmul_swiglu_forward.
 bool fp8_expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& w,
                                       const RoutedRows& routed);
 

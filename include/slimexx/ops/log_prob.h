@@ -40,7 +40,8 @@ bool can_keep_logits(Tensor w);  // lm_head_forward accepts `logits`; V and H mu
 void lm_head_backward_logits(const Context& ctx, Tensor dlogits, Tensor hidden, Tensor w,
                              Tensor lse, Tensor targets, Tensor entropies, Tensor dlog_probs,
                              Tensor dentropies, float temperature);
-// The same bits from kept logits. dlogits may lie in the first halves of the rows of `logits`.
+// Like lm_head_backward_logits, with the same bits, from kept logits. dlogits may lie in the first
+// halves of the rows of `logits`.
 void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
                            Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                            float temperature);

@@ -24,7 +24,7 @@ struct AdamWStep {
 // of its value, so a moment with beta above 1 - 2^-8 can stop decaying once gradients are small.
 void adamw(const Context& ctx, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step);
-// (scratch) The same over ranges of master and moments [n], each with its own decay
+// (scratch) Like adamw, over ranges of master and moments [n], each with its own decay
 // (step.weight_decay is unused). `weights` and `gradient` [m] may be longer than the state: element
 // i of a range is their element i + shift, so the state may hold several pieces of them back to
 // back. Ranges ascend and overlap neither in the state nor in `weights`.
@@ -39,8 +39,8 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
 // (scratch) Sum of squares in double, in a fixed order; NaN or Inf pass through. Waits for the
 // stream.
 double sum_of_squares(const Context& ctx, Tensor x);
-// The same over ranges of x [n] only. The order of the sum depends on the lengths and sequence of
-// the ranges, not on their positions; one range gives the order of sum_of_squares.
+// Like sum_of_squares, over ranges of x [n] only. The order of the sum depends on the lengths and
+// sequence of the ranges, not on their positions; one range gives the order of sum_of_squares.
 struct ElementRange {
   int64_t begin = 0, end = 0;
 };

@@ -15,7 +15,7 @@
 
 namespace slimexx::ops {
 
-// Where the rows for this rank's copies lie on all ranks; allocated from the arena.
+// The places, on all ranks, of the rows for this rank's copies; allocated from the arena.
 struct PeerRuns {
   Tensor memory;
   int64_t first_copy = 0, num_copies = 0;
@@ -30,7 +30,8 @@ struct PeerRows {
   Tensor values = {}, returned_values = {};
 };
 // Publishes this rank's rows, and waits on the stream until all ranks have done so. Writes
-// offsets[h+1] i32: the ranges of the received rows by held copy, rank 0 first within each.
+// offsets[h+1] i32: the ranges of the received rows by held copy; within a copy, rows are ordered
+// by rank.
 void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const PeerRows& rows);
 // y[M,H] gets the received rows of x (or of `second`), followed by the zeros that
 // expert_matmul_backward_weight needs.

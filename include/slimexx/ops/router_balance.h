@@ -1,5 +1,5 @@
-// How evenly a router spreads its tokens over the experts: the metrics of a step, the losses that
-// keep the load even, and the update of the correction bias (DeepSeek-V3, arXiv:2412.19437).
+// Load balancing of a router: the metrics of a step, the losses that keep the load even, and the
+// update of the correction bias (DeepSeek-V3, arXiv:2412.19437).
 //
 // For a sequence s of n tokens: p are the probabilities of a token t, its scores divided by their
 // sum (softmax: the scores); c_e counts how many of the n k choices are expert e; f_e = E c_e / (k

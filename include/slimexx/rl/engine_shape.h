@@ -10,11 +10,11 @@
 
 namespace slimexx::rl {
 
-// All engines have the same shape, and each is consecutive ranks of the world. An attention group
-// is sizes.tp consecutive ranks of an engine: it has its own requests and KV cache (data-parallel
-// attention), and all of its ranks compute the same batch. Each sizes.ep consecutive ranks of an
-// engine hold all experts (see model::ExpertPlacement); if they span several attention groups,
-// these groups run their steps together.
+// All engines have the same shape; each engine is a range of consecutive ranks of the world. An
+// attention group is sizes.tp consecutive ranks of an engine: it has its own requests and KV cache
+// (data-parallel attention), and all of its ranks compute the same batch. Each sizes.ep consecutive
+// ranks of an engine hold all experts (see model::ExpertPlacement); if they span several attention
+// groups, these groups run their steps together.
 struct EngineShape {
   int num_engines = 1;
   int num_ranks = 1;           // per engine

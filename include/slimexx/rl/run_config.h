@@ -133,7 +133,7 @@ struct NumericsOptions {
 struct FrozenModelOptions {
   std::string name;             // in messages and tables, such as "reference"
   std::string folder;           // Hugging Face folder
-  bool follows_policy = false;  // it is updated from the policy at intervals; checkpoints hold it
+  bool follows_policy = false;  // updated from the policy at intervals, and saved in checkpoints
   bool scores_rarely = false;   // not in every rollout
 };
 inline constexpr const char* kReference = "reference";
@@ -175,7 +175,7 @@ struct RunConfigRequest {
 // all faults: unknown keys, wrong values, contradictions.
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request);
 // Replaces the default run folder of a run that `config` loaded, unless the configuration names
-// one. Throws Error(kUsage) if the folder is in conflict with others of the run.
+// one. Throws Error(kUsage) if the folder is in conflict with other folders of the run.
 void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for docs/reference too
 

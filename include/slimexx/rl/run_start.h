@@ -23,7 +23,7 @@ struct StartWish {
   ResumeWish resume = ResumeWish::kNone;
   std::string folder = {};  // for kFolder
   bool names_run_dir =
-      true;              // the configuration sets run_dir; if not, a free name is derived from it
+      true;  // the configuration sets run_dir; if not, a free name is derived from the default
   bool dry_run = false;  // decide, but make and lock nothing
 };
 

@@ -50,7 +50,8 @@ struct EngineOptions {
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
   // Speculative decoding: the most draft tokens per sequence and step. The same step verifies them,
-  // in free rows of the batch. Drafts change when a request finishes, not its response.
+  // in free rows of the batch. Drafts change the time at which a request finishes, not its
+  // response.
   int64_t num_draft_tokens = 0;
   // True: the model's first MTP layer drafts. This layer also processes every token that the model
   // processes, and runs once more for each further draft. False: drafts are looked up in the
@@ -59,8 +60,8 @@ struct EngineOptions {
   // Draft fewer tokens if so many are rejected that reading weights for them costs more time than
   // they save.
   bool gates_drafts = true;
-  // Rates for that decision, the same on all ranks of an engine (agree_on_rates). Empty: those of
-  // the device. An engine of several ranks on GPUs must be given them.
+  // Rates for gates_drafts, the same on all ranks of an engine (agree_on_rates). Empty: the rates
+  // of the device. An engine of several ranks on GPUs must be given them.
   std::optional<tensor::DecodeRates> decode_rates = {};
   // On a GPU, run decode steps as graphs if possible: see Engine::records_steps. Must be off if
   // threads share the device's streams: a recording would capture the work of other threads.
@@ -174,9 +175,9 @@ class Engine {
   // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.
   void submit(Request request);
   // Launches one forward over the scheduler's chunks, which samples one token for each sequence
-  // that reaches its last token. Then waits for the step of the previous call and records its
-  // samples; returns the requests that finish, by ascending id. If nothing is left in flight, also
-  // waits for the new step.
+  // whose tokens are then all processed. Then waits for the step of the previous call and records
+  // its samples; returns the requests that finish, by ascending id. If nothing is left in flight,
+  // also waits for the new step.
   std::vector<Completion> step();
   bool has_work() const;
   int64_t num_waiting() const;

@@ -5,7 +5,7 @@
 
 namespace slimexx::tensor {
 
-// Indices [begin, end) in every dimension. Without dimensions it is one element.
+// Indices [begin, end) in every dimension. A box without dimensions is one element.
 struct Box {
   std::vector<int64_t> begin, end;
   bool operator==(const Box&) const = default;

@@ -186,9 +186,8 @@ std::string describe_allocations(Device device);
 // (capacity 0, `planning` true) returns views without memory and only measures, so the code that
 // plans is the code that runs. The real arena needs `high_water_bytes`.
 //
-// Arenas whose ArenaScopes never overlap in time can share another arena for them: allocations
-// inside scopes come from the shared arena, and each arena's own memory holds only allocations
-// outside scopes.
+// Arenas whose ArenaScopes never overlap in time can share another arena, from which allocations
+// inside scopes come; their own memory holds the allocations outside scopes.
 class Arena {
  public:
   Arena(Device device, int64_t capacity_bytes, std::string what_for);
@@ -208,7 +207,7 @@ class Arena {
   void reserve(int64_t capacity_bytes);
   Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }  // everything
   // Uses `memory` [bytes] U8 of another owner from now on, and frees its own. Nothing may be
-  // allocated. The owner must keep it alive, and must not use it while anything is allocated here.
+  // allocated. The owner must keep the memory, and not use it while this arena has allocations.
   void borrow(Tensor memory);
   // From now on, allocations inside scopes come from `scratch`, which must not move and must
   // outlive this arena. Nothing may be allocated.

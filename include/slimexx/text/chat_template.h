@@ -40,7 +40,7 @@ class ChatTemplate {
   // templates). The folder's bos_token, eos_token and other named special tokens become default
   // variables. Null if there is no template.
   static std::unique_ptr<ChatTemplate> find(const std::string& checkpoint_directory);
-  // The same; throws Error(kInput) if there is none.
+  // Like find, but throws Error(kInput) if there is no template.
   static ChatTemplate load(const std::string& checkpoint_directory);
 
   ChatTemplate(ChatTemplate&&) noexcept;

@@ -1,5 +1,5 @@
-// The memory of a trainer's activations: one arena, which slots, their scratch and deferred
-// products borrow from during a step or a scoring pass.
+// The memory of a trainer's activations: one arena, from which slots, their scratch and deferred
+// products borrow during a step or a scoring pass.
 #pragma once
 #include <cstdint>
 #include <span>

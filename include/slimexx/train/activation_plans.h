@@ -53,7 +53,7 @@ class ActivationPlans {
   // microbatch has more than `num_samples` samples. With recompute_granularity none or full,
   // `least` and `most` are equal.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
-  // The same for compute_log_probs, of the policy or of another model.
+  // Like plan_activations, for compute_log_probs of the policy or of another model.
   int64_t plan_scoring(int64_t longest_sequence, int64_t num_samples) const;
   int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;

@@ -33,8 +33,8 @@ class HostState {
   struct Group {
     tensor::Tensor master, exp_avg, exp_avg_sq, weights, gradients;
   };
-  // ops::adamw_ranges. Reads gradients in stream order; the new weights are on the device when the
-  // stream has run. Returns when all work is queued.
+  // Runs ops::adamw_ranges. Reads gradients in stream order; the new weights are on the device when
+  // the stream has run. Returns when all work is queued.
   void update(const ops::Context& ctx, const Group& group, std::span<const ops::DecayRange> ranges,
               const ops::AdamWStep& step);
 

@@ -56,11 +56,12 @@ class ShardedAdamW {
   // reduce_gradients. Every rank queues the same parts in the same order. The times and the number
   // of these calls may differ by rank and change no bit.
   void start_gradient_part(const ops::Context& ctx, int64_t index);
-  // The same for all remaining parts. Call it before any host collective: another rank may reach
-  // that collective only after its parts are summed.
+  // Like start_gradient_part, for all remaining parts. Call it before any host collective: another
+  // rank may reach that collective only after its parts are summed.
   void start_remaining_parts(const ops::Context& ctx);
-  // Sums the remaining gradients over ranks into their owners; returns the global 2-norm (NaN or
-  // Inf if any gradient is). Only one of several replicas counts (HfPart::is_counted). Collective.
+  // Sums the remaining gradients over ranks into their owners; returns the global 2-norm, NaN or
+  // Inf if a gradient is NaN or Inf. Only one of several replicas counts (HfPart::is_counted).
+  // Collective.
   double reduce_gradients(const ops::Context& ctx);
   // One update with the reduced gradients, scaled down to clip_grad if `gradient_norm` exceeds it;
   // afterwards every rank has the new weights. Collective.
@@ -74,7 +75,7 @@ class ShardedAdamW {
   // Resets moments and step count to zero, as at construction; keeps the masters.
   void reset_moments();
 
-  // One per group of the store, for checkpoints.
+  // One entry per group of the store, for checkpoints.
   std::span<const OwnedGroup> groups() const { return groups_; }
   // Copies the store's weights to the masters, as at construction.
   void take_master();

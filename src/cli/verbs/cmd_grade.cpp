@@ -56,7 +56,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
   return input;
 }
 
-// Fewer retries than in a run, which waits for a service to start; an interactive user need not.
+// Fewer retries than in a run: a run waits for the service to start, an interactive user does not.
 constexpr int64_t kRetries = 3;
 
 [[noreturn]] void refuse_service(const std::string& what) {
