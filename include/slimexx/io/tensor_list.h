@@ -24,7 +24,7 @@ std::map<std::string, std::string> map_shards(const HfFolder& folder);
 // export_dtype, f32 tensors from training are cast to `config_dtype`. The checkpoint must outlive
 // the list.
 TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype);
-// The same weights in the dtypes of the checkpoint, without casts.
+// The weights of list_weights in the dtypes of the checkpoint, without casts.
 TensorList list_exact_weights(const Checkpoint& checkpoint);
 
 // "dtype" (or "torch_dtype") of a config.json; bf16 if it has neither.

@@ -6,8 +6,8 @@
 // output. A configuration changes only the time.
 //
 // The tensor cores need n and k in multiples of 8 and w 16-byte aligned. A slow kernel computes
-// other products; its chain adds one k at a time. Its bits differ from those of the tensor cores,
-// but are also the same for every m. The choice of kernel depends only on n, k, and the address and
+// other products; its chain adds one k at a time. Its bits differ from the tensor cores' bits, but
+// are also the same for every m. The choice of kernel depends only on n, k, and the address and
 // stride of w.
 #pragma once
 #include <cuda_runtime_api.h>

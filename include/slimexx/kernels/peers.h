@@ -110,7 +110,7 @@ constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
 [[nodiscard]] const char* return_peer_rows(const PeerRegions& ranks, const PeerRuns& runs,
                                            const void* y, int64_t most, int64_t width,
                                            cudaStream_t stream);
-// The same for one f32 per row, y [received].
+// Dispatch and combine of one f32 per row, y [received].
 [[nodiscard]] const char* fetch_peer_values(const PeerRegions& ranks, const PeerRuns& runs,
                                             float* y, int64_t most, cudaStream_t stream);
 [[nodiscard]] const char* return_peer_values(const PeerRegions& ranks, const PeerRuns& runs,

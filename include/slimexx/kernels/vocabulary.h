@@ -31,7 +31,7 @@ size_t normalize_logits_workspace(int64_t rows, int64_t columns);
 cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
                              float temperature, void* workspace, cudaStream_t stream);
 
-// The same with the temperatures in `parameters` [rows].
+// normalize_logits with the temperatures in `parameters` [rows].
 cudaError_t normalize_logits(const LogitRows& z, float* lse, const SamplingParameters* parameters,
                              void* workspace, cudaStream_t stream);
 

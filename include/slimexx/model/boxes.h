@@ -39,7 +39,8 @@ struct ElementRun {
   int64_t in_parameter = 0, on_disk = 0, size = 0;
   size_t part = 0;
 };
-// The same elements as the fewest possible runs, ascending in the parameter.
+// Elements [begin, end) of the flattened parameter as the fewest possible runs, ascending in the
+// parameter.
 std::vector<ElementRun> list_runs(const ParameterInfo& info, int64_t begin, int64_t end);
 std::vector<ElementRun> list_runs(const ParameterInfo& info);
 

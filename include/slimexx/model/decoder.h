@@ -63,7 +63,7 @@ struct BackwardHooks {
 // neither.
 struct RouterBalances {
   std::vector<Tensor> sums =
-      {};  // by layer of the whole model [2E+2] i64; undefined without experts
+      {};  // by layer of the whole model: [2E+2] i64, undefined without experts
   ops::RouterBalanceRule rule = {};
 };
 

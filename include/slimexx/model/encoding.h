@@ -44,14 +44,14 @@ std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
                                                      const Encoding& encoding);
 
 // The parameters that hold the encoded form of `infos`, two per encoded parameter, in order: values
-// and scales. Their parts lie in tensors that exist in no folder; this is enough to move and to
-// hash them.
+// and scales. Their parts lie in tensors that no folder has, which is enough to move and to hash
+// the parameters.
 std::vector<ParameterInfo> list_derived(const std::vector<ParameterInfo>& infos);
 
 // The parameters that engines receive and that hashes cover: plain parameters without an encoding,
 // then the derived ones. Ids are those in a store of this list.
 Layout list_moved(const Layout& layout);
-// The same ranks without the plain form of encoded parameters, for engines.
+// `layout` without the plain form of encoded parameters, for engines.
 Layout without_plain(const Layout& layout);
 
 // Encodes every encoded parameter of the store, and rounds its plain values to the encoded ones.

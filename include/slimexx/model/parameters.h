@@ -121,7 +121,7 @@ class ParameterStore {
   // Weights only, in `memory` [at least weight_bytes] U8, which must outlive the store.
   ParameterStore(std::vector<ParameterInfo> infos, tensor::Tensor memory);
   static int64_t weight_bytes(std::vector<ParameterInfo> infos, tensor::Device device);
-  // The same for all parameters of a model.
+  // Stores of all parameters of a model.
   ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients);
   ParameterStore(const ModelSpec& spec, tensor::Tensor memory);
   static int64_t weight_bytes(const ModelSpec& spec, tensor::Device device);

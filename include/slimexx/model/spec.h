@@ -87,7 +87,7 @@ struct ModelSpec {
   RopeSpec rope;
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
-  std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
+  std::vector<MtpSpec> mtp;         // their layer numbers on disk start at num_layers()
   int64_t num_missing_mtp = 0;      // further MTP layers of config.json, absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
@@ -120,7 +120,7 @@ inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec
 // 2 x weights touched x tokens, plus scores and values (slime's convention with the output
 // projection counted as num_heads * head_dim x hidden).
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
-// The same for the trained MTP layers, each with its product with the head.
+// forward_flops of the trained MTP layers, each with its product with the head.
 double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
 // Training costs three times the forward, minus these operations: the weight-gradient products that
 // are skipped for the stage's weights frozen by name. Proportional to num_tokens.

@@ -14,7 +14,7 @@ namespace slimexx::model {
 
 // Batch::tp_rows for a batch of `num_rows` rows.
 std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows);
-// The same if every tp rank has all rows.
+// Batch::tp_rows if every tp rank has all `num_rows` rows.
 std::vector<dist::Range> repeat_over_tp(const ops::Context& ctx, int64_t num_rows);
 bool has_all_rows(const Batch& batch);  // with several tp ranks: each has all rows
 

@@ -25,7 +25,7 @@ void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tenso
                         Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                         float temperature);
 
-// The same three operations without logits in memory, on devices that support this. The product of
+// The three operations above without logits in memory, on devices that support this. The product of
 // hidden[R,H] and the vocabulary's weights w[V,H] is computed twice, in forward and in backward, or
 // its logits are kept in between. The bits are those of matmul_forward into f32 logits followed by
 // the ops above. CUDA only.

@@ -38,7 +38,7 @@ void show_rows(const Context& ctx, const PeerRuns& runs, Tensor offsets, const P
 void fetch_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y, bool of_second = false);
 // Sends the rows of y back to `returned` of the ranks that they came from.
 void return_peer_rows(const Context& ctx, const PeerRuns& runs, Tensor y);
-// The same for the values of the choices, y[M] f32.
+// Dispatch and combine of the values of the choices, y[M] f32.
 void fetch_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y);
 void return_peer_values(const Context& ctx, const PeerRuns& runs, Tensor y);
 // Waits on the stream until all ranks have returned their rows.

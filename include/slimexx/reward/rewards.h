@@ -69,7 +69,7 @@ void check_own_rm_type(const RewardInput& row);
 // must earn the full reward.
 struct LabelTrial {
   bool is_tried = false;  // false if the grader reads no labels: random, remote
-  std::string fault;      // why no response can match this label; empty: it can be read
+  std::string fault;      // why no response can match this label; empty: the label can be read
 };
 LabelTrial try_label(const std::string& rm_type, const RewardInput& row);
 

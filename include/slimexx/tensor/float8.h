@@ -58,7 +58,8 @@ enum class F8ScaleRule : uint8_t {
   kFloat,       // amax / 448, with amax at least 1e-12: as slime's conversion does
 };
 
-// `amax` is not negative. A NaN or an infinity in a block gives NaN, which no reader overlooks.
+// `amax` is not negative. A NaN or an infinity in a block gives a NaN scale, so that no reader
+// overlooks the fault.
 SLX_F8_FUNCTION float f8_scale(float amax, F8ScaleRule rule) {
   const uint32_t bits = f8_bits_of(amax);
   if (bits >= 0x7F800000) return f8_float_of(0x7FC00000);

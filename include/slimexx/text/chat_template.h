@@ -1,5 +1,5 @@
 // Jinja chat templates. The interpreter sees only plain JSON values (no host objects, no attribute
-// walk) and has limits for work, depth and size. It gives templates the environment of
+// walk) and has limits for work, depth and size. The interpreter gives templates the environment of
 // transformers: trim_blocks, lstrip_blocks, loop controls, {% generation %}, tojson,
 // raise_exception, strftime_now. Immutable after parsing; render may be called from any thread.
 #pragma once

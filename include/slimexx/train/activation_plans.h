@@ -30,7 +30,7 @@ struct ActivationBytes {
 // most memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
 enum class MeasuredRank {
   kLargest,  // the largest sizes of any tp and cp rank, for a plan that holds on all of them
-  kOwn,      // those of this rank
+  kOwn,      // the sizes of this rank
 };
 
 struct Assignment;   // src/train/memory/assignment.h

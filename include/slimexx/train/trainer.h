@@ -1,7 +1,7 @@
 // The trainer: packs samples into microbatches, runs forward, loss and backward over them, reduces
 // the gradients and updates the weights. All ranks hold all samples of a step and make the same
-// calls. Each rank runs its own microbatches, as many as every other rank; some may be empty. One
-// thread.
+// calls. Each rank runs its own microbatches, as many as every other rank; some may be empty. Call
+// a trainer from one thread.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -44,7 +44,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
   text_of(row, "response");
   if (!row.contains("label")) {
     throw Error(ErrorCode::kInput, "key \"label\" is missing",
-                "write \"label\": null if there is none");
+                "write \"label\": null for a row without a label");
   }
   reward::RewardInput input{.prompt = take("prompt"),
                             .response = take("response"),

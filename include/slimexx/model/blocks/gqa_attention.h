@@ -61,7 +61,7 @@ struct GqaSpec {
 };
 
 // The shard of one rank: its heads. With fewer key/value heads than ranks, neighbouring ranks hold
-// the same head. Throws Error(kUsage) for heads that do not divide.
+// the same head. Throws Error(kUsage) if the ranks do not divide the heads.
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 
 // Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
