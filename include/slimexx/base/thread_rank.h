@@ -1,5 +1,5 @@
-// The rank of the calling thread, if ranks are threads of one process; logs and timings are
-// separated by it. If every rank is a process: 0.
+// The rank of the calling thread, if ranks are threads of one process; separates the logs and
+// timings of ranks. 0 if every rank is a process.
 #pragma once
 
 namespace slimexx {

@@ -32,7 +32,7 @@ tensor::DType dtype_of_config(const Json& config, const std::string& where);
 
 int64_t num_elements(const HfTensor& tensor);
 
-// A tensor that differs between two lists: one row of a table.
+// The comparison of one tensor in two lists: one row of a table.
 struct Difference {
   std::string name, shape, dtype, verdict;
   bool is_equal = true;

@@ -30,9 +30,9 @@ struct QuantisedBlocks {
 };
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
 
-// (scratch) The forward products of matmul.h and experts.h call these for weights with FP8 values.
-// On the CPU they are plain products of the dequantised operands; on CUDA the chain of
-// kernels/float8.h.
+// (scratch) The forward products of matmul.h and experts.h call these functions for weights with
+// FP8 values. On the CPU the functions compute plain products of the dequantised operands; on CUDA
+// the chain of kernels/float8.h.
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w);
 // matmul_swiglu_forward without gate_up in memory. False: the device does not fuse this product,
 // and nothing was done.

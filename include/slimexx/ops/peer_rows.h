@@ -15,7 +15,7 @@
 
 namespace slimexx::ops {
 
-// The places, on all ranks, of the rows for this rank's copies; allocated from the arena.
+// The locations, on all ranks, of the rows routed to this rank's copies; allocated from the arena.
 struct PeerRuns {
   Tensor memory;
   int64_t first_copy = 0, num_copies = 0;

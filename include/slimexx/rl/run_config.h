@@ -153,8 +153,8 @@ struct RunConfig {
   DebugOptions debug;
   NumericsOptions numerics;
 
-  // Derived by load_run_config. With debug.load_rollout the two batch numbers are 0 if only the
-  // dump can tell them.
+  // Derived by load_run_config. With debug.load_rollout, global_batch_size and
+  // num_steps_per_rollout are 0 if only the dump can tell them.
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml, expanded_yaml;  // see config::Config
   std::vector<config::TakenKey> taken_keys;  // keys in the file that have no effect

@@ -47,7 +47,7 @@ VerbBody declare_generate(CLI::App& app) {
   add_device_flag(app, flags->device);
   app.footer(
       "Keys of an output line: index (of the prompt), sample, tokens (of the response), response "
-      "(their\n"
+      "(as\n"
       "text), logprobs (one per token), finish (stop, length or abort).\n"
       "A prompt that is a list of messages is rendered with the folder's chat template.\n"
       "\n"
