@@ -25,7 +25,7 @@ struct ShortName {
 
 // Identifies a call: its number on its group, or its peer for a send or receive.
 struct GroupCall {
-  uint64_t group = 0;  // unique id, the same on all its ranks; 0: unknown
+  uint64_t group = 0;  // unique id, the same on all ranks of the group; 0: unknown
   int64_t rank = 0;    // the caller's rank in the group
   int64_t number = 0;  // the same on all ranks of the group; 0: none
   int64_t peer = -1;   // group rank of the peer of a send or receive

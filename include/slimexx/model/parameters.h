@@ -53,7 +53,7 @@ struct HfPart {
   // the parameter: 2 turns two halves into pairs.
   int64_t row_step = 1;
   // Among the ranks that hold this box, apart from data-parallel replicas, exactly one counts it in
-  // norms and writes it to checkpoints: the one with true. Set by a Layout.
+  // norms and writes it to checkpoints: the rank with true. Set by a Layout.
   bool is_counted = true;
   // Type in an export, from kept_dtypes and checkpoint_dtype (spec.h); empty: the parameter's type.
   std::optional<tensor::DType> dtype = {};

@@ -61,7 +61,7 @@ struct EngineOptions {
   // they save.
   bool gates_drafts = true;
   // Rates for gates_drafts, the same on all ranks of an engine (agree_on_rates). Empty: the rates
-  // of the device. An engine of several ranks on GPUs must be given them.
+  // of the device. An engine of several ranks on GPUs needs them.
   std::optional<tensor::DecodeRates> decode_rates = {};
   // On a GPU, run decode steps as graphs if possible: see Engine::records_steps. Must be off if
   // threads share the device's streams: a recording would capture the work of other threads.

@@ -25,7 +25,7 @@ namespace slimexx::train {
 
 struct StepLoss {
   ops::PolicyLossOptions policy;
-  bool per_token_loss = false;  // divide by the step's response tokens, not per sample
+  bool per_token_loss = false;  // divide by the response tokens of the step, not of each sample
   int64_t token_divisor = 0;    // 0: each sample by its own tokens
 };
 

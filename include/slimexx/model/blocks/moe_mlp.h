@@ -45,8 +45,7 @@ struct MoeMlpTape {
   ops::RoutedRows routed = {};    // sorted by copy
   // Only with all experts on this rank:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h =
-      {};  // [R,F], as DenseMlpTape::h; then the shared expert's row if the products include it
+  Tensor h = {};  // [R,F], like DenseMlpTape::h; a joined shared expert's row follows
   // Only with experts on several ranks: [R,H], expert outputs of the routed rows. Forward only.
   Tensor returned = {};
   DenseMlpTape shared = {};
