@@ -73,8 +73,8 @@ class Decoder {
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions);
   // One stage, with its layers sharded for one rank of a grid of these sizes. `leaves` is the
   // number of leaves of row-parallel products and of the vocabulary (numerics contract, N6): the tp
-  // size, or any divisor of the sizes if tp is 1; 0: one per tp rank. Throws Error(kUsage) for
-  // sizes that do not divide the model.
+  // size or, if tp is 1, any number that divides the split dimensions; 0: one per tp rank. Throws
+  // Error(kUsage) for sizes that do not divide the model.
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
           const StageRange& stage, const dist::GridSizes& sizes = {}, int64_t leaves = 0);
   const ModelSpec& spec() const { return spec_; }  // the whole model

@@ -91,12 +91,12 @@ class Trainer {
   // 2-norm of the policy's weights. Call between steps, after at least one. Collective.
   double weight_norm();
   ShardedAdamW& optimizer();
-  // Copies the first stage's embedding to the last stage's copy, as after every step; call it after
+  // Copies the first stage's embedding to the last stage's copy, as step() does; call it after
   // loading weights. Collective.
   void publish_embedding();
-  // Encodes the policy's weights (model/encoding.h), as after every step; call it after the
-  // optimizer has taken its masters from loaded weights, and after publish_embedding. With
-  // `result`, sets fp8_changed and is collective.
+  // Encodes the policy's weights (model/encoding.h), as step() does; call it after the optimizer
+  // has taken its masters from loaded weights, and after publish_embedding. With `result`, sets
+  // fp8_changed and is collective.
   void encode_weights(StepResult* result = nullptr);
   // Zeroes all gradients, gaps between parameters included: the norm covers the whole buffer.
   void clear_gradients();

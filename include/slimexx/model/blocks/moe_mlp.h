@@ -45,7 +45,7 @@ struct MoeMlpTape {
   ops::RoutedRows routed = {};    // sorted by copy
   // Only with all experts on this rank:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h = {};  // [R,F], like DenseMlpTape::h; a joined shared expert's row follows
+  Tensor h = {};        // [R,F], like DenseMlpTape::h; a joined shared expert's row follows
   // Only with experts on several ranks: [R,H], expert outputs of the routed rows. Forward only.
   Tensor returned = {};
   DenseMlpTape shared = {};
@@ -62,9 +62,9 @@ struct MoeMlpSpec {
   ops::RouterRule router = {};
   bool has_correction_bias = false;
   std::optional<DenseMlpSpec> shared = {};
-  // Number of ranks that share the experts, and of physical experts including redundant ones. 0
-  // copies: experts are split evenly. An engine may have more copies than experts, and their number
-  // need not be a multiple of the ranks.
+  // expert_ranks: ranks that share the experts. expert_copies: physical experts including redundant
+  // ones; 0: experts are split evenly. An engine may have more copies than experts, and the number
+  // of copies need not be a multiple of the ranks.
   int64_t expert_ranks = 1, expert_copies = 0;
   // Number of ranks that share each expert: a rank has F / etp_ranks columns of gate and of up, and
   // H / etp_ranks columns of the output.
