@@ -12,9 +12,9 @@ namespace slimexx::config {
 std::optional<int64_t> parse_whole(std::string_view text, std::string& reason);
 std::optional<double> parse_real(std::string_view text, std::string& reason);
 
-// The reason to refuse an unquoted value of a key that accepts any JSON: other YAML readers read
-// the value as a boolean or number but this one reads it as text, or JSON cannot hold the number.
-// In quotes the value is accepted as text.
+// The reason to refuse an unquoted value of a key that accepts any JSON: this reader takes the
+// value as text, but other YAML readers as a boolean or number; or JSON cannot hold the number. In
+// quotes the value is accepted as text.
 struct Doubt {
   std::string reason, hint;
 };

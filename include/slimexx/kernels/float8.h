@@ -44,7 +44,7 @@ struct QuantiseBlocksArgs {
   void* q = nullptr;               // [rows, k] e4m3, 16-byte aligned
   float* scales = nullptr;         // [rows / 64, k / 128] f32
   const int32_t* units = nullptr;  // [num_blocks, 2]: the units of each block, the second may be
-                                   // -1; null: units 2 b and 2 b + 1, an odd last one alone
+                                   // -1; null: 2 b and 2 b + 1, without the second if past the end
   int64_t num_blocks = 0;          // used only if units is not null
   int64_t* changed = nullptr;  // increased by the number of bytes of q that changed; may be null
   int64_t rows = 0;            // a multiple of 64
