@@ -15,7 +15,8 @@ struct RouterBalances;
 
 namespace slimexx::train {
 
-// Activation memory with the largest microbatches in flight, everything else in the arena included.
+// Activation memory with the largest microbatches in flight, including everything else in the
+// arena.
 struct ActivationBytes {
   int64_t least = 0;  // layers keep as little as with recompute_granularity: full
   int64_t most = 0;   // layers keep everything; more memory would be unused

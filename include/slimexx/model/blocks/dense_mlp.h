@@ -55,8 +55,8 @@ struct DenseMlpSpec {
   bool operator==(const DenseMlpSpec&) const = default;
 };
 
-// The shard of one rank: its columns of the hidden layer. Throws Error(kUsage) if the columns do
-// not divide evenly.
+// The shard of one rank: its columns of the hidden layer. Throws Error(kUsage) if the ranks do not
+// divide the columns.
 DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes);
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
