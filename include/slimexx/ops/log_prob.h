@@ -1,4 +1,5 @@
-// Log-probabilities: log-softmax of logits / temperature in f32 over the true vocabulary (N9).
+// Log-probabilities: log-softmax of logits / temperature in f32 over the vocabulary without padding
+// (N9).
 #pragma once
 #include "slimexx/ops/context.h"
 

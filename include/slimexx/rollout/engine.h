@@ -44,7 +44,7 @@ struct EngineOptions {
   int64_t chunked_prefill_size = 2048;  // tokens in one forward, decode and prefill together
   bool enable_prefix_cache = true;
   // Capacity of the KV cache: max_total_tokens if above 0, otherwise kv_cache_gib if set. Otherwise
-  // 1 GiB on the CPU; on a GPU the rest of mem_fraction_static of its memory.
+  // 1 GiB on the CPU; on a GPU the rest of mem_fraction_static x device memory.
   int64_t max_total_tokens = 0;
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
