@@ -1,6 +1,6 @@
 // Rewards: pure, thread-safe functions from a response and its label to a score with a reason. They
-// are total: no input makes them hang, crash or throw. If there is no score, for example because
-// the grader cannot read the label, the grade says so.
+// never hang, crash or throw, whatever the input. If there is no score, for example because the
+// grader cannot read the label, the grade says so.
 #pragma once
 #include <cstdint>
 #include <map>

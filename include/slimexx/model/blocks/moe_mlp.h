@@ -81,8 +81,9 @@ struct MoeMlpSpec {
   bool operator==(const MoeMlpSpec&) const = default;
 };
 
-// The shard of one rank: its experts, and its columns of them and of the shared expert. The router
-// is not sharded. Columns are output columns: each is one sum over all inputs, as on one rank.
+// The shard of one rank: its experts, and its columns of these experts and of the shared expert.
+// The router is not sharded. Columns are output columns: each is one sum over all inputs, as on one
+// rank.
 MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes);
 
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
