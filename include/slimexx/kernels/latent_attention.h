@@ -4,9 +4,9 @@
 // strides count elements. Nothing is allocated, nothing synchronises.
 //
 // The bits of a query row depend only on the keys that it sees (N1, N3): those of its sequence up
-// to its position, or those in its list. They do not depend on where the keys are stored, the rest
-// of the batch, the chunking of the sequence, or the schedule. A list of all keys gives the same
-// bits as no list.
+// to its position, or those in its list. The bits do not depend on where the keys are stored, the
+// rest of the batch, the chunking of the sequence, or the schedule. A list of all keys gives the
+// same bits as no list.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -67,10 +67,12 @@ RateClass rate_class(const LayerSpec& layer);
 // A layer of multi-token prediction, after the model's last layer.
 struct MtpSpec {
   LayerSpec layer;
-  // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
+  // Whether the checkpoint repeats the embedding and the head for this layer (GLM-4.5,
+  // DeepSeek-V3).
   bool has_own_embedding = false, has_own_head = false;
-  // Whether this run trains it; trained MTP layers come first. The copies above are not trained:
-  // the layer reads the model's own embedding and head, as do engines that draft with it.
+  // Whether this run trains the layer; trained MTP layers come first. The copies above are not
+  // trained: the layer reads the model's own embedding and head, also in engines that draft with
+  // it.
   bool is_trained = false;
 };
 
@@ -85,8 +87,8 @@ struct ModelSpec {
   RopeSpec rope;
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
-  std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
-  int64_t num_missing_mtp = 0;      // named by config.json after these, but absent from the weights
+  std::vector<MtpSpec> mtp;         // their layer numbers on disk start at num_layers()
+  int64_t num_missing_mtp = 0;      // further MTP layers of config.json, absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
   // The encoding of the parameters named in `encoded`, ascending (choose_encoded); null: none.
@@ -122,7 +124,7 @@ inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec
 // 2 x weights touched x tokens, plus scores and values (slime's convention with the output
 // projection counted as num_heads * head_dim x hidden).
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
-// The same of the MTP layers that are trained, with the head that each of them goes through.
+// forward_flops of the trained MTP layers, each with its product with the head.
 double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
 // Training costs three times the forward, minus these operations: the weight-gradient products that
 // are skipped for the stage's weights frozen by name. Proportional to num_tokens.

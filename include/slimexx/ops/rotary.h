@@ -22,19 +22,20 @@ struct RotaryTable {
 // rotated as by rotary(). y may be x with x_begin = begin.
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                          int64_t width, const RotaryTable& rotary, Tensor positions, bool inverse);
-// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of those of
-// raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). If the tensors of
-// `queries` are defined, also y[T,Q] = rms_norm(x[T,Q]) with weights w[Q] (token strides free).
+// Where latent rows are stored too.
 struct LatentSlots {
-  // [num_pages, page_tokens, 1, R+D], or kU8 rows (cache_rows.h); rows are also written to
-  // slots[T], as by write_kv_pages. Undefined: no pages.
+  // [num_pages, page_tokens, 1, R+D], or kU8 rows (cache_rows.h). Undefined: no pages.
   Tensor pages = {};
-  Tensor slots = {};
-  bool is_fp8 = false;  // then rows are rounded as by round_latent_rows, also without pages
+  Tensor slots = {};    // [T], as for write_kv_pages
+  bool is_fp8 = false;  // rows are rounded as by round_latent_rows, also without pages
 };
 struct NormedRows {
   Tensor y = {}, x = {}, w = {};
 };
+// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of the first
+// R of raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). With pages,
+// rows are also written there. If the tensors of `queries` are defined, also
+// y[T,Q] = rms_norm(x[T,Q]) with weights w[Q] (token strides free).
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
                          const RotaryTable& rotary, Tensor positions, const LatentSlots& kv,
                          const NormedRows& queries = {});

@@ -3,8 +3,8 @@
 // keys (AttentionLayout::selected). No gradient flows through the selection.
 //
 // A layout without `selected` gives the queries and index keys, as for attention. Both ops process
-// R consecutive queries of it, from row `first_row` on, so that scores for a whole batch need not
-// exist at once. The split does not change any bit.
+// R consecutive queries of the layout, from row `first_row` on, so that scores for a whole batch
+// need not exist at once. The split does not change any bit.
 //
 // On CUDA lengths are read from the device, as in attention. Rows after the last sequence, the
 // padding of a decode graph, get no scores and select nothing (-1). Limits: kMostIndexHeads heads

@@ -1,5 +1,5 @@
-// Whether the forward products of a model are computed in FP8, and with which scales: from section
-// `numerics` and the model's folder. Also whether keys and values are rounded to FP8.
+// Decides from section `numerics` and the model's folder whether the forward products of a model
+// are computed in FP8, and with which scales. Also decides whether keys and values are FP8.
 #pragma once
 #include <optional>
 #include <string>

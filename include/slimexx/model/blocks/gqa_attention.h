@@ -62,7 +62,7 @@ struct GqaSpec {
 };
 
 // The shard of one rank: its heads. With fewer key/value heads than ranks, neighbouring ranks hold
-// the same head. Throws Error(kUsage) for heads that do not divide.
+// the same head. Throws Error(kUsage) if the ranks do not divide the heads.
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 
 // Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
@@ -113,8 +113,8 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);
-// Which keys the queries see (batch.h), and the step that selects them. Recompute never reruns that
-// step, since the tape keeps `selected`. In this block queries see all keys.
+// The keys that the queries see (batch.h), and the step that selects them. Recompute never reruns
+// that step, since the tape keeps `selected`. In this block queries see all keys.
 inline KeyChoice key_choice(const GqaSpec&) { return {}; }
 inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters<Tensor>&,
                         const ops::RotaryTable&, const Batch&, const LayerPages&, const GqaTape&,

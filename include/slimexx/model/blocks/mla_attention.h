@@ -32,7 +32,7 @@ class ParameterList;
 
 template <class T>
 struct MlaParameters {
-  Linear<T> a;        // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only the latent's
+  Linear<T> a;        // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only for the latent
   T q_norm, kv_norm;  // [Rq], [Rkv]; q_norm only with Rq > 0
   Linear<T> q;        // [n(Dn+Dr), Rq or H]: unrotated rows of all heads, then rotated ones
   T k_weight;         // [n,Dn,Rkv]
@@ -98,7 +98,7 @@ inline void set_fp8_cache(MlaSpec& spec) {
   spec.fp8_cache = true;
   if (spec.indexer) spec.indexer->fp8_cache = true;
 }
-// Empty: no two ranks hold the same head. Every rank has the other tensors whole, with gradients
+// Empty: no two ranks hold the same head. All other tensors are whole on every rank, with gradients
 // from its own rows.
 inline std::vector<CopiedRows> list_copied_rows(const MlaSpec&, const MlaSpec&,
                                                 const MlaParameters<Tensor>&, int) {

@@ -1,7 +1,7 @@
 // The lightning indexer of sparse attention (DeepSeek-V3.2, GLM-5): a few small heads, which share
-// one key, score the earlier keys of each query, and attention sees only the best top_k. It is part
-// of latent attention (mla_attention.h) and computes its queries from the normed low-rank queries
-// there. It is frozen: no gradient flows through a selection.
+// one key, score the earlier keys of each query, and attention sees only the best top_k. The
+// indexer is part of latent attention (mla_attention.h) and computes its queries from that block's
+// normed low-rank queries. The indexer is frozen: no gradient flows through a selection.
 //
 // Legend: T packed tokens, H hidden size, Rq rank of queries, n index heads, D elements per head.
 #pragma once
@@ -55,8 +55,8 @@ ops::CacheRows make_pages(const IndexerSpec& spec, DType dtype, Tensor memory, i
                           int64_t page_tokens);
 
 // selected[T,k] i32: the k keys that each query sees (ops::select_keys). q_normed[T,Rq] and
-// normed[T,H] are the layer's normed query rank and its normed input. Paged: the batch's index keys
-// are written to index_pages first.
+// normed[T,H] are the layer's normed low-rank queries and its normed input. Paged: the batch's
+// index keys are written to index_pages first.
 void select_keys(const ops::Context& ctx, const IndexerSpec& spec,
                  const IndexerParameters<Tensor>& w, const ops::RotaryTable& rotary,
                  const Batch& batch, const ops::CacheRows& index_pages, Tensor q_normed,
