@@ -16,7 +16,8 @@ namespace slimexx::kernels::testing {
 
 inline void check_lt(cublasStatus_t status, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "line %d: cuBLASLt status %d\n", line, static_cast<int>(status));
+  std::fprintf(stderr, "cublas.h:%d: a cuBLASLt call failed with status %d\n", line,
+               static_cast<int>(status));
   std::exit(2);
 }
 #define SLX_LT(call) ::slimexx::kernels::testing::check_lt((call), __LINE__)

@@ -8,9 +8,9 @@
 //   best   only the chosen configuration; otherwise all that suit the number of rows
 //   early  every configuration with early launch; otherwise only the chosen one
 //   swiglu the products with SwiGLU as epilogue; without sizes only those of gate and up
-// The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
-// TFLOP/s (bf16: 989.5). 4.28 TB/s is the copy rate of an H200; the memory of an H100 has at most
-// 3.35 TB/s, so what is limited by memory reaches at most 78 % of this bound there.
+// The bound of a product is the longer of two times: its bytes at 4.28 TB/s, and its operations at
+// 1979 TFLOP/s (bf16: 989.5). 4.28 TB/s is the copy rate of an H200. The memory of an H100 has at
+// most 3.35 TB/s, so memory-bound products reach at most 78 % of the bound on an H100.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -72,7 +72,7 @@ struct QueryWalk {
     }
   }
 
-  // Computes D = dout . out and stores it and negative_lse for key_gradients. The outputs come
+  // Computes D = dout . out, and stores D and negative_lse for key_gradients. The outputs come
   // through the ring before the keys.
   __device__ __forceinline__ void multiply_outputs(const Item& item, int first_row, int group) {
     tiles.await_next();

@@ -76,8 +76,8 @@ struct TileLoader {
     __syncwarp();
   }
 
-  // Loads the next pair; `present`: rows from its first on that belong to the sequence. One lane
-  // calls `extra(stage, barrier)`, which must load `extra_bytes` more.
+  // Loads the next pair; `present`: number of the pair's first rows that belong to the sequence.
+  // One lane calls `extra(stage, barrier)`, which must load `extra_bytes` more.
   template <class Extra>
   __device__ __forceinline__ void load(const TilePair& pair, int present, uint32_t extra_bytes,
                                        const Extra& extra) {

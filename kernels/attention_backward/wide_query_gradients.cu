@@ -98,7 +98,7 @@ __device__ __forceinline__ void walk_gradients(uint32_t shared, TileReader<Share
   issue_scores(dp, rows, tiles.next_second());
   tiles.begin();
   for (int tile = 0;; ++tile) {
-    wgmma_wait<1>();  // ends the previous tile's product; this one's stays in flight
+    wgmma_wait<1>();  // waits for the previous tile's product; this tile's stays in flight
     tiles.release_previous();
     wgmma_wait<0>();
     pin_registers(dp);

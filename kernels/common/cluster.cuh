@@ -21,8 +21,8 @@ __device__ __forceinline__ void sync_cluster() {
           : "memory");
 }
 
-// The same barrier split into arrive and wait, between which a thread may do other work. The
-// relaxed arrival does not make the thread's earlier writes visible to the others.
+// sync_cluster split into arrive and wait, between which a thread may do other work. The relaxed
+// arrival does not make the thread's earlier writes visible to the others.
 __device__ __forceinline__ void arrive_at_cluster_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

@@ -20,7 +20,7 @@ struct OrderShared {
 
 // The lanes of a warp whose choices go to the same expert.
 struct Peers {
-  int before, all;  // of lower lanes; of all
+  int before, all;  // number of these lanes that are lower; of all
   bool leads;
 };
 __device__ __forceinline__ Peers find_peers(int expert) {

@@ -87,7 +87,7 @@ const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream
                stream);
 }
 
-constexpr int kPairFeatures = 16;  // gate and up features together in a tile (swiglu_weights.cuh)
+constexpr int kPairFeatures = 16;  // 8 features of gate and 8 of up (swiglu_weights.cuh)
 
 bool fuses_grouped_swiglu(int64_t n, int64_t k) { return n % 16 == 0 && k % 64 == 0; }
 

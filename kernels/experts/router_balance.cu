@@ -1,5 +1,6 @@
-// Router statistics of a step, as integer sums, so that the order of additions does not matter; the
-// gradients of the load-balancing losses; and the update of the correction bias.
+// Computes the router statistics of a step, the gradients of the load-balancing losses, and the
+// update of the correction bias. Statistics are integer sums, so the order of additions does not
+// matter.
 #include "slimexx/kernels/router_balance.h"
 
 #include <cuda_runtime.h>

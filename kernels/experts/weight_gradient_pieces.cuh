@@ -22,8 +22,8 @@ constexpr int kStages = 8;
 constexpr int kPieces = 3, kTilePieces = kTileK / kF32BoxColumns;
 constexpr int kPieceBytes = 64 * 128, kGroups = 2;
 // At most this many stores may still read their buffers when the next one is queued; then the
-// thread waits for the oldest and frees its buffer. It must be below kPieces, or no buffer would be
-// free for the next piece.
+// thread waits for the oldest and frees its buffer. The limit must be below kPieces, or no buffer
+// would be free for the next piece.
 constexpr int kStoresInFlight = 1;
 static_assert(kStoresInFlight < kPieces);
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kGroups * kPieces * kPieceBytes +
@@ -110,8 +110,8 @@ __device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kS
   }
 }
 
-// Walks a cluster's tiles in order. Skips tiles of experts without rows if the result is added to
-// an earlier gradient, which they do not change.
+// Walks a cluster's tiles in order. When accumulating, skips the tiles of experts without rows,
+// which would not change the earlier gradient.
 struct TileWalk {
   int tile;
   ExpertTile at;

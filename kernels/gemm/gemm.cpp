@@ -1,4 +1,4 @@
-// Checks the arguments of a product and hands it to the variant that computes it.
+// Checks the arguments of a product and calls the variant that computes the product.
 #include "slimexx/kernels/gemm.h"
 
 #include "kernels/common/device.h"
@@ -48,7 +48,7 @@ const char* find_fallback_fault(const GemmArgs& a) {
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
   if (!is_aligned(a.x, 2) || !is_aligned(a.w, 2) || !is_aligned(a.bias, 2) ||
       !is_aligned(a.y, a.output == GemmOutput::kF32 ? 4 : 2)) {
-    return "gemm: an operand is not aligned to its elements";
+    return "gemm: an operand is not aligned to its element size";
   }
   return nullptr;
 }

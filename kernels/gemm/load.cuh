@@ -16,8 +16,8 @@ struct GemmShared {
   uint8_t* staging;   // kGroups buffers
   uint64_t* full;     // per stage: bytes of both operands have landed
   uint64_t* empty;    // per stage: every consumer warp of the cluster has read it
-  int* first_tiles;   // [experts + 1], grouped: first token tile per expert, then their number
-  int* first_rows;    // [experts + 1], grouped and swapped; plain tiles leave the room to stages
+  int* first_tiles;   // [experts + 1], grouped: first token tile per expert, then the total
+  int* first_rows;    // [experts + 1], grouped and swapped; plain tiles need the memory for stages
   uint64_t* counted;  // grouped: the two lists are written
   int row_box_bytes;
   int column_box_bytes;
@@ -62,7 +62,7 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
       offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);
   }
   int tiles[kExpertsOfLane + 1],
-      own = 0;  // tiles[i]: tiles of the lane's experts before its i-th one
+      own = 0;  // tiles[i]: tiles of the lane's experts before its i-th expert
 #pragma unroll
   for (int i = 0; i < kExpertsOfLane; ++i) {
     tiles[i] = own;

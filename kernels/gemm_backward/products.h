@@ -34,7 +34,7 @@ struct GradProduct {
 
 struct GradOutcome {
   const char* fault;  // null: queued
-  bool unserved;      // cuBLASLt has no algorithm for it; nothing was queued
+  bool unserved;      // cuBLASLt has no algorithm; nothing was queued
 };
 
 GradOutcome multiply_by_cublas(const GradProduct& product, const GemmWorkspace& workspace,

@@ -61,7 +61,7 @@ template <bool kWeighted, bool kDivide>
 struct SumTiles {
   vocabulary::TilePartials partials;
   const int32_t* targets;
-  float* target_logits;  // [rows], z of the target; NaN if the target is not a column
+  float* target_logits;  // [rows], logit / temperature; NaN if the target is not a column
   Temperature temperature;
 
   template <class Tile>

@@ -22,13 +22,13 @@ struct BlockControl {
   unsigned calls, unused[2];
   unsigned mails;  // calls of the low-latency protocol (peer_mail.cu)
 
-  // The number of the next call of the low-latency protocol. Its parity selects the box. It is
-  // never 0, the value of lines that were never written.
+  // The number of the next call of the low-latency protocol. Its parity selects the mail box. The
+  // number is never 0, the value in lines that were never written.
   __device__ __forceinline__ unsigned next_mail() const { return mails + 1 == 0 ? 2 : mails + 1; }
 };
-// The call number and the array's place share one word, which arrives as a whole; a second store
-// would need a wait. The lowest bits of the call are enough, because ranks are at most one call
-// apart.
+// The call number and the array's place share one word, which arrives as a whole; with two stores,
+// the reader would have to wait for both. The lowest bits of the call are enough, because ranks are
+// at most one call apart.
 inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
 inline constexpr int kMailAt = 64 << 10;

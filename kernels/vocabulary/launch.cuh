@@ -18,7 +18,7 @@ struct GridShape {
   unsigned cluster = 1;
 };
 
-// cudaErrorInvalidConfiguration: the grid is too large.
+// Returns cudaErrorInvalidConfiguration if the grid is too large.
 template <class... Parameters>
 cudaError_t launch(void (*kernel)(Parameters...), const GridShape& shape, cudaStream_t stream,
                    Parameters... arguments) {
@@ -60,7 +60,7 @@ struct RowTemperatures {
 cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows,
                              const RowTemperatures& temperatures, bool write, cudaStream_t stream);
 
-// The same for many tiles: every warp streams its share of them through shared memory.
+// launch_tile_pass for many tiles: every warp streams its share of the tiles through shared memory.
 cudaError_t launch_streamed_tile_pass(const TilePartials& partials, const LogitRows& rows,
                                       const RowTemperatures& temperatures, bool write,
                                       cudaStream_t stream);

@@ -112,7 +112,7 @@ struct Histogram {
   }
 
   // All threads of the cluster call this function after its blocks have filled their histograms.
-  // Afterwards every block's histogram holds the sum of all.
+  // Afterwards every block's histogram holds the sum of all histograms.
   template <int kCluster>
   __device__ __forceinline__ BinScan join_and_scan() {
     __syncthreads();

@@ -45,9 +45,9 @@ class Truncation {
  private:
   // A lower bound for the keys of kept tokens. With top_k: the k-th largest tile maximum, because
   // at least k tokens reach it. With top_p alone: the last kept token and all lighter ones hold
-  // more than 1 - top_p of the mass, so the last kept one has at least 1 / columns of that. The
-  // factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is as
-  // small as these errors, the bound is 0: no tile is skipped.
+  // more than 1 - top_p of the mass, so the last kept token has at least 1 / columns of that mass.
+  // The factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is
+  // as small as these errors, the bound is 0: no tile is skipped.
   __device__ uint32_t lowest_key(const KeptSet& kept) {
     const SamplingParameters& p = parameters_;
     if (row_.has_top_k(p)) {
@@ -64,9 +64,9 @@ class Truncation {
     return key_of(__fadd_rn(maximum_, fixed_log(weight)) - 1e-6f * fabsf(maximum_));
   }
 
-  // A lower bound for the key of the k-th largest tile maximum. It comes from a histogram of these
-  // keys, from that of the row's maximum down to that of `maximum - 40`. Every block of a cluster
-  // computes the whole histogram.
+  // A lower bound for the key of the k-th largest tile maximum. The bound comes from a histogram of
+  // the tile maxima's keys, from key_of(maximum) down to key_of(maximum - 40). Every block of a
+  // cluster computes the whole histogram.
   __device__ uint32_t bound_of_largest(uint64_t k) {
     const uint32_t highest = key_of(maximum_);
     const uint32_t range = highest - key_of(__fadd_rn(maximum_, -40.0f));
@@ -96,7 +96,8 @@ class Truncation {
     return {row_.logits, row_.divider, row_.columns, lowest, memory_.tiles, memory_.tile_count};
   }
 
-  // Picks by the running mass of the kept tokens in the order of ids: first 128 ids, then one.
+  // Picks by the running mass of the kept tokens in the order of ids: first a bin of 128 ids, then
+  // one id.
   __device__ int pick_kept(const CandidateBins<kCluster>& bins, KeptSet& kept) {
     const auto kept_mass = [&](uint32_t key, uint32_t id) -> uint64_t {
       if (key < kept.key || (key == kept.key && id > kept.last_id)) return 0;
