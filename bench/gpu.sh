@@ -9,7 +9,7 @@ shift
 mkdir -p "$out"
 build=build/cuda/bench
 has_torch=$(python3 -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null || echo False)
-[[ $has_torch == True ]] || echo "no PyTorch with CUDA: figures come without that peer"
+[[ $has_torch == True ]] || echo "no PyTorch with CUDA: its times are left out"
 
 # run NAME SECONDS COMMAND...: prints the last lines of the log. The whole log is in FOLDER.
 run() {

@@ -4,11 +4,11 @@
 #
 #   bench/rl.sh FOLDER PROMPTS RANKS [KEY=VALUE ...]
 #     FOLDER   config.json, tokenizer.json;  PROMPTS  JSON lines with prompt and label, e.g. dapo-math-17k
-#     KEYs     of the configuration: layout, engine, optimizer
+#     KEYs     configuration: layout, engine, optimizer
 #
-# LAYERS (all), ROLLOUTS (2), SAMPLES per rank (64), GROUP (8), NEW_TOKENS at most (4096), STOPS (25): the number of
-# tokens of the vocabulary that end a response, so that lengths are distributed exponentially. OUT: the run's folder
-# (runs/bench-rl). SLX_BINARY.
+# Environment (default): LAYERS (all), ROLLOUTS (2), SAMPLES per rank (64), GROUP (8), NEW_TOKENS at most (4096); STOPS
+# (25): the number of tokens that end a response, which gives exponentially distributed lengths; OUT: the run's folder
+# (runs/bench-rl); SLX_BINARY: the program.
 # Prints one line per rollout, and stops with status 1 if a log-prob differs between training and generation in any bit.
 set -euo pipefail
 cd "$(dirname "$0")/.."

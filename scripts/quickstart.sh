@@ -27,7 +27,7 @@ scripts/quickstart_data.sh "$run/data"
 "$slimexx" init --model-config configs/models/quickstart.json --tokenizer byte-level --seed 1 --save "$run/random_model"
 echo "== supervised start: additions of which half are wrong"
 "$slimexx" train --config configs/quickstart-sft.yaml
-echo "== GRPO on $ranks ranks: rewards alone say what is right"
+echo "== GRPO on $ranks ranks: only rewards tell right answers from wrong ones"
 launch=()
 if command -v mpirun >/dev/null && ((ranks > 1)); then
   launch=(mpirun -np "$ranks" --oversubscribe)
