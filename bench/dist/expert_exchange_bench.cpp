@@ -101,7 +101,7 @@ Rows make_rows(const ops::Context& ctx, const Case& c, const std::vector<int32_t
 struct Lines {
   const Bench& bench;
   const Case& of;
-  double nccl_ms = 0;  // of one direction
+  double nccl_ms = 0;  // NCCL's time for one direction
 
   // Returns the time per call. `ways`: how often a call moves all rows. `crossing`: bytes that
   // leave this rank, printed in addition if above 0.

@@ -62,7 +62,7 @@ struct Line {
   std::vector<double> times = {};
 };
 
-// `columns`: those of y.
+// `columns`: columns of y.
 void print_line(const Line& line, int64_t m, int64_t n, int64_t k, int64_t columns,
                 double bf16_us) {
   const double us = median(line.times), operations = 2.0 * double(m) * double(n) * double(k);

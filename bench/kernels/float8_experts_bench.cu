@@ -52,7 +52,7 @@ std::string name_config(const Fp8GemmConfig& c) {
 struct Line {
   std::string name;
   int element_bytes;  // of x and w
-  size_t beside;      // the bf16 line to compare with
+  size_t beside;      // index of the bf16 line to compare with
   std::unique_ptr<Replay> replay;
   std::vector<double> times = {};
   double median() {

@@ -211,7 +211,7 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
   SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
                    "%97", "%98", "1, 1");
 }
-// The same with A in registers.
+// SLX_WGMMA_TURNED with A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
       "{\n"                                                                                     \

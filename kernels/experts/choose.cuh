@@ -125,7 +125,7 @@ __device__ __forceinline__ uint32_t route_row(const RouterShape& shape, const fl
     }
   }
   __syncwarp();
-  // Places by ascending expert.
+  // Experts are stored in ascending order.
   int before = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ uint32_t route_row(const RouterShape& shape, const fl
   return chosen;
 }
 
-// Null, or what is wrong with the sizes.
+// Null, or a message about the invalid size.
 inline const char* find_fault(const RouterShape& s, int64_t tokens) {
   if (s.experts < 1 || s.experts > kMostExperts) {
     return "router: the number of experts must be from 1 to 384";

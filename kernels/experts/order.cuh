@@ -13,7 +13,7 @@ struct Order {
 };
 
 struct OrderShared {
-  int of_warp[kOrderWarps][kMostExperts];  // choices; then those of the warps before
+  int of_warp[kOrderWarps][kMostExperts];  // choices per expert; then the sum over earlier warps
   int first[kMostExperts];                 // the first row of each expert
   int of_scan[kOrderWarps];                // choices of the experts that a warp scans
 };

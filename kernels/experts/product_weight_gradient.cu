@@ -112,7 +112,7 @@ struct Multiplier {
       const int until = divide_up(blocks * (piece + 1), kTilePieces);
       for (; block < until; ++block) multiply_block(at, block, sums);
       if (!leaves) continue;
-      if (piece == 0) pin_registers(before);  // a block of this tile has waited for them
+      if (piece == 0) pin_registers(before);  // a wait in this tile has completed these sums
       leave_piece(p, shared, group, pieces, before, piece);
     }
   }

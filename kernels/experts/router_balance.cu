@@ -11,9 +11,9 @@
 namespace slimexx::kernels {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
+constexpr int kWarps = 4;  // per block
 constexpr int kCountThreads = 256;
-constexpr int kMostCountBlocks = 16;   // of a sequence
+constexpr int kMostCountBlocks = 16;   // per sequence
 constexpr int kMostTokenBlocks = 528;  // four for each multiprocessor
 constexpr unsigned kAll = 0xffffffff;
 

@@ -28,7 +28,7 @@ int64_t run_of(int64_t count) {
          kThreads;
 }
 
-// bins [experts] of this block's run.
+// Counts the run's choices per expert into bins [experts].
 __device__ void count_run(const SortProblem& p, int run, int* bins) {
   for (int e = threadIdx.x; e < p.experts; e += kThreads) bins[e] = 0;
   __syncthreads();
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   }
 }
 
-constexpr int kOwn = static_cast<int>(kLeastRun) / kOrderThreads;  // choices of a thread
+constexpr int kOwn = static_cast<int>(kLeastRun) / kOrderThreads;  // choices per thread
 
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const Order order, const int32_t* ids) {

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) expert_swiglu_backward_kernel(const 
         slope[c] = __fmul_rn(s.of, __fmaf_rn(gate[c], s.of_negative, 1.0f));
         h[c] = __fmul_rn(silu[c], up[c]);
       }
-      unpack(h, pack(h));  // as the product of forward had it
+      unpack(h, pack(h));  // h rounded to bf16, as the forward product read it
 #pragma unroll
       for (int c = 0; c < kChunk; ++c) {
         sum = __fmaf_rn(dh[c], h[c], sum);

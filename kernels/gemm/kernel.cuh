@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if constexpr (Tile::kGrouped) {
     if (warp == 2 && elect_lane()) init_mbarrier(shared.counted, 1);
     if (!late) {
-      if (!p.offsets_are_written) await_previous_grids();  // these write the offsets
+      if (!p.offsets_are_written) await_previous_grids();  // earlier kernels write the offsets
       if (warp == 3) count_expert_tiles(p, shared);
     }
   }

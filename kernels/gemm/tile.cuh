@@ -16,7 +16,7 @@ constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
 constexpr int kMaxExperts = 384;
-constexpr int kExpertsOfLane = kMaxExperts / 32 + 1;  // with a shared one
+constexpr int kExpertsOfLane = kMaxExperts / 32 + 1;  // plus the shared expert
 constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 
 // Ping-pong: the two warpgroups compute alternate tiles of 128 rows, so that one stores while the
@@ -35,7 +35,7 @@ struct GemmTile {
   static constexpr bool kHeads = kKind == GemmKind::kHeads;
   static constexpr bool kTurned = kIsTurned;
   static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // blocks of 64 rows per warpgroup
-  static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups at work on one tile
+  static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups per tile
   static constexpr int kRows = 64 * kRowBlocks * kTileGroups;
   static constexpr int kColumns = kTileColumns;
   // The thread blocks of a cluster compute the same features of different tokens. Each block

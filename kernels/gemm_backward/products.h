@@ -24,7 +24,7 @@ struct GradProduct {
   bool transpose_a;
   void* d;
   int64_t d_stride;
-  bool d_is_f32;  // else bf16
+  bool d_is_f32;  // otherwise bf16
   bool accumulate;
 
   int64_t rows() const { return transpose_a ? a.columns : a.rows; }

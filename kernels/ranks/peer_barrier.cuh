@@ -18,7 +18,7 @@ inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
   uint64_t begun[kMostPeers];  // latest call that the rank has begun (low bits), and the offset of
                                // its array in its region (high bits)
-  unsigned ended[kMostPeers];  // the last call that it has finished
+  unsigned ended[kMostPeers];  // latest call that the rank has finished
   unsigned calls, unused[2];
   unsigned mails;  // calls of the low-latency protocol (peer_mail.cu)
 

@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   end_blocks(p);
 }
 
-// The same on all ranks.
+// Returns the same number on all ranks.
 unsigned count_blocks(const PeerRegions& p, const PeerRanges& ranges, int64_t element_bytes) {
   int64_t most = 0;
   for (int r = 0; r < p.size; ++r) most = std::max(most, ranges.of[r].end - ranges.of[r].begin);

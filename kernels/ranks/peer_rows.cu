@@ -137,7 +137,7 @@ struct NearRuns {
   int first_tokens[kMostPeers + 1];  // first token of each rank, if tokens are numbered in the
                                      // order in which this rank walks them
 
-  // By all threads of a block.
+  // Called by all threads of a block.
   __device__ __forceinline__ void load(const RunTable& table, const PeerRegions& ranks,
                                        int num_runs) {
     for (int i = threadIdx.x; i <= num_runs; i += kCopyThreads) {
