@@ -63,7 +63,7 @@ struct BlockRing {
     }
   }
 
-  // The next three are for the computing warps.
+  // The next three functions are for the computing warps.
   __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
   __device__ __forceinline__ void release() {
     if (threadIdx.x % 32 == 0) arrive(empty());
@@ -82,9 +82,9 @@ struct BlockRing {
     }
   }
 
-  // The next two are for the loading warps. find_row: tensor row where this lane's piece of a block
-  // starts, or -1 if the lane has no piece. A piece that lies entirely past the sequence's keys is
-  // not read: its page may not exist.
+  // The next two functions are for the loading warps. find_row: tensor row where this lane's piece
+  // of a block starts, or -1 if the lane has no piece. A piece that lies entirely past the
+  // sequence's keys is not read: its page may not exist.
   __device__ __forceinline__ static int find_row(const Problem& problem, const KeyRange& range,
                                                  int block) {
     const int lane = threadIdx.x % 32;

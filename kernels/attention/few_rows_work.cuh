@@ -57,8 +57,8 @@ __device__ __forceinline__ bool assign_sequence(const Problem& problem, int inde
   return true;
 }
 
-// Finds the item with number `index`; false past the last one. kClusters: `index` is the cluster's
-// number, and the item is this block's segment, which may be empty.
+// Finds the item with number `index`; returns false past the last item. kClusters: `index` is the
+// cluster's number, and the item is this block's segment, which may be empty.
 template <FewRowsSplit kSplit>
 __device__ __forceinline__ bool find_item(const Problem& problem, WorkCursor& cursor, int index,
                                           WorkItem& item) {

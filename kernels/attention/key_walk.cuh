@@ -18,15 +18,16 @@ struct RowTile {
   int position[2];  // positions of the thread's two rows in their sequence; -1: no row
 };
 
-// Policies of a walk: Segments says what happens between segments, Cursor tracks the ring stage.
+// Policies of a walk: Segments defines the work between segments, Cursor tracks the ring stage.
 template <int kHeadDim>
 struct OneSegment {
   static constexpr bool kMerges = false;
   __device__ __forceinline__ void merge(const float (&)[kHeadDim / 2], SoftmaxState&, float) {}
 };
 
-// The shuffle tells the compiler that all lanes have the same stage. It then computes descriptors
-// on the uniform datapath, which saves a sixth of a step's instructions for one shuffle per step.
+// The shuffle tells the compiler that all lanes have the same stage. The compiler then computes
+// descriptors on the uniform datapath, which saves a sixth of a step's instructions for one shuffle
+// per step.
 template <int kStages>
 struct UniformCursor : RingCursor<kStages> {
   __device__ __forceinline__ void agree() {

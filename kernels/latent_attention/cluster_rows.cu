@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
   loader.expect_values(first_block);
   loader.load_keys(keys, keys.is_written);
   loader.load_values(values, values.is_written);
-  await_previous_grids();  // they wrote queries, the newest keys and perhaps the context
+  await_previous_grids();  // these wrote queries, the newest keys and perhaps the context
   loader.load_keys(keys, !keys.is_written);  // first: all blocks wait for the newest keys' scores
   if (own < last_block) loader.load_queries();
   loader.load_values(values, !values.is_written);
@@ -75,7 +75,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
   find_output_rows<kRows>(problem, item, begins);
   const int first_masked = (item.position(0, p.group) + 1) / kBlock;
   const auto missing = [&](int block) { return max((block + 1) * kBlock - item.keys, 0); };
-  await_previous_grids();  // they may still read what this kernel overwrites
+  await_previous_grids();  // earlier kernels may still read what this kernel overwrites
   int round = 0;
   for (int first = item.first_block; first < item.last_block; first += kRound, ++round) {
     const int count = min(kRound, item.last_block - first), own = first + rank;
@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   item.last_block = __shfl_sync(0xffffffffu, item.last_block, 0);
   const auto rank = static_cast<int>(cluster_rank());
   if (!has_item) {
-    await_previous_grids();  // a kernel that waits for this one must also wait for those before it
+    await_previous_grids();  // a kernel that waits for this kernel must wait for earlier kernels
+                             // too
     arrive_at_cluster_relaxed();
   } else if (threadIdx.x < kClusterComputing) {
     attend_item<kRows>(problem, shared, item, rank);

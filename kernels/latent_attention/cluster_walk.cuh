@@ -157,7 +157,7 @@ struct ClusterWalk {
   }
 
   // The next three functions add key block `i` of the round to the outputs and sums. await_block
-  // waits for its operands while the products of the previous key block are in flight.
+  // waits for the key block's operands while the products of the previous key block are in flight.
   __device__ __forceinline__ void await_block(int i, int missing, uint32_t parity) {
     wait(shared.values_full(i), parity);
     if (missing > 0) clear_values(i, missing);

@@ -22,7 +22,8 @@ struct ListedItem {
   int first_token = 0;  // first token of its sequence
 };
 
-// Called by all lanes of a warp. Finds item `index` of the launch; false past the last one.
+// Called by all lanes of a warp. Finds item `index` of the launch; returns false past the last
+// item.
 template <int kRows>
 __device__ __forceinline__ bool find_listed_item(const attention::Problem& problem, int list_width,
                                                  WorkCursor& cursor, int index,

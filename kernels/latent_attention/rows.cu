@@ -1,6 +1,6 @@
-// Latent attention: a thread block walks the keys of 64 (token, head) rows: all of them (whole) or
-// one segment (split). Both use the same walk and the arithmetic of
-// kernels/attention/row_arithmetic.cuh, but with their own block and segment sizes.
+// Latent attention: a thread block walks the keys of 64 (token, head) rows: all keys (whole) or one
+// segment (split). Both use the same walk and the arithmetic of
+// kernels/attention/row_arithmetic.cuh, with the block and segment sizes of latent attention.
 //
 // How to read: problem.cuh has the items and the layout of shared memory; load.cuh is the producer;
 // row_items.cuh with block_walk.cuh and row_form.cuh is the consumer. Roles: warpgroup 0 loads (one

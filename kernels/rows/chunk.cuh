@@ -65,7 +65,7 @@ __device__ __forceinline__ Chunk pack(const float (&f)[kChunk]) {
   return c;
 }
 
-// Eight floats; `valid` as above. Vectorised: two loads of 16 bytes.
+// Eight floats; `valid` as for load_chunk. Vectorised: two loads of 16 bytes.
 template <bool kVector>
 __device__ __forceinline__ void load_floats(float (&f)[kChunk], const float* p, int valid) {
   if constexpr (kVector) {

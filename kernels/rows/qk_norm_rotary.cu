@@ -59,7 +59,8 @@ __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
   return h;
 }
 
-// Returns the elements to store. All lanes of the warp must call, also those without a head.
+// Returns the elements to store. All lanes of the warp must call this function, also those without
+// a head.
 template <int kLanes, HeadMode kMode, Work kWork>
 __device__ __forceinline__ HeadPart rotate_head(const ForwardArgs& a, const Head& head,
                                                 const HeadPart& raw, const HeadPart& norm,

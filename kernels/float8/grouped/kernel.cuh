@@ -6,7 +6,7 @@
 
 namespace slimexx::kernels {
 
-// Passes over a tile's K blocks: the warpgroup has no tokens in it.
+// Skips a tile's K blocks, because the tile has no tokens for this warpgroup.
 template <class Tile>
 __device__ __forceinline__ void skip_float8_tile(int k_blocks, Float8Walk<Tile> walk) {
   for (int block = 0; block < k_blocks; ++block) {
@@ -33,7 +33,7 @@ __device__ void multiply_grouped_tiles(const Float8Problem& p, const Epilogue& e
   int signal_block = staggered && group + 1 < Tile::kGroups ? min(p.lead, p.k_blocks) - 1 : -1;
   StageCursor next, done;
   if (staggered && group > 0) sync_named(kOrderBarrier + group, 256);
-  await_previous_grids();  // they may still read the memory of y
+  await_previous_grids();  // earlier kernels may still read y's memory
   for (; tile < tiles; tile += clusters) {
     const GroupedFloat8Position position = find_tile(p, shared, tile, rank);
     const ScaleColumns own = ScaleColumns::of<Tile>(position.row, group)
