@@ -21,7 +21,7 @@ struct RowForm {
   static constexpr bool kGathered = kThisGathered;
   static constexpr int kFullBoxes = kGathered ? kGatheredBoxes : 1;  // boxes per full barrier
   static constexpr int kOwnRows = 2;                                 // rows per thread
-  static constexpr bool kKeysComeLate = false;                       // many tiles read them from L2
+  static constexpr bool kKeysComeLate = false;  // many tiles read the keys from L2
   using Layout = Shared<kTileRows, 0>;
   Layout shared;
   float c;

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     prefetch_tensor_map(&p.b);
     if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
-  if (!p.offsets_are_written) await_previous_grids();  // these write the offsets
+  if (!p.offsets_are_written) await_previous_grids();  // earlier kernels write the offsets
   if (warp == 3) count_expert_tiles(p, shared);
   if constexpr (Tile::kCluster > 1) {
     sync_cluster();
