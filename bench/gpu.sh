@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times every kernel and its peer (cuBLASLt in the same program, PyTorch in the same call) on one Hopper GPU, then whole
+# Times every kernel and its peer (cuBLASLt in the same program, PyTorch in the same run) on one Hopper GPU, then whole
 # models with random weights. Needs build/cuda with -DSLX_BUILD_BENCH=ON, and python3 with torch for the peers.
 #   bench/gpu.sh FOLDER [CONFIG_DIR ...]     logs; a CONFIG_DIR holds a config.json for model_bench
 set -uo pipefail

@@ -199,9 +199,9 @@ try_once() {
 check_status() {
   local said named
   [[ -f $run/status.json ]] || { fault "no status.json"; return 0; }
-  [[ $(value_of state) == failed ]] || fault "status.json: state $(value_of state)"
-  [[ $(value_of rank) == "$victim" ]] || fault "status.json names rank $(value_of rank)"
-  [[ $(value_of host) == "$(uname -n)" ]] || fault "status.json names host $(value_of host)"
+  [[ $(value_of state) == failed ]] || fault "status.json: state $(value_of state), not failed"
+  [[ $(value_of rank) == "$victim" ]] || fault "status.json names rank $(value_of rank), not $victim"
+  [[ $(value_of host) == "$(uname -n)" ]] || fault "status.json names host $(value_of host), not $(uname -n)"
   local word=died
   [[ $signal == STOP ]] && word="has been stopped"
   [[ $(value_of error) == "rank $victim $word"*"phase $(value_of phase), in "* ]] || fault "status.json: error $(value_of error)"

@@ -1,6 +1,6 @@
 // Producer of few_rows.cu. A block of 128 keys is 8 pieces of 16 keys, for any page size. A piece
 // holds columns 0 to 63 of its rows, then columns 64 to 127, in rows of 128 bytes with the 128-byte
-// swizzle. So one TMA load brings a whole page of 16 tokens. Issuing a load costs a warp about 50
+// swizzle. So one TMA load moves a whole page of 16 tokens. Issuing a load costs a warp about 50
 // clocks, so one warp loads keys and another values.
 #pragma once
 #include <cstdint>
@@ -17,7 +17,7 @@ inline constexpr int kPieceRows = 16;
 
 // Map of a [rows, heads, head_dim] tensor; `pitch` is the distance between rows in elements. A box
 // is kPieceRows rows of one head, one column half after the other; its coordinates are 0, head,
-// row, 0. False if the driver refuses.
+// row, 0. Returns false if the driver refuses the map.
 inline bool encode_head_pieces(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
                                int64_t head_dim, int64_t pitch) {
   const int64_t halves = head_dim / kBoxColumns;

@@ -136,7 +136,7 @@ struct KeyWalk {
     release(rings.values_empty(value_cursor.stage));
     value_cursor.advance();
     // Start a new segment from +0, like the kernels that compute segments separately. A decay of 0
-    // would not be enough: a negative output times 0 is -0, and an infinite one times 0 is NaN.
+    // would not be enough: a negative output times 0 is -0, and an infinite output times 0 is NaN.
     if (new_segment) {
       segments.merge(rows.output, finished, c);
 #pragma unroll

@@ -132,7 +132,7 @@ __device__ __forceinline__ void store_rows(const Item& item, const float (&x)[kD
 template <bool kListed>
 struct SeenColumns {
   const uint2* next = nullptr;  // next tile's mask of the thread's first row
-  int step = 0, growth = 0;     // tile pairs to the walk's next tile; increase of step per tile
+  int step = 0, growth = 0;     // step: tile pairs to the next tile; growth: increase of step
   uint2 rows[2];
 
   // The item is a query tile; its walk starts at the first key tile.

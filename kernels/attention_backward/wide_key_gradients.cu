@@ -17,8 +17,8 @@ __device__ __forceinline__ uint32_t statistics(uint32_t shared, uint32_t stage, 
          threadIdx.x % 4 * 8;
 }
 
-// Turns S^T into P^T. Masked weights are 0: on the diagonal those of keys after the query, with
-// lists those of keys that the query does not see.
+// Turns S^T into P^T. On the diagonal, weights of keys after the query are 0. With lists, weights
+// of keys that the query does not see are 0.
 template <bool kListed>
 __device__ __forceinline__ void weigh(float (&s)[32], uint32_t (&p)[16], uint32_t offsets, float c,
                                       bool diagonal, SeenColumns<kListed>& seen) {

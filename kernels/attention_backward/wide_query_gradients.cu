@@ -10,8 +10,8 @@ namespace slimexx::kernels::attention_gradient {
 namespace wide {
 namespace {
 
-// Turns S into P. Masked weights are 0: on the diagonal those of keys after the query, with lists
-// those of keys that the query does not see.
+// Turns S into P. On the diagonal, weights of keys after the query are 0. With lists, weights of
+// keys that the query does not see are 0.
 template <bool kListed>
 __device__ __forceinline__ void weigh(const float (&s)[32], uint32_t (&p)[16],
                                       const float (&offset)[2], float c, bool diagonal,

@@ -12,13 +12,13 @@ namespace slimexx::kernels {
 
 // The first statement of a kernel that is launched early: waits until the previous kernel has
 // ended, and only then lets the next one start. So this kernel accesses no memory early, and when
-// the next kernel starts, all kernels before this one have ended.
+// the next kernel starts, all kernels before this kernel have ended.
 __device__ __forceinline__ void enter_kernel() {
   await_previous_grids();
   allow_next_grid();
 }
 
-// Like enter_kernel, but the next kernel may start at once, while this kernel and earlier ones
+// Like enter_kernel, but the next kernel may start at once, while this kernel and earlier kernels
 // still run. The next kernel may read weights before its own wait, so the kernels that still run
 // must not write weights. Use it inside a layer only, never directly after a kernel that writes
 // weights.

@@ -20,7 +20,7 @@ struct OrderShared {
 
 // The lanes of a warp whose choices go to the same expert.
 struct Peers {
-  int before, all;  // number of these lanes that are lower; of all
+  int before, all;  // how many of these lanes are lower; how many in all
   bool leads;
 };
 __device__ __forceinline__ Peers find_peers(int expert) {

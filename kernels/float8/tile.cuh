@@ -48,7 +48,7 @@ struct Float8Tile {
                                 : kGroups* kColumns > 16          ? 2
                                                                   : 4;
   // Thread blocks per multiprocessor: two with few columns, so that the next kernel can load
-  // weights while this one runs.
+  // weights while this kernel runs.
   static constexpr int kBlocksPerSm = kSwap && kGroups == 1 && kColumns <= 32 ? 2 : 1;
   // Whether the products of scales are computed while the tensor cores work.
   static constexpr bool kEarlyScales = !kSwap || kColumns <= (kGroups < 3 ? 64 : 32);

@@ -87,7 +87,7 @@ const char* start_variant(GemmProblem problem, const GemmConfig& config, int sm_
     return "gemm: two thread blocks of this tile do not fit on one multiprocessor";
   const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
   // Use at most as many stages as a thread block has K blocks. The next kernel can use the
-  // remaining shared memory and load its weights while this one runs.
+  // remaining shared memory and load its weights while this kernel runs.
   if (Tile::kFewerRows && !Tile::kGrouped) {
     const int64_t most = int64_t{divide_up(problem.tiles, clusters)} * problem.k_blocks;
     problem.stages = static_cast<int>(std::clamp<int64_t>(most, 2, problem.stages));

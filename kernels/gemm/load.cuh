@@ -56,7 +56,7 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
 #pragma unroll
   for (int i = 0; i <= kExpertsOfLane; ++i) {
     const int expert = min(first + i, p.experts);
-    // Read from L2: this kernel may start before earlier ones end, and the L1 may still hold
+    // Read from L2: this kernel may start before earlier kernels end, and the L1 may still hold
     // another layer's offsets.
     if (i <= of_lane)
       offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);

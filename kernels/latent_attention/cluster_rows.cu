@@ -3,9 +3,10 @@
 // be bound by a dependency chain: scores, new maxima, weights, outputs, then the next key block.
 // But the scores of all key blocks are independent, and so are the columns of the output. So each
 // thread block
-//   1. forms the scores of one key block of the round, and sends the rows' maxima to all others;
+//   1. forms the scores of one key block of the round, and sends the rows' maxima to all other
+//   blocks;
 //   2. finds the running maxima and decays for all key blocks of the round;
-//   3. turns its scores into weights, and sends the weights and their sums to the others;
+//   3. turns its scores into weights, and sends the weights and their sums to the other blocks;
 //   4. multiplies all key blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //

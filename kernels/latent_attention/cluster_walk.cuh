@@ -185,7 +185,7 @@ struct ClusterWalk {
       wgmma_k16_turned_a(output[0], values + (k * 16 * 128 >> 4), weights + (k * 32 >> 4));
     }
     wgmma_commit();
-    // As in extend_sum, but `pair` already is the sum of the two chains. The sum over key blocks of
+    // Like extend_sum, but `pair` already is the sum of the two chains. The sum over key blocks of
     // the other parity only decays.
     even = i % 2 == 0 ? __fmaf_rn(even, row_decay, pair) : __fmul_rn(even, row_decay);
     odd = i % 2 == 1 ? __fmaf_rn(odd, row_decay, pair) : __fmul_rn(odd, row_decay);

@@ -14,7 +14,7 @@
 // 4.27 TB/s over 132 SMs, or need 34 B/clk if many tiles read them from L2. So decode is bound by
 // memory, and training about equally by the tensor cores and L2.
 //
-// A walk through several segments keeps the merged output of the earlier ones in global memory
+// A walk through several segments keeps the merged output of earlier segments in global memory
 // (L2): 128 KB of fp32, read and written once per segment of 2048 keys, so 256 KB per 70,000 clocks
 // of products.
 //

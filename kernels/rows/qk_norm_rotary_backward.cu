@@ -1,7 +1,7 @@
 // Gradient of head norms and rotation, in place; without norms, rotate_back computes this gradient.
 // With g the gradient rotated back, x the raw head, r = 1 / rms(x) and m = mean(g w x r):
 //   dx = r (g w - x r m),  dw += g x r.
-// A lane serves one head for all tokens of its block's part and sums dw for its elements in
+// A lane processes one head for all tokens of its block's part and sums dw for its elements in
 // registers. The next token's elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 

@@ -81,7 +81,7 @@ class CandidateBins {
   __device__ uint64_t mass_of_key(uint32_t key) const {
     return mass_of(weight_of(value_of(key), maximum_));
   }
-  // Bin 0 has the largest z; a lower z never has a lower bin. The last bin takes all the rest.
+  // Bin 0 has the largest z; bins ascend as z descends. The last bin has all lower z.
   __device__ int bin_of(uint32_t key) const {
     const float bin = __fmul_rn(__fadd_rn(maximum_, -value_of(key)), bins_per_unit_);
     return min(kBins - 1, __float2int_rz(bin));  // the conversion saturates

@@ -1,5 +1,6 @@
-// Samples the token of a row truncated by top_k, top_p and min_p. One block serves a row; if there
-// are few rows, a cluster of blocks shares the row's tiles, and all its blocks get the same result.
+// Samples the token of a row truncated by top_k, top_p and min_p. One block processes a row; if
+// there are few rows, a cluster of blocks shares the row's tiles, and all its blocks get the same
+// result.
 //
 //   1. lowest_key gives a lower bound for the keys of kept tokens, which rules out most tiles.
 //      Candidates are the tokens with keys from this bound on. They are counted and weighed in bins

@@ -107,4 +107,4 @@ done
 program=$tree/objects/tests_$module
 (cd "$build" && bash -c "${link/"-o tests/$module/tests_$module"/"-o $program"}")
 "$program" --gtest_filter="$filter" --gtest_brief=1 | tee ran
-grep -qE '\[  PASSED  \] [1-9]' ran || fail "no case matches $filter"
+grep -qE '\[  PASSED  \] [1-9]' ran || fail "tests_$module has no case that matches $filter"

@@ -12,7 +12,7 @@
 }
 stem !~ /^[a-z0-9_]+$/ { print "name " $0 ":1: file names are snake_case" }
 stem ~ /(^|_)(util|utils|helper|helpers|manager|misc)(_|$)/ {
-  print "name " $0 ":1: the name says nothing about the content"
+  print "name " $0 ":1: util, helper, manager or misc in a file name: name the content instead"
 }
 {
   folded = tolower(stem); gsub(/_/, "", folded)

@@ -12,5 +12,5 @@ cpp && /[^\001-\177]/ { non_ascii[FILENAME]++ }
   fault("path", "an absolute path that exists only on one host")
 }
 cpp && /(^|[^A-Za-z0-9_])(class|struct|namespace|enum) +[A-Za-z_:]*([Uu]tils?|[Hh]elpers?|[Mm]anager|[Mm]isc)([^a-z]|$)/ {
-  fault("name", "a type or namespace called util, helper, manager or misc says nothing")
+  fault("name", "util, helper, manager or misc in the name of a type or namespace: name its job instead")
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/train/optimizer_test.jsonl: what torch.optim.AdamW makes of a golden checkpoint in four steps of
-synthetic gradients, one line per tensor: the 2-norm and the first elements of the weight after every step.
+"""Writes tests/train/optimizer_test.jsonl: results of torch.optim.AdamW on a golden checkpoint, in four steps
+of synthetic gradients. One line per tensor: the 2-norm and the first elements of the weight after every step.
 
     make_adamw_golden.py --model tests/golden/models/llama3_scaled_tied_biased --out tests/train/optimizer_test.jsonl
 
