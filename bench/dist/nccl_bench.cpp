@@ -103,7 +103,7 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
   double one_ms[1] = {bench.time_ms([&] { products.run(4); }) / 4};
   all_reduce_max(bench.world.ranks(), one_ms);
   // `many` products take longer than the sums, which shows how much of the sums is not hidden.
-  // `few` take half as long, so sums run beside all of them.
+  // `few` products take half as long as the sums, so sums run during all of them.
   const int many = std::max(1, static_cast<int>(2 * sums_ms / one_ms[0]));
   const int few = std::max(1, static_cast<int>(sums_ms / one_ms[0] / 2));
   const double many_ms = bench.time_ms([&] { products.run(many); });

@@ -64,7 +64,7 @@ std::string name_config(const GemmConfig& c) {
   return text;
 }
 
-// Parses a printed name; false if it is not one.
+// Parses a printed name; returns false if `name` is not one.
 bool read_config(const char* name, GemmConfig* c) {
   char kind = 0;
   *c = {};

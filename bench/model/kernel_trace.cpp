@@ -5,10 +5,10 @@
 //   CUDA_INJECTION64_PATH=build/cuda/bench/libkernel_trace.so build/cuda/bench/model_bench ...
 //
 // A step ends with a kernel whose name contains SLX_TRACE_LAST (default copy_samples_to_host). The
-// average is over the last 400 steps, except those that do not have the most frequent number of
-// kernels. The output, in microseconds, is each kernel in order, at most SLX_TRACE_ROWS (default
-// 90) of them, then sums by kernel and grid. `gap`: from the latest end of all earlier kernels to
-// this start, negative if they overlap. `alone`: how much this kernel lengthens the step.
+// average is over those of the last 400 steps that have the most frequent number of kernels. The
+// output, in microseconds, is each kernel in order, at most SLX_TRACE_ROWS (default 90) of them,
+// then sums by kernel and grid. `gap`: time from the latest end of all earlier kernels to the start
+// of this kernel, negative if they overlap. `alone`: how much this kernel lengthens the step.
 //
 // With SLX_TRACE_BETWEEN_RANKS=1 the library considers the time from the first to the last
 // SLX_TRACE_LAST kernel instead. It prints how long communication kernels ran (NCCL's and those of

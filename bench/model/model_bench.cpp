@@ -7,7 +7,7 @@
 //   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...
 // Generation with DRAFTS drafts per step by the model's MTP layer. This measures the cost of a step
 // with drafts: with random weights hardly any draft is accepted.
-//   model_bench fp8 ...: the same with FP8 products (numerics.fp8: on).
+//   model_bench fp8 ...: any of these with FP8 products (numerics.fp8: on).
 #include <fmt/core.h>
 
 #include <algorithm>

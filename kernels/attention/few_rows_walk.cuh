@@ -177,7 +177,7 @@ struct FewRowsWalk {
   }
 
   // Walks the blocks of one segment. On return `output` and `maximum` are those of the segment;
-  // gather_sums gives its sums.
+  // gather_sums gives the segment's sums.
   __device__ __forceinline__ void walk(const KeyRange& range) {
     float s[2][kRows / 2], decay[kOwn];
 #pragma unroll

@@ -1,5 +1,5 @@
-// The consumer of query_gradients.cuh: one warpgroup's dQ of 64 queries over the keys up to them.
-// Also the layout of shared memory.
+// The consumer of query_gradients.cuh: one warpgroup's dQ of 64 queries over the keys up to these
+// queries. Also the layout of shared memory.
 #pragma once
 #include <cstdint>
 
@@ -163,7 +163,7 @@ struct QueryWalk {
     weigh(next_diagonal);
   }
 
-  // Walks `count` > 0 tiles; the last one is on the diagonal.
+  // Walks `count` > 0 tiles; the last tile is on the diagonal.
   __device__ __forceinline__ void walk(int count) {
 #pragma unroll
     for (float& value : dq) value = 0.0f;

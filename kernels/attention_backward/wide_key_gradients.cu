@@ -1,6 +1,6 @@
 // dK and dV of wide heads: a thread block owns 64 keys of one head and walks the queries at or
-// after them. Products are transposed, as in key_gradients.cu: warpgroup 0 forms S^T = K Q^T, P^T
-// and dV += P^T dO; warpgroup 1 forms dP^T = V dO^T, dS^T and dK += dS^T Q.
+// after these keys. Products are transposed, as in key_gradients.cu: warpgroup 0 forms S^T = K Q^T,
+// P^T and dV += P^T dO; warpgroup 1 forms dP^T = V dO^T, dS^T and dK += dS^T Q.
 //
 // Cost, 256 elements, per tile of 64 queries: 4 products of 2.1 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM. Shared memory is as busy as in key_gradients.cu.

@@ -9,8 +9,8 @@
 
 namespace slimexx::kernels {
 
-// The number of SMs of an H100 SXM, an H200 and a GH200. The constant holds on every chip: it sets
-// the number of partial sums in gradients of norms, so their bits must not depend on the chip.
+// The number of SMs of an H100 SXM, an H200 and a GH200. It is used on every chip, because it sets
+// the number of partial sums in gradients of norms, whose bits must not depend on the chip.
 inline constexpr int64_t kMultiprocessors = 132;
 
 // The number of SMs of the current device, or the limit that tests set if it is lower. For kernels

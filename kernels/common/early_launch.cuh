@@ -11,8 +11,8 @@
 namespace slimexx::kernels {
 
 // The first statement of a kernel that is launched early: waits until the previous kernel has
-// ended, and only then lets the next one start. So this kernel accesses no memory early, and when
-// the next kernel starts, all kernels before this kernel have ended.
+// ended, and only then lets the next kernel start. So this kernel accesses no memory early, and
+// when the next kernel starts, all kernels before this kernel have ended.
 __device__ __forceinline__ void enter_kernel() {
   await_previous_grids();
   allow_next_grid();

@@ -1,21 +1,21 @@
 // dw[e, n, k] (+)= dy[r, n]^T x[r, k]: each sum is one chain over all rows of an expert.
 //
-// Two thread blocks form a cluster and take neighbouring features of n. They share x: each loads
-// half of its rows by multicast. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread
-// each. Two warpgroups multiply 64 features of n each and write their sums in pieces to shared
-// memory. One thread each of warps 2 and 3 stores the pieces of a warpgroup by TMA; if the result
-// is added to an earlier gradient, the thread first loads that gradient's pieces. An expert has few
-// rows, and storing its f32 gradients takes about as long as its products. So a warpgroup keeps the
-// sums of two tiles in registers: it multiplies one tile while the pieces of the previous tile are
-// stored, and the tensor cores never idle. Barriers of a stage: full, 2 arrivals; empty, one
-// arrival per computing warp of the cluster. Barriers of a piece's buffer: ready, one arrival (with
-// the bytes of the earlier gradient); written, one arrival per computing warp. Named barriers: 1 +
-// group for each warpgroup. Budget: kStages of 20 KB, kPieces of 8 KB for each warpgroup; 192
-// registers of sums. Bits: a sum is one chain over the expert's rows in steps of 16, with zeros
-// after the last row. A box of dy may also hold rows of the next expert; these are set to zero
-// first. The same rows of x are not cleared: if they are not finite, the step's gradients are not
-// finite either, and the step is skipped. An earlier gradient is added to the finished sum with one
-// rounding.
+// Two thread blocks form a cluster and take neighbouring features of n. They share x: each block
+// loads half of its rows and multicasts them to both. Roles: warps 0 and 1 of warpgroup 0 load dy
+// and x, one thread each. Two warpgroups multiply 64 features of n each and write their sums in
+// pieces to shared memory. In warps 2 and 3 one thread each stores the pieces of one warpgroup by
+// TMA; if the result is added to an earlier gradient, the thread first loads that gradient's
+// pieces. An expert has few rows, and storing its f32 gradients takes about as long as its
+// products. So a warpgroup keeps the sums of two tiles in registers: it multiplies one tile while
+// the pieces of the previous tile are stored, and the tensor cores never idle. Barriers of a stage:
+// full, 2 arrivals; empty, one arrival per computing warp of the cluster. Barriers of a piece's
+// buffer: ready, one arrival (with the bytes of the earlier gradient); written, one arrival per
+// computing warp. Named barriers: 1 + group for each warpgroup. Budget: kStages of 20 KB, kPieces
+// of 8 KB for each warpgroup; 192 registers of sums. Bits: a sum is one chain over the expert's
+// rows in steps of 16, with zeros after the last row. A box of dy may also hold rows of the next
+// expert; these are set to zero first. The same rows of x are not cleared: if they are not finite,
+// the step's gradients are not finite either, and the step is skipped. An earlier gradient is added
+// to the finished sum with one rounding.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/common/wgmma.cuh"

@@ -45,7 +45,7 @@ constexpr double kAloneColumn = 2.2;         // with one temporary accumulator
 constexpr double kSharedFactor = 1.09;       // factor: shared memory at 128 bytes per clock
 constexpr double kIngestBytes = 1500;        // bytes per clock of loads from L2; rarely the limit
 constexpr double kColumnClocks = 25;         // start and stores of a tile, per column
-constexpr double kClusterClocks = 2000;      // added once, in a cluster
+constexpr double kClusterClocks = 2000;      // added once per product in a cluster
 constexpr double kMemoryBytes = 1860;        // bytes of weights per clock
 constexpr double kManyReadersExcess = 1.08;  // factor if several tiles read each weight; by hand
 

@@ -1,5 +1,5 @@
-// Chooses the compiled variant for a product: the measured one if there is a measurement, otherwise
-// the fastest one under a small cost model.
+// Chooses the compiled variant for a product: the measured variant if there is a measurement,
+// otherwise the fastest variant under a small cost model.
 #include "kernels/gemm/choose.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr double kPowerRate = 750000;
 constexpr double kSmallTilePower = 8;     // extra power per (1 / rows + 1 / columns) of a tile
 constexpr double kSharpness = 6.54;       // exponent of the smooth maximum of the three times
 constexpr double kTwoBlocksShare = 0.99;  // factor on the time with two blocks per multiprocessor
-constexpr double kUnevenExponent = 0.14;  // of (most tiles / mean tiles), a factor on memory time
+constexpr double kUnevenExponent = 0.14;  // power of (most tiles / mean tiles) in memory time
 constexpr double kPlainExcess = 1.011;    // factor for staged 64-row tiles in plain order
 constexpr double kManyReadersExcess =
     1.035;                                // instead of 1.011 if four or more tiles read each weight

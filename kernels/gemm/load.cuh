@@ -15,7 +15,7 @@ struct GemmShared {
   uint8_t* stages;    // each: kBoxes row boxes, then kBoxes column boxes
   uint8_t* staging;   // kGroups buffers
   uint64_t* full;     // per stage: bytes of both operands have landed
-  uint64_t* empty;    // per stage: every consumer warp of the cluster has read it
+  uint64_t* empty;    // per stage: read by every consumer warp of the cluster
   int* first_tiles;   // [experts + 1], grouped: first token tile per expert, then the total
   int* first_rows;    // [experts + 1], grouped and swapped; plain tiles need the memory for stages
   uint64_t* counted;  // grouped: the two lists are written

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   allow_next_grid();
   // The previous kernels wrote the queries, the newest keys and, unless context_is_written, perhaps
-  // the context. The warps that load keys wait for them later, in load_keys.
+  // the context. The warps that load keys wait for these kernels later, in load_keys.
   const bool loads_keys = threadIdx.x < 64;
   if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
   if (group < 0) {

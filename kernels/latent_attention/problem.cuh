@@ -184,8 +184,8 @@ struct Shared {
   __device__ __forceinline__ uint32_t stage(uint32_t n) const {
     return base + kStagesAt + n % kStages * kTileBytes;
   }
-  // A block's weights, [kRows, 64] bf16. They overwrite its rotary keys after its scores are
-  // formed.
+  // A block's weights, [kRows, 64] bf16. The weights overwrite the block's rotary keys after its
+  // scores are formed.
   __device__ __forceinline__ uint32_t weights(uint32_t n) const {
     return stage(n) + kValueBoxes * kBoxBytes;
   }

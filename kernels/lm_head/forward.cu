@@ -1,5 +1,5 @@
 // The product of hidden states and vocabulary weights. The epilogue sums every tile of logits in
-// the accumulators. Only the targets' logits are stored, unless the caller asks to keep all.
+// the accumulators. Only the targets' logits are stored, unless the caller asks to keep all logits.
 #include "kernels/lm_head/keep.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"

@@ -50,7 +50,7 @@ const char* find_gradient_fault(const LmHeadGradient& g, int64_t vocabulary) {
     return "lm_head: entropies and dentropies must both be null or both be given";
   }
   if (g.dlogits_stride != 0 && g.dlogits_stride < vocabulary) {
-    return "lm_head: dlogits_stride is less than the vocabulary";
+    return "lm_head: dlogits_stride must be 0 or at least the vocabulary";
   }
   return nullptr;
 }

@@ -55,8 +55,8 @@ struct RowTemperatures {
 };
 
 // Partial results of all tiles of logits / temperature. With `write` the quotients overwrite the
-// logits of rows whose temperature is not 1. cudaErrorInvalidValue: the row stride is not a
-// multiple of 4 floats, or the logits are not aligned to 16 bytes.
+// logits of rows whose temperature is not 1. Returns cudaErrorInvalidValue if the row stride is not
+// a multiple of 4 floats or the logits are not aligned to 16 bytes.
 cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows,
                              const RowTemperatures& temperatures, bool write, cudaStream_t stream);
 

@@ -94,8 +94,8 @@ __device__ __forceinline__ bool read_tiles(RowMemory& memory, SampledRow& row, i
   return row.maximum > -kInfinity && fabsf(memory.lse) < kInfinity;
 }
 
-// The first index below `count` for which the predicate holds; one must exist. Called by the whole
-// block.
+// The first index below `count` for which the predicate holds. Such an index must exist. Called by
+// the whole block.
 template <class Predicate>
 __device__ __forceinline__ int first_where(RowMemory& memory, int count, Predicate predicate) {
   if (threadIdx.x == 0) memory.first = count;

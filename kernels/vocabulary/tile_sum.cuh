@@ -1,12 +1,12 @@
-// The fixed order in which a row of logits is summed over the vocabulary (numeric contract N4, N9).
-// Every kernel that computes a log-normaliser or an entropy calls these functions, so that the bits
-// are the same whether the logits come from memory or from a product's accumulators.
+// The fixed order in which a row of logits is summed over the vocabulary (numerics contract, N4 and
+// N9). Every kernel that computes a log-normaliser or an entropy calls these functions, so that the
+// bits are the same whether the logits come from memory or from a product's accumulators.
 // Multiplications and additions are intrinsics, so that no compiler flag contracts them.
 //
-// Tile: kTileColumns columns from a multiple of kTileColumns; columns beyond the row count as -inf.
-// Four neighbouring lanes share a tile, as they share a row of a wgmma accumulator m64n256: value k
-// = 2j or 2j + 1 of lane q is column 8j + 2q or 8j + 2q + 1, j = 0..31. With z = logit /
-// temperature and d = z - m:
+// Tile: kTileColumns columns from a multiple of kTileColumns; columns past the end of the row have
+// the value -inf. Four neighbouring lanes share a tile, as they share a row of a wgmma accumulator
+// m64n256: value k = 2j or 2j + 1 of lane q is column 8j + 2q or 8j + 2q + 1, j = 0..31. With z =
+// logit / temperature and d = z - m:
 //   m  largest z of the tile (any order)
 //   s  sum of exp(d):     each lane sums over ascending k from 0, then (s0 + s1) + (s2 + s3)
 //   t  sum of exp(d) * d: the same order, each addition one fused multiply-add

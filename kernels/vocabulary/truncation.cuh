@@ -7,7 +7,7 @@
 //      of equal width in z, and listed in shared memory if they fit.
 //   2. The bin in which top_k's count or top_p's mass is reached is ordered exactly: sorted in
 //      shared memory or, if it has too many tokens, refined by histograms of their keys and ids.
-//   3. The kept tokens are weighed by id; the uniform number picks 128 ids, then one of them.
+//   3. The kept tokens are weighed by id; the uniform number picks a bin of 128 ids, then one id.
 // Steps 1 and 3 read the tiles or the list once each, step 2 once for each bin that it sorts.
 #pragma once
 #include "kernels/vocabulary/candidate_bins.cuh"
