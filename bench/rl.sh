@@ -25,7 +25,7 @@ train_random "$run" "$ranks" "data.prompt_data=$prompts" data.rollout_shuffle=tr
   rollout.rollout_max_prompt_len=1024 "rollout.rollout_max_response_len=${NEW_TOKENS:-4096}" "rollout.rollout_stop_token_ids=[$stops]" \
   rollout.max_running_requests=256 "$@"
 
-# Values from metrics.jsonl, one line per row.
+# Prints values from metrics.jsonl, one line per rollout.
 awk -v n="$samples" -v ranks="$ranks" "$field_awk"'
   BEGIN { printf "%8s %10s %12s %12s %10s %10s %10s %14s %10s %10s\n", "rollout", "response", "generate s", "reference s", "train s", "of it AdamW", "hand-over", "tokens/s a GPU", "gained", "TFLOP/s" }
   field("perf/generate_time") > 0 {

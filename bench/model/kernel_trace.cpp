@@ -124,8 +124,8 @@ void report_between_ranks(const std::vector<Kernel>& all, const std::string& las
   const double own = covered_ms(all, begin, end, [&](const Kernel& k) { return !is_between(k); });
   const double between = covered_ms(all, begin, end, is_between);
   std::printf(
-      "%.1f ms from the first to the last %s: between ranks %.1f ms (%.1f %%), with no other "
-      "kernel %.1f ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
+      "%.1f ms from the first to the last %s: communication %.1f ms (%.1f %%), communication alone "
+      "%.1f ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
       whole, last_name.c_str(), between, 100 * between / whole, any - own,
       100 * (any - own) / whole, whole - any, 100 * (whole - any) / whole);
   std::fflush(stdout);

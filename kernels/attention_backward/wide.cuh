@@ -154,7 +154,7 @@ struct SeenColumns {
     step += growth;
   }
   // Shifts the masks so that the thread's columns start at bit 0. Call it before the first has(),
-  // and as late as possible after read_next(), because it waits for the loads.
+  // and as late as possible after read_next(), because align() waits for the loads.
   __device__ __forceinline__ void align() {
     const int first = 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll

@@ -145,7 +145,7 @@ struct UnitScales {
   }
 };
 
-// Which scales of a slot belong to this thread's accumulators.
+// The scales of a slot that belong to this thread's accumulators.
 struct ScaleColumns {
   int low = 0, high = 0;  // plain: tokens of its rows; swapped: units of weights of its rows
   int first_token = 0;    // swapped: the place of the tile's first token among the slot's tokens
