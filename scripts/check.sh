@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that compilers do not make: the layer rule, banned includes, sizes, names, source lists, formatting, stale
+# Checks beyond those of the compiler: the layer rule, banned includes, sizes, names, source lists, formatting, stale
 # generated pages. Takes a few seconds; needs bash, awk, git and clang-format-14.
 #
 #   scripts/check.sh             lists faults; status 1 if there are any

@@ -50,7 +50,7 @@ run_target() {
   fi
 }
 
-# Edges only (-use_counters=0): loop counts would keep thousands of inputs.
+# Only new edges count (-use_counters=0): with loop counts, thousands of inputs would be kept.
 keep_found() {
   local target=$1 corpus=tests/fuzz/corpus/$1
   mkdir -p "build/fuzz/corpus/$target"

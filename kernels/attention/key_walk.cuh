@@ -105,7 +105,7 @@ struct KeyWalk {
     sync_named(barrier_id, 128);
   }
 
-  // Computes the scores of `block` and adds the weighted values of the block before it.
+  // Computes the scores of `block` and adds the weighted values of the previous block.
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
                                        uint32_t (&p)[kScores / 2], int block, bool last) {

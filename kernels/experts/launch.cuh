@@ -1,5 +1,5 @@
-// Host side of one compiled tile of a grouped product. The kernel is that of kernels/gemm; it finds
-// its tiles from the experts' offsets on the device.
+// Host side of one compiled tile of a grouped product. The kernel is kernels/gemm/kernel.cuh, which
+// finds the tiles from the experts' offsets on the device.
 #pragma once
 #include <algorithm>
 #include <type_traits>

@@ -4,16 +4,16 @@
 // As in gemm/tile.cuh the kernel computes D[a, b] = A[a, k] B[b, k]^T; plain: A is x, swapped: A is
 // w. A box of 128 bytes is one K block, and its scales are one group: 128 elements.
 //
-// Why these tiles. The sums exist twice, as sums and as the temporary of a K block. So a warpgroup
-// with 64 x 128 outputs has 128 registers per thread in them, and three warpgroups of 160 registers
-// fit. Measured clocks of one warpgroup per K block, 64 x n: 236, 259, 299, 378, 543 for n = 8, 16,
-// 32, 64, 128; with two temporaries in turn 229, 245, 279, 345, 474. The tensor cores need 2 n. One
-// warpgroup of 64 x 128 therefore keeps them half busy, two keep them 94 % busy (with two
-// temporaries fully), and three keep them busy even while one of them stores.
+// Reasons for these tiles. The sums exist twice, as sums and as the temporary of a K block. So a
+// warpgroup with 64 x 128 outputs has 128 registers per thread in them, and three warpgroups of 160
+// registers fit. Measured clocks of one warpgroup per K block, 64 x n: 236, 259, 299, 378, 543 for
+// n = 8, 16, 32, 64, 128; with two temporaries in turn 229, 245, 279, 345, 474. The tensor cores
+// need 2 n. One warpgroup of 64 x 128 therefore keeps them half busy, two keep them 94 % busy (with
+// two temporaries fully), and three keep them busy even while one of them stores.
 //
 // Bounds of the tile 192 x 128. Shared memory: wgmma reads 96 of 128 bytes per clock and TMA writes
 // 53, so at most 86 % of 1979 TFLOP/s. L2: a K block reads 40 KB per 6.3 MFLOP, so 1200 TFLOP/s
-// read 7.8 TB/s; in a cluster of two that shares A 28 KB, 5.5 TB/s.
+// read 7.8 TB/s; a cluster of two that shares A reads 28 KB, so 5.5 TB/s.
 #pragma once
 #include "kernels/gemm/tile.cuh"
 #include "slimexx/kernels/float8.h"

@@ -34,7 +34,7 @@ struct MergedRows {
   float* lse = nullptr;
   float* entropies = nullptr;            // needs TilePartials::weighted
   float* log_probs = nullptr;            // target_logits[r] - lse
-  const float* target_logits = nullptr;  // z of the target, after the temperature
+  const float* target_logits = nullptr;  // the target's logit / temperature
   // If the columns are one leaf of the rows: the log-normalisers of the whole rows. `entropies` are
   // then the leaf's contributions (leaf_entropy). Null: the columns are the whole rows.
   const float* whole_lse = nullptr;
