@@ -3,7 +3,7 @@
 # Ubuntu 24.04. On other systems it lists the requirements and exits 3. Takes no time if all are installed.
 #
 #   scripts/install_deps.sh          compilers, libraries, test tools
-#   scripts/install_deps.sh --dev    also clang and the fuzzers' run-time
+#   scripts/install_deps.sh --dev    also clang and the fuzzers' runtime libraries
 set -euo pipefail
 
 with_dev=false

@@ -22,7 +22,7 @@ inline void check_lt(cublasStatus_t status, int line) {
 }
 #define SLX_LT(call) ::slimexx::kernels::testing::check_lt((call), __LINE__)
 
-// d = op(a) op(b) + beta d with contiguous column-major matrices; a and b are bf16, sums fp32.
+// d = op(a) op(b) + beta d with contiguous column-major matrices; a and b are bf16, sums are fp32.
 struct CublasProduct {
   struct Matrix {
     int64_t rows, columns;

@@ -25,7 +25,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
+constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the size of the L2
 constexpr double kMemoryRate = 4.28e6;                 // bytes per us
 constexpr double kTensorRate = 1979e6;                 // FP8 operations per us
 

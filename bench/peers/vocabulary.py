@@ -42,8 +42,7 @@ def gradient(z, lse, dlp):
 
 
 def draw(z):
-    # The exponential race, as multinomial draws one sample, but without multinomial's wait for the
-    # host.
+    # An exponential race, the method of torch.multinomial for one sample, but without its wait for the host.
     p = torch.softmax(z, -1)
     return (p / torch.empty_like(p).exponential_()).argmax(-1)
 

@@ -1,7 +1,7 @@
 // Producer of few_rows.cu. A block of 128 keys is 8 pieces of 16 keys, for any page size. A piece
 // holds columns 0 to 63 of its rows, then columns 64 to 127, in rows of 128 bytes with the 128-byte
 // swizzle. So one TMA load moves a whole page of 16 tokens. Issuing a load costs a warp about 50
-// clocks, so one warp loads keys and another values.
+// clocks, so one warp loads the keys and another the values.
 #pragma once
 #include <cstdint>
 

@@ -23,7 +23,7 @@ inline constexpr int kBlockRows = 128;   // queries or keys that one thread bloc
 inline constexpr int kHeadsPerPart = 4;  // a larger group of query heads is summed in parts
 
 struct Counters {
-  uint32_t next_key_item, next_query_item;  // 0 at the start of their kernels
+  uint32_t next_key_item, next_query_item;  // each is 0 when its kernel starts
   uint32_t walks;
 };
 

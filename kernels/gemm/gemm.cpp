@@ -25,7 +25,8 @@ const char* find_size_fault(const GemmArgs& a) {
 
 const char* find_fault(const GemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
-  if (a.k % 8 != 0) return "gemm: k must be a multiple of 8 (rows of x and w of 16 bytes)";
+  if (a.k % 8 != 0)
+    return "gemm: k must be a multiple of 8, so that rows of x and w are 16-byte aligned";
   if (a.n % 8 != 0) return "gemm: n must be a multiple of 8 (rows of y of 16 bytes)";
   if (a.y_stride % (a.output == GemmOutput::kF32 ? 4 : 8) != 0) {
     return "gemm: y_stride must be a multiple of 8 (bf16) or 4 (f32)";

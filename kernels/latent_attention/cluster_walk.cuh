@@ -73,7 +73,7 @@ struct ClusterWalk {
   }
 
   // Finds the decays for the round's `count` key blocks, one (row, key block) pair per thread and
-  // step; also the offsets of the own key block and the running maxima after the round.
+  // step. Also finds the offsets of this block's key block and the running maxima after the round.
   __device__ __forceinline__ void find_decays(int round, int count) const {
 #pragma unroll
     for (int n = 0; n < divide_up(kRound * kRows, kClusterComputing); ++n) {

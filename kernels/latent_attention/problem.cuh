@@ -203,8 +203,8 @@ struct Shared {
   __device__ __forceinline__ uint32_t full(uint32_t n, int box) const {
     return base + kBarriersAt + (n % kStages * kBoxes + box) * 8;
   }
-  // `part`: 0 or 1 for the values of that warpgroup; 2 for the last box (rotary keys, then
-  // weights), which both warpgroups read.
+  // `part`: 0 or 1: the values of that warpgroup; 2: the last box (rotary keys, then weights),
+  // which both warpgroups read.
   __device__ __forceinline__ uint32_t empty(uint32_t n, int part) const {
     return base + kEmptyAt + (n % kStages * 3 + part) * 8;
   }

@@ -28,7 +28,7 @@ inline constexpr int kPart = 2 * kChunk;  // elements per lane
 struct LanePlace {
   int low, high;  // first element of each chunk
   bool rotates;   // elements are below rotary_dim: all of them in the vectorised modes
-  bool halved;    // one chunk from each half
+  bool halved;    // one chunk from each half of the head
 };
 
 __device__ __forceinline__ LanePlace find_place(const RotaryTables& t, int lane, int head_dim) {
