@@ -1,7 +1,7 @@
 // Times decode attention: one query per sequence over paged keys and values, as in the engine. Some
 // batches also have a prefill chunk, which is timed alone too. A graph has several layers, whose
-// keys and values are many times the size of L2, and is replayed long enough to reach the chip's
-// power limit.
+// keys and values are many times the size of L2. The graph is replayed long enough to reach the
+// chip's power limit.
 //   attention_decode_bench [chained]
 // `chained`: before each launch a small kernel rewrites the queries and lets attention start early,
 // like the head norms of a model. The time includes both kernels.
@@ -38,7 +38,7 @@ __global__ void rewrite_queries(uint4* q, int count) {
 
 struct Shape {
   int sequences, shortest, longest, kv_heads;
-  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; up to `longest`
+  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; at most `longest`
 };
 
 struct Pool {

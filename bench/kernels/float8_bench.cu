@@ -8,9 +8,9 @@
 //   best   only the chosen configuration; otherwise all that suit the number of rows
 //   early  every configuration with early launch; otherwise only the chosen one
 //   swiglu the products with SwiGLU as epilogue; without sizes only those of gate and up
-// The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
-// TFLOP/s (bf16: 989.5). 4.28 TB/s is the copy rate of an H200; the memory of an H100 has at most
-// 3.35 TB/s, so what is limited by memory reaches at most 78 % of this bound there.
+// The bound of a product is the longer of two times: its bytes at 4.28 TB/s, and its operations at
+// 1979 TFLOP/s (bf16: 989.5). 4.28 TB/s is the copy rate of an H200. The memory of an H100 has at
+// most 3.35 TB/s, so memory-bound products reach at most 78 % of the bound on an H100.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -25,7 +25,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
+constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the size of the L2
 constexpr double kMemoryRate = 4.28e6;                 // bytes per us
 constexpr double kTensorRate = 1979e6;                 // FP8 operations per us
 
@@ -62,7 +62,7 @@ struct Line {
   std::vector<double> times = {};
 };
 
-// `columns`: those of y.
+// `columns`: columns of y.
 void print_line(const Line& line, int64_t m, int64_t n, int64_t k, int64_t columns,
                 double bf16_us) {
   const double us = median(line.times), operations = 2.0 * double(m) * double(n) * double(k);

@@ -7,9 +7,9 @@
 // training (8192 tokens) and for decode. Experts are chosen at random.
 //   ms T   milliseconds per measurement; 60 or more to reach the power limit
 //   all    every compiled configuration; otherwise only the chosen one
-// The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
-// TFLOP/s (bf16: 989.5). Launches rotate over copies of the weights, so that these do not stay in
-// L2.
+// The bound of a product is the longer of two times: its bytes at 4.28 TB/s, and its operations at
+// 1979 TFLOP/s (bf16: 989.5). Launches rotate over copies of the weights, so that weights do not
+// stay in L2.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -52,7 +52,7 @@ std::string name_config(const Fp8GemmConfig& c) {
 struct Line {
   std::string name;
   int element_bytes;  // of x and w
-  size_t beside;      // the bf16 line to compare with
+  size_t beside;      // index of the bf16 line to compare with
   std::unique_ptr<Replay> replay;
   std::vector<double> times = {};
   double median() {

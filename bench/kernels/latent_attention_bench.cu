@@ -1,11 +1,11 @@
 // Times latent attention with the sizes of GLM-4.7-Flash (20 heads) and DeepSeek (128 heads): the
-// latent forward of training, the backward per head, the head products, and decode over pages. Also
-// with the sizes of GLM-5 (64 heads), where each query sees 2048 selected keys.
+// latent forward of training, the backward per head, the head products, and decode over pages.
+// GLM-5's sizes (64 heads) are timed with 2048 selected keys per query.
 //   latent_attention_bench [repeats]
-// FLOPs: the forward counts the latent form, the backward 2.5 times the expanded forward; both are
-// halved for the causal mask and leave out what the kernels recompute. With selected keys only
-// pairs of a query and a key that it sees count. Bytes of a decode are the latent rows that it
-// reads; they are compared with the bytes that a copy reads and writes.
+// FLOPs: the forward counts the latent form, the backward 2.5 times the expanded forward. Both are
+// halved for the causal mask and leave out recomputation. With selected keys, only pairs of a query
+// and one of its selected keys count. The bytes of a decode are the latent rows that it reads;
+// their rate is compared with a copy's rate (read plus written).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // Producer of few_rows.cu. A block of 128 keys is 8 pieces of 16 keys, for any page size. A piece
 // holds columns 0 to 63 of its rows, then columns 64 to 127, in rows of 128 bytes with the 128-byte
-// swizzle. So one TMA load brings a whole page of 16 tokens. Issuing a load costs a warp about 50
-// clocks, so one warp loads keys and another values.
+// swizzle. So one TMA load moves a whole page of 16 tokens. Issuing a load costs a warp about 50
+// clocks, so one warp loads the keys and another the values.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,7 @@ inline constexpr int kPieceRows = 16;
 
 // Map of a [rows, heads, head_dim] tensor; `pitch` is the distance between rows in elements. A box
 // is kPieceRows rows of one head, one column half after the other; its coordinates are 0, head,
-// row, 0. False if the driver refuses.
+// row, 0. Returns false if the driver refuses the map.
 inline bool encode_head_pieces(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
                                int64_t head_dim, int64_t pitch) {
   const int64_t halves = head_dim / kBoxColumns;
@@ -63,7 +63,7 @@ struct BlockRing {
     }
   }
 
-  // The next three are for the computing warps.
+  // The next three functions are for the computing warps.
   __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
   __device__ __forceinline__ void release() {
     if (threadIdx.x % 32 == 0) arrive(empty());
@@ -82,9 +82,9 @@ struct BlockRing {
     }
   }
 
-  // The next two are for the loading warps. find_row: tensor row where this lane's piece of a block
-  // starts, or -1 if the lane has no piece. A piece that lies entirely past the sequence's keys is
-  // not read: its page may not exist.
+  // The next two functions are for the loading warps. find_row: tensor row where this lane's piece
+  // of a block starts, or -1 if the lane has no piece. A piece that lies entirely past the
+  // sequence's keys is not read: its page may not exist.
   __device__ __forceinline__ static int find_row(const Problem& problem, const KeyRange& range,
                                                  int block) {
     const int lane = threadIdx.x % 32;

@@ -5,14 +5,14 @@
 // ahead into the next tile. A tile's bits do not depend on the block that computes it.
 //
 // Roles: warpgroup 0 loads (one warp); warpgroups 1 and 2 compute 64 rows each, so that the softmax
-// of one overlaps the products of the other. Ping-pong ordering by barriers made it slower, by up
-// to 5 % with head dim 128 and 10 % with 64 (H200 at its power limit).
+// of one overlaps the products of the other. Ping-pong ordering by barriers made the kernel slower,
+// by up to 5 % with head dim 128 and 10 % with 64 (H200 at its power limit).
 //
 // How to read: TileOrder is the scheduler, load_tiles the producer with KeyLoader of
 // key_stream.cuh, compute_tiles the consumer with KeyWalk of key_walk.cuh. Barriers: keys and
 // values, for each stage full (1 arrival, the loading warp) and empty (8, lane 0 of each computing
 // warp); queries, for each warpgroup full (1) and empty (4); the queue of tiles, two deep, full (1)
-// and empty (8). Named barriers 1 and 2: the computing warpgroups, each its own.
+// and empty (8). Named barriers 1 and 2: one for each computing warpgroup.
 //
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden when the warpgroups are
@@ -181,7 +181,7 @@ struct TileOrder {
     });
   }
 
-  // `index` must not decrease from call to call. False past the last tile.
+  // `index` must not decrease from call to call. Returns false past the last tile.
   __device__ __forceinline__ bool find(const Problem& problem, int index, Tile& tile) {
     int piece = 0;
     tile.index = find_sequence(problem, index, piece);
@@ -298,7 +298,7 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   }
 }
 
-// The loading warp. Its first tile is blockIdx.x; later ones come from the launch's counter. For
+// The loading warp. Its first tile is blockIdx.x; later tiles come from the launch's counter. For
 // each tile it loads queries, keys and values.
 template <int kHeadDim>
 __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtensorMap& query_map,

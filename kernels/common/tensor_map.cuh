@@ -25,8 +25,8 @@ inline constexpr int kBoxColumns = 64;  // bf16 in a swizzled row of 128 bytes
 
 // Encodes the map of a tensor with the 128-byte swizzle. `sizes` and `box` count elements, the
 // contiguous dimension first; `pitches` are the strides, in elements, of all other dimensions. base
-// must be 16-byte aligned and each pitch a multiple of 16 bytes. False if the driver refuses the
-// map or has no encoder.
+// must be 16-byte aligned and each pitch a multiple of 16 bytes. Returns false if the driver
+// refuses the map or has no encoder.
 template <int kRank>
 bool encode_tensor(CUtensorMap* map, CUtensorMapDataType type, int element_bytes, const void* base,
                    const int64_t (&sizes)[kRank], const int64_t (&pitches)[kRank - 1],

@@ -104,7 +104,7 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #define SLX_WGMMA(n, names, regs, a, b, p) \
   SLX_WGMMA_TURNED(n, SLX_ALL(names), SLX_ALL(regs), a, b, p, "0, 0")
 
-// accumulate false: D is overwritten (the same bits as adding to zeros).
+// If `accumulate` is false, D is overwritten (the same bits as adding to zeros).
 __device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
   SLX_WGMMA(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4", "%5", "%6");
@@ -211,7 +211,7 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
   SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
                    "%97", "%98", "1, 1");
 }
-// The same with A in registers.
+// SLX_WGMMA_TURNED with A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
       "{\n"                                                                                     \

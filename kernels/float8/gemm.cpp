@@ -1,4 +1,4 @@
-// Checks the arguments of an FP8 product and hands it to the variant that computes it.
+// Checks the arguments of an FP8 product and calls the variant that computes the product.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/float8/variants.h"
@@ -42,7 +42,7 @@ const char* find_fault(const Fp8GemmArgs& a, int64_t features) {
   if (const char* fault = find_stride_fault(a, features)) return fault;
   if (a.m == 0) return nullptr;
   if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) || !is_given(a.x_scales)) {
-    return "fp8_gemm: x, its scales, w and y must be 16-byte aligned";
+    return "fp8_gemm: x, its scales, w and y must be 16-byte aligned and not null";
   }
   if (a.w_scales == nullptr) return "fp8_gemm: the scales of w are null";
   return is_aligned(a.bias, 4) ? nullptr : "fp8_gemm: bias must be 4-byte aligned";

@@ -3,11 +3,11 @@
 //
 // Roles: in warpgroup 0 a thread of warp 0 loads rows, one of warp 1 columns, and warps 2 and 3 the
 // scales (load.cuh). The other warpgroups multiply 64 rows each (multiply.cuh) and store with the
-// epilogue of gemm/. Barriers per stage: full, an arrival of each loading thread and one of a
-// scales' warp; empty, one of each computing warp of the cluster. Named barriers: 1 + group belongs
-// to a warpgroup while it stores; 8 + group starts a warpgroup `lead` K blocks after the one before
-// it, so that they do not all store at the same time. Bits: an output is one chain in one warpgroup
-// (float8.h).
+// epilogue of gemm/. Barriers per stage: full, 1 arrival per loading thread and 1 of the warp that
+// loads the scales; empty, 1 per computing warp of the cluster. Named barriers: 1 + group belongs
+// to a warpgroup while it stores; 8 + group starts a warpgroup `lead` K blocks after the previous
+// one, so that warpgroups do not all store at the same time. Bits: an output is one chain in one
+// warpgroup (float8.h).
 #pragma once
 #include "kernels/float8/multiply.cuh"
 #include "kernels/gemm/kernel.cuh"
@@ -23,7 +23,7 @@ __device__ void multiply_float8_tiles(const Float8Problem& p, const Epilogue& ep
   int signal_block = staggered && group + 1 < Tile::kGroups ? min(p.lead, p.k_blocks) - 1 : -1;
   StageCursor next, done;
   if (staggered && group > 0) sync_named(kOrderBarrier + group, 256);
-  await_previous_grids();  // they may still read the memory of y
+  await_previous_grids();  // earlier kernels may still read y's memory
   const int clusters = gridDim.x / Tile::kCluster;
   for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
     const Float8Position position = locate_float8_tile<Tile>(p, tile, rank);

@@ -19,7 +19,7 @@ inline bool encode_float8_matrix(CUtensorMap* map, const void* base, int64_t row
                           {kBlockBytes, box_rows});
 }
 
-// The rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows, as
+// Encodes the rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows, as
 // encode_gate_up does for bf16.
 inline bool encode_float8_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k,
                                   int64_t pitch, int box_rows, int64_t experts = 1) {
@@ -120,7 +120,8 @@ const char* launch_float8_kernel(void (*kernel)(Float8Problem, Epilogue), const 
 template <class Tile, class Epilogue>
 const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t stream,
                                  const Epilogue& epilogue) {
-  // At most as many stages as a thread block has K blocks; see start_variant of gemm/launch.cuh.
+  // Use at most as many stages as a thread block has K blocks; see start_variant of
+  // gemm/launch.cuh.
   if (Tile::kSwap) {
     const int64_t most = int64_t{divide_up(p.tiles, sm_count / Tile::kCluster)} * p.k_blocks;
     p.stages = static_cast<int>(std::clamp<int64_t>(most, 2, p.stages));

@@ -15,7 +15,7 @@ struct Float8Shared {
   uint8_t* staging;  // one buffer per warpgroup
   float* slots;      // scales of each stage
   uint64_t* full;    // per stage: both operands and the scales have arrived
-  uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
+  uint64_t* empty;   // per stage: read by every consumer warp of the cluster
   int row_bytes;
   int stage_bytes;
 
@@ -46,8 +46,8 @@ __device__ __forceinline__ Float8Position find_tile(const Float8Problem& p,
   return locate_float8_tile<Tile>(p, tile, rank);
 }
 
-// Calls load(position, K block, stage) for every K block of the block's tiles, when its stage is
-// empty. kParts: only for K blocks `part`, `part` + kParts, ... of each tile.
+// Calls load(position, K block, stage) for every K block of the thread block's tiles, when the
+// stage is empty. kParts: only for K blocks `part`, `part` + kParts, ... of each tile.
 template <int kParts = 1, template <class> class Shared, class Tile, class Load>
 __device__ __forceinline__ void for_each_stage(const Float8Problem& p, const Shared<Tile>& shared,
                                                int rank, const Load& load, int part = 0) {
@@ -117,8 +117,8 @@ __device__ __forceinline__ int first_unit_of(int row) {
 template <class Tile>
 struct UnitScales {
   float values[Tile::kUnits];
-  // `weights`: the tile's first row of weights as an operand, among those of an expert whose units
-  // begin at `before`.
+  // `weights`: the tile's first row in the weight operand of one expert. `before`: the index of
+  // that expert's first unit.
   __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first,
                                         int before = 0) {
     const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
@@ -145,15 +145,15 @@ struct UnitScales {
   }
 };
 
-// Which scales of a slot belong to this thread's accumulators.
+// The scales of a slot that belong to this thread's accumulators.
 struct ScaleColumns {
-  int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
+  int low = 0, high = 0;  // plain: tokens of its rows; swapped: units of weights of its rows
   int first_token = 0;    // swapped: the place of the tile's first token among the slot's tokens
   template <class Tile>
   __device__ __forceinline__ static ScaleColumns of(int tile_row, int group) {
     const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     if constexpr (!Tile::kSwap) return {kSlotUnits + row, kSlotUnits + row + 8};
-    // Rows past the tile are not stored; their unit must only be one in the slot.
+    // Rows past the tile are not stored, so any unit in the slot will do.
     constexpr int kLast = Tile::kUnits / (Tile::kGateUp ? 2 : 1) - 1;
     const auto unit_of = [tile_row](int within) {
       return min(first_unit_of<Tile>(tile_row + within) - first_unit_of<Tile>(tile_row), kLast);
@@ -165,7 +165,7 @@ struct ScaleColumns {
     }
     return {unit_of(row), unit_of(row + 8)};
   }
-  // The same tile when its first token is number `tokens` in the slot.
+  // The columns of the same tile if its first token is number `tokens` in the slot.
   template <class Tile>
   __device__ __forceinline__ ScaleColumns shifted(int tokens) const {
     if constexpr (Tile::kSwap) return {low, high, tokens};
@@ -173,9 +173,9 @@ struct ScaleColumns {
   }
 };
 
-// Two warps load the scales, `part` 0 those of even K blocks and 1 those of odd ones: one alone is
-// slower than products of few rows. They read the first scales of weights before earlier kernels
-// have ended.
+// Two warps load the scales: `part` 0 those of even K blocks, `part` 1 those of odd K blocks. A
+// single warp is slower than products of few rows. The warps read the first scales of weights
+// before earlier kernels have ended.
 template <class Tile>
 __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Tile>& shared,
                                    int rank, int part) {

@@ -47,9 +47,10 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
   }
 }
 
-// The scales of a K block. Plain: for each of the thread's two rows, its scale times that of each
-// unit of columns. Swapped, few columns: those of its two rows times those of its columns. Swapped,
-// more columns: the scales of the two rows; those of the columns stay in shared memory.
+// The scales of a K block. Plain: for each of the thread's two rows, the row's scale times the
+// scale of each unit of columns. Swapped, few columns: the scales of the two rows times the scales
+// of the thread's columns. Swapped, more columns: the scales of the two rows; the columns' scales
+// stay in shared memory.
 template <class Tile>
 struct BlockScales {
   static constexpr bool kProducts = Tile::kSwap && Tile::kEarlyScales;
@@ -113,7 +114,7 @@ struct BlockScales {
 };
 
 // A tile's walk over K. `next` is the stage of the next K block to multiply, `done` that of the
-// next one to add. After the products of K block number `signal_block` are queued, the next
+// next K block to add. After the products of K block number `signal_block` are queued, the next
 // warpgroup may pass `barrier`.
 template <class Tile>
 struct Float8Walk {
@@ -124,7 +125,7 @@ struct Float8Walk {
   int signal_block;
   int barrier;
 
-  // The products of the next kCount K blocks, one group of wgmma.
+  // Queues the products of the next kCount K blocks, as one group of wgmma.
   template <int kCount>
   __device__ __forceinline__ void start(Float8Sums<Tile> (&t)[kCount]) {
     uint32_t offsets[kCount];
@@ -136,7 +137,7 @@ struct Float8Walk {
     }
     wgmma_fence();
     // With few columns a wgmma takes longer than its operations when it adds to the result of the
-    // one before it. So the chains of the K blocks alternate.
+    // previous wgmma. So the chains of the K blocks alternate.
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
@@ -177,7 +178,7 @@ struct Float8Walk {
   }
 };
 
-// The products of one batch overlap the additions of the one before it. batches: at least 1.
+// The products of one batch overlap the additions of the previous batch. batches: at least 1.
 template <class Tile, int kBatch>
 __device__ __forceinline__ void multiply_in_turn(int batches, Float8Walk<Tile>& walk,
                                                  Float8Sums<Tile> (&t)[kBatch],

@@ -204,8 +204,9 @@ const char* launch_quantise_rows(const QuantiseRowsArgs& args, cudaStream_t stre
   if (scale_stride < args.m) return "quantise_rows: scale_stride must be 0 or at least m";
   if (x_stride < args.k) return "quantise_rows: x_stride must be 0 or at least k";
   if (args.m == 0) return nullptr;
-  if (!is_given(args.x, x_stride)) return "quantise_rows: rows of x must be 16-byte aligned";
-  if (!is_given(args.q)) return "quantise_rows: q must be 16-byte aligned";
+  if (!is_given(args.x, x_stride))
+    return "quantise_rows: rows of x must be 16-byte aligned and not null";
+  if (!is_given(args.q)) return "quantise_rows: q must be 16-byte aligned and not null";
   if (args.scales == nullptr) return "quantise_rows: scales are null";
   const int64_t groups = args.k / kFp8GroupColumns;
   const int64_t items = divide_up(args.m, int64_t{kWarpRows}) * groups;

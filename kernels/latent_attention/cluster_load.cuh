@@ -86,7 +86,7 @@ struct ClusterLoader {
     }
     __syncwarp();
   }
-  // Lanes with the same piece divide its boxes. `takes` false: this call loads nothing.
+  // Lanes with the same piece divide its boxes. If `takes` is false, this call loads nothing.
   __device__ __forceinline__ void load_keys(const Piece& piece, bool takes) const {
     if (piece.exists && takes) {
       const int lane = threadIdx.x % 32;

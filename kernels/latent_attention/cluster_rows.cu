@@ -3,18 +3,20 @@
 // be bound by a dependency chain: scores, new maxima, weights, outputs, then the next key block.
 // But the scores of all key blocks are independent, and so are the columns of the output. So each
 // thread block
-//   1. forms the scores of one key block of the round, and sends the rows' maxima to all others;
+//   1. forms the scores of one key block of the round, and sends the rows' maxima to all other
+//   blocks;
 //   2. finds the running maxima and decays for all key blocks of the round;
-//   3. turns its scores into weights, and sends the weights and their sums to the others;
+//   3. turns its scores into weights, and sends the weights and their sums to the other blocks;
 //   4. multiplies all key blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //
 // Roles: one warpgroup computes; one warp loads each round as soon as the previous round has been
-// read. Barriers, full only: queries, keys, the values of each key block (1 arrival each), the
-// maxima and the weights of each key block (1 arrival, and the bytes that their owners send). A
-// thread block sends its maxima only after it has read everything sent to it in the previous round.
-// So a thread block that has all maxima may send weights. Thread blocks without a key block in the
-// last round send maxima too (-inf). Named barriers: keys, and values, of a round have been read.
+// read. Barriers, all of them full barriers: queries, keys, the values of each key block (1 arrival
+// each), the maxima and the weights of each key block (1 arrival, and the bytes that their owners
+// send). A thread block sends its maxima only after it has read everything sent to it in the
+// previous round. So a thread block that has all maxima may send weights. Thread blocks without a
+// key block in the last round send maxima too (-inf). Named barriers: keys, and values, of a round
+// have been read.
 //
 // Cost of a round, 24 rows: 72 KB of keys and 64 KB of values (from L2: another thread block reads
 // them as keys); 36 wgmma steps for scores, eight times four for values. Measured with 400 keys: 38
@@ -38,7 +40,7 @@ __device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
   loader.expect_values(first_block);
   loader.load_keys(keys, keys.is_written);
   loader.load_values(values, values.is_written);
-  await_previous_grids();  // they wrote queries, the newest keys and perhaps the context
+  await_previous_grids();  // these wrote queries, the newest keys and perhaps the context
   loader.load_keys(keys, !keys.is_written);  // first: all blocks wait for the newest keys' scores
   if (own < last_block) loader.load_queries();
   loader.load_values(values, !values.is_written);
@@ -75,7 +77,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
   find_output_rows<kRows>(problem, item, begins);
   const int first_masked = (item.position(0, p.group) + 1) / kBlock;
   const auto missing = [&](int block) { return max((block + 1) * kBlock - item.keys, 0); };
-  await_previous_grids();  // they may still read what this kernel overwrites
+  await_previous_grids();  // earlier kernels may still read what this kernel overwrites
   int round = 0;
   for (int first = item.first_block; first < item.last_block; first += kRound, ++round) {
     const int count = min(kRound, item.last_block - first), own = first + rank;
@@ -154,7 +156,8 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   item.last_block = __shfl_sync(0xffffffffu, item.last_block, 0);
   const auto rank = static_cast<int>(cluster_rank());
   if (!has_item) {
-    await_previous_grids();  // a kernel that waits for this one must also wait for those before it
+    await_previous_grids();  // a kernel that waits for this kernel must wait for earlier kernels
+                             // too
     arrive_at_cluster_relaxed();
   } else if (threadIdx.x < kClusterComputing) {
     attend_item<kRows>(problem, shared, item, rank);

@@ -53,7 +53,7 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t running(int round) const {
     return base + kRunningAt + round % 2 * kRowBytes;
   }
-  // Softmax offsets of the own key block; after join_sums the rows' sums.
+  // Softmax offsets of this block's key block; after join_sums the rows' sums.
   __device__ __forceinline__ uint32_t offsets() const { return base + kOffsetsAt; }
   __device__ __forceinline__ uint32_t scratch() const { return base + kScratchAt; }
   __device__ __forceinline__ uint32_t queries_full() const { return base + kBarriersAt; }

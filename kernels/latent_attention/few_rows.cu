@@ -1,7 +1,7 @@
 // Few rows: a sequence has at most 32 (token, head) rows, as in decode. A thread block takes a
 // segment of a sequence's keys; the kernel merge_latent combines the segments. The walk, roles and
 // barriers are those of rows.cu, with operands swapped (column_form.cuh). If segments are few, a
-// cluster of thread blocks takes each one (cluster_rows.cu).
+// cluster of thread blocks takes each segment (cluster_rows.cu).
 //
 // Cost of a block of 64 keys and 24 rows: 72 KB of keys take 3700 clocks at 4.27 TB/s over 132 SMs.
 // Both products read the keys from shared memory as the A operand, in 36 and 32 steps of 2 KB: 1100
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   allow_next_grid();
   // The previous kernels wrote the queries, the newest keys and, unless context_is_written, perhaps
-  // the context. The warps that load keys wait for them later, in load_keys.
+  // the context. The warps that load keys wait for these kernels later, in load_keys.
   const bool loads_keys = threadIdx.x < 64;
   if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
   if (group < 0) {

@@ -57,7 +57,7 @@ struct Launch {
   int query_rows;  // query rows per tile
 };
 
-inline constexpr int kThreads = 384;  // one loading warpgroup, two computing ones
+inline constexpr int kThreads = 384;  // one loading and two computing warpgroups
 
 // Any number of rows per sequence; a thread block walks all keys of a tile.
 cudaError_t launch_whole(const Launch& launch, cudaStream_t stream);
@@ -121,9 +121,9 @@ struct ItemQueue : SlotQueue {
   }
 };
 
-// Finds item `index` of the launch; false past the last one. Whole: the tiles of a sequence come in
-// descending order of their key counts. Split: the segment changes fastest, so that a sequence's
-// keys are read at about the same time; an item may have no blocks.
+// Finds item `index` of the launch; returns false past the last item. Whole: the tiles of a
+// sequence come in descending order of their key counts. Split: the segment changes fastest, so
+// that a sequence's keys are read at about the same time; an item may have no blocks.
 template <bool kWhole, int kRows>
 __device__ __forceinline__ bool find_item(const attention::Problem& problem, WorkCursor& cursor,
                                           int index, Item& item) {
@@ -184,12 +184,12 @@ struct Shared {
   __device__ __forceinline__ uint32_t stage(uint32_t n) const {
     return base + kStagesAt + n % kStages * kTileBytes;
   }
-  // A block's weights, [kRows, 64] bf16. They overwrite its rotary keys after its scores are
-  // formed.
+  // A block's weights, [kRows, 64] bf16. The weights overwrite the block's rotary keys after its
+  // scores are formed.
   __device__ __forceinline__ uint32_t weights(uint32_t n) const {
     return stage(n) + kValueBoxes * kBoxBytes;
   }
-  // Maximum and decay of a row, from the warpgroup that weighs the block to the other one.
+  // Maximum and decay of a row, from the warpgroup that weighs the block to the other warpgroup.
   __device__ __forceinline__ uint32_t mail(int group, int row) const {
     return base + kMailAt + group * kMailBytes + row * 8;
   }
@@ -203,8 +203,8 @@ struct Shared {
   __device__ __forceinline__ uint32_t full(uint32_t n, int box) const {
     return base + kBarriersAt + (n % kStages * kBoxes + box) * 8;
   }
-  // `part`: 0 or 1 for the values of that warpgroup; 2 for the last box (rotary keys, then
-  // weights), which both warpgroups read.
+  // `part`: 0 or 1: the values of that warpgroup; 2: the last box (rotary keys, then weights),
+  // which both warpgroups read.
   __device__ __forceinline__ uint32_t empty(uint32_t n, int part) const {
     return base + kEmptyAt + (n % kStages * 3 + part) * 8;
   }

@@ -1,6 +1,6 @@
-// Latent attention: a thread block walks the keys of 64 (token, head) rows: all of them (whole) or
-// one segment (split). Both use the same walk and the arithmetic of
-// kernels/attention/row_arithmetic.cuh, but with their own block and segment sizes.
+// Latent attention: a thread block walks the keys of 64 (token, head) rows: all keys (whole) or one
+// segment (split). Both use the same walk and the arithmetic of
+// kernels/attention/row_arithmetic.cuh, with the block and segment sizes of latent attention.
 //
 // How to read: problem.cuh has the items and the layout of shared memory; load.cuh is the producer;
 // row_items.cuh with block_walk.cuh and row_form.cuh is the consumer. Roles: warpgroup 0 loads (one
@@ -14,7 +14,7 @@
 // 4.27 TB/s over 132 SMs, or need 34 B/clk if many tiles read them from L2. So decode is bound by
 // memory, and training about equally by the tensor cores and L2.
 //
-// A walk through several segments keeps the merged output of the earlier ones in global memory
+// A walk through several segments keeps the merged output of earlier segments in global memory
 // (L2): 128 KB of fp32, read and written once per segment of 2048 keys, so 256 KB per 70,000 clocks
 // of products.
 //

@@ -1,5 +1,5 @@
 // Applies RMSNorm and rotation to query and key heads, and stores keys and values in the KV pages
-// if there are any. A lane serves one head for all tokens of its block's part. The next token's
+// if there are any. A lane processes one head for all tokens of its block's part. The next token's
 // elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 
@@ -31,7 +31,7 @@ struct ForwardArgs {
   float inverse_dim, eps;
 };
 
-// The head that a lane serves: values that are the same for all tokens.
+// The head that a lane processes: values that are the same for all tokens.
 struct Head {
   int index;
   bool exists, is_value, has_norm, is_paged;
@@ -59,7 +59,8 @@ __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
   return h;
 }
 
-// Returns the elements to store. All lanes of the warp must call, also those without a head.
+// Returns the elements to store. All lanes of the warp must call this function, also those without
+// a head.
 template <int kLanes, HeadMode kMode, Work kWork>
 __device__ __forceinline__ HeadPart rotate_head(const ForwardArgs& a, const Head& head,
                                                 const HeadPart& raw, const HeadPart& norm,

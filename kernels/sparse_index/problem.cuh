@@ -12,7 +12,7 @@ namespace slimexx::kernels::sparse_index {
 
 inline constexpr int kBlock = 64;          // keys per block
 inline constexpr int kMostColumns = 256;   // (query, head) pairs per tile
-inline constexpr int kScoreThreads = 384;  // one loading warpgroup, two computing ones
+inline constexpr int kScoreThreads = 384;  // one loading and two computing warpgroups
 
 struct Problem {
   Rows rows;

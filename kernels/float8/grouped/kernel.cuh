@@ -6,7 +6,7 @@
 
 namespace slimexx::kernels {
 
-// Passes over a tile's K blocks: the warpgroup has no tokens in it.
+// Skips a tile's K blocks, because the tile has no tokens for this warpgroup.
 template <class Tile>
 __device__ __forceinline__ void skip_float8_tile(int k_blocks, Float8Walk<Tile> walk) {
   for (int block = 0; block < k_blocks; ++block) {
@@ -33,7 +33,7 @@ __device__ void multiply_grouped_tiles(const Float8Problem& p, const Epilogue& e
   int signal_block = staggered && group + 1 < Tile::kGroups ? min(p.lead, p.k_blocks) - 1 : -1;
   StageCursor next, done;
   if (staggered && group > 0) sync_named(kOrderBarrier + group, 256);
-  await_previous_grids();  // they may still read the memory of y
+  await_previous_grids();  // earlier kernels may still read y's memory
   for (; tile < tiles; tile += clusters) {
     const GroupedFloat8Position position = find_tile(p, shared, tile, rank);
     const ScaleColumns own = ScaleColumns::of<Tile>(position.row, group)
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     prefetch_tensor_map(&p.b);
     if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
-  if (!p.offsets_are_written) await_previous_grids();  // these write the offsets
+  if (!p.offsets_are_written) await_previous_grids();  // earlier kernels write the offsets
   if (warp == 3) count_expert_tiles(p, shared);
   if constexpr (Tile::kCluster > 1) {
     sync_cluster();

@@ -19,7 +19,7 @@ void describe_grouped_tiles(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   const int features = Tile::kSwap ? p.rows : Tile::kColumns;
   p.last_feature = std::max(0, p.features - features);
   p.feature_tiles = divide_up(divide_up(p.features, features), Tile::kCluster);
-  // At most: every expert may end in a tile that is not full.
+  // Upper bound: every expert may end with a partial tile.
   const int64_t ends = std::min(args.rows.experts, rows);
   p.tiles = static_cast<int>((rows / p.tile_tokens + ends) * p.feature_tiles);
   p.k_blocks = static_cast<int>(args.k / kFp8GroupColumns);
@@ -38,7 +38,7 @@ bool describe_grouped_float8(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   p.y_base = args.y;
   p.y_stride = f;
   p.y_is_f32 = args.output == GemmOutput::kF32;
-  p.overlap = true;  // it waits for the kernels before it, which write the offsets
+  p.overlap = true;  // the kernel waits for earlier kernels, which write the offsets
   // The earlier product waited for the offsets before it allowed later kernels to start.
   p.offsets_are_written = args.follows_product;
   p.offsets = args.rows.offsets;

@@ -41,7 +41,7 @@ __device__ void load_grouped_columns(const Float8Problem& p,
   });
 }
 
-// The token whose scale is the first of the tile's.
+// The token that has the first scale of the tile.
 template <class Tile>
 __device__ __forceinline__ int first_scale(const Float8Problem& p,
                                            const GroupedFloat8Position& position) {
@@ -57,8 +57,8 @@ __device__ __forceinline__ UnitScales<Tile> load_unit_scales(const Float8Problem
   return {p, feature, block, first_unit_of<Tile>(position.weights - feature)};
 }
 
-// Two warps load the scales, as in load.cuh, those of tokens from the multiple of 4 before the
-// tile's first token.
+// Two warps load the scales, as in load.cuh. Scales of tokens are loaded from the last multiple of
+// 4 that is not after the tile's first token.
 template <class Tile>
 __device__ void load_grouped_scales(const Float8Problem& p, const GroupedFloat8Shared<Tile>& shared,
                                     int rank, int part) {

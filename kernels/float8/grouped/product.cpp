@@ -1,4 +1,4 @@
-// Checks the arguments of grouped FP8 products and chooses their tiles, by sizes alone.
+// Checks the arguments of grouped FP8 products and chooses their tiles from the sizes alone.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -28,8 +28,8 @@ constexpr Fp8GemmConfig kConfigs[] = {
 
 constexpr int64_t kDistinctRows = 16;  // up to this many rows are assumed to have distinct experts
 
-// Expected tiles of `tokens` rows of an expert that has `mean` rows on average, by a random router:
-// the sum over j of the probability of more than j * tokens rows.
+// Expected number of tiles of `tokens` rows for an expert that has `mean` rows on average, with a
+// random router: the sum over j of the probability of more than j * tokens rows.
 double estimate_tiles(double mean, int tokens) {
   if (mean > 4 * tokens) return mean / tokens + 0.5;
   double tiles = 1 - std::exp(-mean);
@@ -50,7 +50,8 @@ double estimate_clocks(const Fp8GemmConfig& c, const GroupedRows& rows, int64_t 
                : static_cast<double>(rows.experts) * estimate_tiles(mean, tokens);
   const double tiles = experts_tiles * static_cast<double>(divide_up(n, features));
   const auto clusters = static_cast<double>(kMultiprocessors / c.cluster);
-  // With random counts, the number of tiles is not exactly known: a last wave is on average half.
+  // With random counts, the number of tiles is not exactly known: the last wave is half full on
+  // average.
   const double waves =
       distinct ? std::ceil(tiles / clusters) : std::max(1.0, tiles / clusters + 0.5);
   const double used = distinct ? static_cast<double>(likely)
@@ -68,12 +69,13 @@ const char* find_size_fault(const Fp8GroupedGemmArgs& a) {
   }
   if (rows.rows < 0 || a.n <= 0 || a.k <= 0 || rows.rows > kMaxSize ||
       rows.experts * a.n > kMaxSize || a.k > kMaxSize) {
-    return "fp8_grouped_gemm: rows from 0, n and k from 1; rows, experts * n and k must be < 2^29";
+    return "fp8_grouped_gemm: rows must be at least 0, n and k at least 1; rows, experts * n and k "
+           "< 2^29";
   }
   if (a.n % kFp8UnitRows != 0) return "fp8_grouped_gemm: n must be a multiple of 64";
   if (a.k % kFp8GroupColumns != 0) return "fp8_grouped_gemm: k must be a multiple of 128";
   if (a.one_x_row && rows.rows > rows.experts) {
-    return "fp8_grouped_gemm: one row of x has one row of each expert at most";
+    return "fp8_grouped_gemm: with one_x_row each expert may have at most one row";
   }
   if (a.x_scale_stride % 4 != 0 ||
       (a.x_scale_stride != 0 && a.x_scale_stride < (a.one_x_row ? 1 : rows.rows))) {
@@ -87,7 +89,7 @@ const char* find_fault(const Fp8GroupedGemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
   if (a.rows.rows == 0) return nullptr;
   if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) || !is_given(a.x_scales)) {
-    return "fp8_grouped_gemm: x, its scales, w and y must be 16-byte aligned";
+    return "fp8_grouped_gemm: x, its scales, w and y must be 16-byte aligned and not null";
   }
   if (a.w_scales == nullptr || a.rows.offsets == nullptr) {
     return "fp8_grouped_gemm: the scales of w or the offsets are null";
@@ -138,7 +140,7 @@ const char* start(Launcher launch, const Fp8GroupedGemmArgs& args, const Fp8Gemm
                   cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.one_x_row && !config.swap_operands) {
-    return "fp8_grouped_gemm: one row of x needs a swapped tile";
+    return "fp8_grouped_gemm: one_x_row needs a swapped tile";
   }
   if (args.rows.rows == 0) return nullptr;
   int sm_count = 0;
@@ -177,7 +179,7 @@ const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
   if (args.n % (2 * kFp8UnitRows) != 0) {
     return "fp8_grouped_gemm_swiglu: n must be a multiple of 128";
   }
-  if (args.output != GemmOutput::kBf16) return "fp8_grouped_gemm_swiglu: h is bf16";
+  if (args.output != GemmOutput::kBf16) return "fp8_grouped_gemm_swiglu: the output must be bf16";
   return start(launch_grouped_float8_swiglu, args, config, stream);
 }
 

@@ -1,5 +1,5 @@
-// The compiled variants of the grouped FP8 product: each function launches the one that `config`
-// describes.
+// The compiled variants of the grouped FP8 product: each function launches the variant that
+// `config` describes.
 #pragma once
 #include "slimexx/kernels/float8_experts.h"
 
