@@ -19,8 +19,8 @@ struct SlicedPath {
   int64_t start = 0;
   int64_t end = INT64_MAX;
 };
-// Throws Error(kUsage) if the suffix is not a slice. If a file has the whole text as its name, it
-// is taken as that file.
+// Throws Error(kUsage) if the suffix is not a slice. If a file has the whole text as its name, the
+// text is its path.
 SlicedPath parse_sliced_path(const std::string& prompt_data);
 
 struct Row {
@@ -34,17 +34,17 @@ struct Row {
 // memory as a whole. Logs its progress every ten seconds.
 class RowReader {
  public:
-  // A bound that counts from the end makes it read the file once more to count the rows.
+  // If a bound counts from the end, the file is read once more, to count the rows.
   explicit RowReader(const std::string& prompt_data);
-  // The next rows, about kBatchBytes but at least one; false after the last. Throws Error(kInput)
-  // if the slice has no row.
+  // Reads the next rows: about kBatchBytes, at least one row; false after the last. Throws
+  // Error(kInput) if the slice has no row.
   bool next(std::vector<Row>& batch);
 
  private:
   void log_progress();
 
   std::string prompt_data_;
-  SlicedPath slice_;  // bounds from 0 on
+  SlicedPath slice_;  // both bounds count from the start
   io::LineReader reader_;
   int64_t count_ = 0, num_rows_ = 0;  // rows of the file passed so far, and rows returned
   std::chrono::steady_clock::time_point last_line_;

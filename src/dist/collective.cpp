@@ -1,5 +1,5 @@
-// Code shared by all backends: checks, planning, groups of one, and sums in rank order, which are
-// an exchange of shards and a local sum.
+// Code shared by all backends: checks, planning, groups of one, and sums in rank order (an exchange
+// of shards, then a local sum).
 #include "slimexx/dist/collective.h"
 
 #include <algorithm>
@@ -93,8 +93,8 @@ std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> 
   return messages;
 }
 
-// The id of the group that the `number`th split of `whole` made for a color. All its ranks compute
-// the same id. MurmurHash3's bit finalizer makes collisions unlikely.
+// The id of the group that the `number`th split of `whole` made for a color. All ranks of that
+// group compute the same id. MurmurHash3's bit finalizer makes collisions unlikely.
 uint64_t id_of_part(uint64_t whole, int64_t number, int color) {
   if (whole == 0) return 0;
   uint64_t id = whole;

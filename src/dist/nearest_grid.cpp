@@ -22,8 +22,8 @@ struct SizeKey {
   const char* key;
   int GridSizes::*size;
 };
-// The search tries changes of the last key first, so that key wins ties. tp precedes etp, which may
-// follow it.
+// The search tries changes of the last key first, so that key wins ties. tp must come before etp,
+// since etp may be derived from tp.
 constexpr SizeKey kKeys[] = {
     {"parallel.pipeline_model_parallel_size", &GridSizes::pp},
     {"parallel.context_parallel_size", &GridSizes::cp},
@@ -89,7 +89,7 @@ class GridSearch {
       if (key.size == &GridSizes::tp) s.etp = unchanged(kKeys[std::size(kKeys) - 1], s);
       if (value == wanted_.*key.size || !fits(s)) continue;
       const bool is_above = value > wanted_.*key.size;
-      if (!is_above) near.clear();  // this one below is nearer
+      if (!is_above) near.clear();  // values ascend: this smaller one is nearer
       near.push_back(value);
       if (is_above) break;
     }

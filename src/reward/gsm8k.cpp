@@ -24,7 +24,7 @@ bool binds(std::string_view text, size_t at) {
   return end == at + 4;
 }
 
-// The digits are a part of something else: ".5", or the 4 in "\frac{3}{4}".
+// Whether the digits are a part of something else: ".5", or the 4 in "\frac{3}{4}".
 bool is_cut_off(std::string_view text, size_t begin) {
   if (begin == 0) return false;
   if (text[begin - 1] == '{') return begin > 1 && text[begin - 2] == '}';

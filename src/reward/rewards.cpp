@@ -44,7 +44,7 @@ const std::vector<RuleGrader>& rule_graders() {
        "deepscaler itself reads the box after </think>: use deepscaler, or math if the model has "
        "no reasoning block"},
       {"dapo",
-       "+1 if the last 'Answer: ...' is the label, an integer, otherwise -1",
+       "+1 if the last 'Answer: ...' equals the label (an integer), otherwise -1",
        grade_dapo,
        {"score", "acc"},
        give_dapo,

@@ -23,7 +23,7 @@ using tensor::Tensor;
 struct Record {
   struct Allocation {
     cudaIpcMemHandle_t handle;
-    char* memory;  // address in its process
+    char* memory;  // address in that process
   };
   Allocation control, region;
   uint64_t space;  // hash of process_space()
@@ -91,7 +91,7 @@ std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, const Tensor& re
   std::vector<char> records(static_cast<size_t>(all.size_bytes()));
   tensor::download(stream, records.data(), all);
 
-  float fails = memory->open(records) ? 0 : 1;  // all ranks keep it or none
+  float fails = memory->open(records) ? 0 : 1;  // either all ranks use peer memory or none
   const Tensor flag = shared.view(DType::kF32, {1});
   tensor::upload(stream, flag, &fails);
   tensor::Arena scratch(device, 4096, "peer memory");

@@ -43,7 +43,7 @@ struct Hang {
 
 class HangJudge {
  public:
-  // Takes one more look, `seconds` after the last. Returns a hang if there was no progress for
+  // Looks once more, `seconds` after the last look. Returns a hang if there was no progress for
   // `limit_s`. Time counts only while the watches of all ranks look: otherwise the state of some
   // rank is unknown.
   std::optional<Hang> look(std::span<const ActivityView> ranks, double seconds, double limit_s);

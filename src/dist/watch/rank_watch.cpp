@@ -27,12 +27,12 @@
 namespace slimexx::dist {
 namespace {
 
-// Seconds between looks. A late look, on a busy machine, counts the time since the last one, but at
-// most kMostLook: time does not count while this process itself is stopped.
+// Seconds between looks. A late look, on a busy host, counts as the time since the previous look,
+// but at most kMostLook: time does not count while this process itself is stopped.
 constexpr double kInterval = 0.1, kMostLook = 0.3;
 constexpr double kHangInterval = 0.5;  // between looks at threads
 constexpr double kFarInterval = 1;  // between reads of other hosts' records: spares the file server
-constexpr double kEnd = 0.5;        // from the launcher ending all ranks: later deaths do not count
+constexpr double kEnd = 0.5;  // after the launcher begins to end all ranks, deaths do not count
 // Time for another rank, or the launcher, to print its message.
 constexpr auto kPatience = std::chrono::milliseconds(700);
 
@@ -46,13 +46,13 @@ struct RankWatch::Impl {
   bool are_threads = false;  // all ranks are threads of one process: only rank 0 looks, and reads
                              // the pages of the others
   std::unique_ptr<RankPage> own_page;
-  Activity* own = nullptr;  // activity of the thread that made this
+  Activity* own = nullptr;  // activity of the thread that constructed this
   std::vector<Peer> peers;  // by rank
   int far_watcher = 0;      // first rank that is not on rank 0's host; it watches rank 0
   std::string directory;
   std::unique_ptr<RankRecord> record;
   std::chrono::steady_clock::time_point last_look;
-  // Seconds that the last look counts for, and the last look at other hosts.
+  // Seconds that the last look counts as, and those of the last look at other hosts.
   double look_s = 0, far_look_s = 0;
   double since_far_look_s = 0, since_hang_look_s = 0;
   OwnLooks own_looks;
@@ -204,7 +204,7 @@ void RankWatch::Impl::look_near(Peer& peer) {
   }
 }
 
-// Reads through a shared file system, which may pause for all ranks: so silence counts only while
+// Reads through a shared file system, which may pause for all ranks. So silence counts only while
 // this rank makes no progress either.
 void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
   const auto seen = read_record(directory, peer.rank);

@@ -1,5 +1,5 @@
-// Checks whether `math` can read a reference answer. An answer that it cannot read equals only
-// identical text.
+// Checks whether `math` can read a reference answer. A reference that `math` cannot read equals
+// only identical text.
 #include <algorithm>
 
 #include "reward/graders.h"

@@ -172,7 +172,7 @@ std::string_view sentence_at(std::string_view text) {
       continue;
     }
     if (text[at] == '\n') {
-      // "The answer is given by" before a display continues in it.
+      // "The answer is given by" continues in a display that follows.
       const bool display = formula != formulas.end() && formula == formulas.begin() &&
                            text.find_first_not_of(" \t\r\n", at) == formula->start &&
                            formula->begin - formula->start != 1;
@@ -255,7 +255,7 @@ std::string_view final_part(std::string_view response) {
     if (at != kNone && at > 0) response = response.substr(0, at);
   }
   for (const auto& [open, close] : kThoughts) {
-    if (response.find(open) != kNone) return {};  // never left
+    if (response.find(open) != kNone) return {};  // the thought never ends
   }
   return response;
 }

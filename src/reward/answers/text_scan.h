@@ -12,7 +12,7 @@ namespace slimexx::reward {
 
 // Bytes of the character at `position` (< text.size()): 1 to 4.
 size_t char_length(std::string_view text, size_t position);
-// The code point there; U+FFFD for a byte that starts no valid sequence.
+// The code point at `position`; U+FFFD for a byte that starts no valid sequence.
 uint32_t char_at(std::string_view text, size_t position);
 // The byte position of the character that ends before `position` (> 0).
 size_t previous_char(std::string_view text, size_t position);

@@ -21,7 +21,7 @@ enum class Kind {
   kCall,      // name, args: functions, big operators, +-, set operations, ratios, matrix functions
   kTuple,     // name is the pair of brackets: "()", "[)", "<>" ...
   kSet,       // \{ \}
-  kList,      // bare list; name is what joins it: ",", ";", "and", "or"
+  kList,      // bare list; name: the joint, one of ",", ";", "and", "or"
   kMatrix,    // args row by row, `columns` wide
   kRelation,  // args[0] ops[0] args[1] ops[1] ...
   kText,      // name: lower-case words

@@ -23,9 +23,9 @@ struct EstimatorInfo {
   Advantages (*estimate)(std::span<const Sample> samples, const RlOptions& options);
   ops::LossKind loss;            // the policy loss that goes with it
   int64_t min_group_size = 1;    // samples of one prompt that a baseline needs
-  bool wants_whitening = false;  // only makes sense with rl.normalize_advantages
-  // The keys of `rl` that it uses: rewards_normalization, grpo_std_normalization, gamma, kl_coef,
-  // eps_clip_c.
+  bool wants_whitening = false;  // needs rl.normalize_advantages
+  // The keys of `rl` that the estimator uses: rewards_normalization, grpo_std_normalization, gamma,
+  // kl_coef, eps_clip_c.
   bool uses_group_mean = false, uses_deviation = false, discounts = false,
        uses_kl_in_reward = false, clips_twice = true;
   std::string doc = {};
@@ -35,8 +35,8 @@ const std::vector<EstimatorInfo>& list_estimators();
 const EstimatorInfo* find_estimator(const std::string& name);
 std::vector<std::string> list_estimator_names();
 
-// Runs the estimator (samples whose grader failed get 0), then whitens if asked for. Samples with
-// an `advantage` of their own keep it.
+// Runs the estimator (samples whose grader failed get 0), then whitens if rl.normalize_advantages.
+// Samples with an `advantage` of their own keep it.
 Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& options);
 
 ops::KlKind parse_kl_kind(const std::string& name);

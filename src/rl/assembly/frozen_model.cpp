@@ -33,8 +33,8 @@ const model::ParameterInfo* find_without_match(const std::vector<model::Paramete
   return nullptr;
 }
 
-// On the CPU a copy in host memory saves nothing, so a model that scores in every rollout keeps its
-// weights in place.
+// On the CPU, weights are in host memory in any case, so a model that scores in every rollout keeps
+// its weights in place.
 bool is_transient(const FrozenModelOptions& options, const std::vector<model::ParameterInfo>& infos,
                   const model::ParameterStore& policy, tensor::Device device) {
   return (options.scores_rarely || !device.is_cpu()) &&

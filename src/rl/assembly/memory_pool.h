@@ -28,7 +28,7 @@ struct PoolUsers {
   train::Trainer* trainer = nullptr;  // null: the rank only generates
   std::span<const FrozenModel> frozen = {};
   const model::ParameterStore* policy = nullptr;  // of the trainer
-  std::optional<int64_t> longest_trained = {};  // tokens; nullopt if only a dump's samples can tell
+  std::optional<int64_t> longest_trained = {};  // tokens; nullopt: known only from a dump's samples
   const EngineModel* engine = nullptr;          // null, or without decoder: it only trains
   rollout::EngineOptions engine_options = {};
   int64_t num_sampled_tokens = 0;  // of the tokenizer

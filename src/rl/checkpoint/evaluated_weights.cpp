@@ -1,4 +1,4 @@
-// Which weights `slimexx eval` evaluates, and where its samples go.
+// Finds the weights that `slimexx eval` evaluates, and the folder for its samples.
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -29,8 +29,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Data that the pieces of a checkpoint point to until it is written. `data` is `copy`, or the state
-// itself.
+// Data that the pieces of a checkpoint point to until the checkpoint is written. `data` points to
+// `copy`, or to the state itself.
 struct HostValues {
   tensor::DType dtype = tensor::DType::kF32;
   const char* data = nullptr;
@@ -63,7 +63,7 @@ HostValues download_weights(const train::OwnedGroup& group) {
   return values;
 }
 
-// Copies the same elements of a reference. It has the parameters of `store`, at other places.
+// Copies the same elements of a reference, which has the parameters of `store` at other offsets.
 HostValues download_reference(const train::OwnedGroup& group, const model::ParameterStore& store,
                               const model::ParameterStore& reference) {
   const int64_t width = tensor::dtype_bytes(group.parameters->dtype);
@@ -102,7 +102,7 @@ std::string start_folder(const std::string& root, int64_t step,
   return directory;
 }
 
-// If a file of the save has vanished, that is not a fault of the user's input.
+// A vanished file of the save is a fault of the environment, not of the user's input.
 template <class Work>
 void while_run_goes_on(const Work& work) {
   try {

@@ -178,7 +178,7 @@ class Decision {
   }
 
   // Whether this run was already started with this model.ckpt_step, for example before its job was
-  // requeued. It went back to that step then; what it has done since must not be lost.
+  // requeued. That start went back to the step; later work of the run must not be lost.
   bool has_gone_back() const {
     const std::string& run_dir = start_.run_dir;
     const std::string settings = join_path(run_dir, "config.resolved.yaml");

@@ -41,7 +41,7 @@ pid_t find_launcher() {
 
 void on_signal(int signal, siginfo_t* info, void*) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
-  if (signal == SIGXCPU && requested != 0) return;  // sent every second
+  if (signal == SIGXCPU && requested != 0) return;  // SIGXCPU is sent every second
   requested = 1;
   // The launcher ends all ranks this way if one failed, and by default kills them one second later,
   // so the notice must not promise a checkpoint.
@@ -64,7 +64,7 @@ void install() {
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
   // Signals that launchers send before an end: USR2 (submitit, LSF), XCPU (limit on CPU time), PWR
-  // (host or container goes down).
+  // (host or container shuts down).
   for (int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR, SIGINT})
     sigaction(signal, &action, nullptr);
   // The terminal was closed. If SIGHUP is ignored, as under nohup, keep that.

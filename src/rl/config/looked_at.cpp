@@ -51,7 +51,7 @@ MaybeIdle of_rollouts_or_sets(const RunConfig& run) {
   return has_sets(run) ? std::nullopt : of_rollouts(run);
 }
 
-// `looks` says whether the estimator uses the key.
+// `looks`: the flag that says whether an estimator uses the key.
 MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
                         const std::string& hint = "leave it out") {
   if (run.is_sft()) return kSft;

@@ -283,7 +283,7 @@ class Validation {
             "leave it out: a step is global_batch_size examples");
   }
 
-  // Only the dump has the number of samples: the run checks the equation.
+  // The number of samples is known only from the dump, so the run checks the equation.
   void derive_batch_of_dump() {
     const auto& gbs = run_.train.global_batch_size;
     run_.global_batch_size = gbs.value_or(0);

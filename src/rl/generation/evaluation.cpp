@@ -37,7 +37,7 @@ rollout::SamplingParams eval_sampling(const RunConfig& config,
                                       const std::vector<int32_t>& stop_token_ids) {
   const EvalOptions& e = config.eval;
   const RolloutOptions& r = config.rollout;
-  // Supervised fine-tuning trains at 1.
+  // For supervised fine-tuning the training temperature is 1.
   const double temperature = e.eval_temperature.value_or(config.training_temperature());
   return {
       .temperature = temperature > 0 ? static_cast<float>(temperature) : 1.0f,

@@ -1,5 +1,5 @@
-// Where the samples of a training run come from: generated from prompts, read from a dump, or
-// supervised examples. The loop does not know which.
+// The sources of a training run's samples: generated from prompts, read from a dump, or supervised
+// examples. The loop treats all sources alike.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// Where engines get their work and when they stop: a queue shared by the engines of all ranks, and
-// the ranks of one engine, which follow their leader.
+// Sources of work that tell engines what to generate and when to stop: a queue shared by the
+// engines of all ranks, and for the ranks of one engine the answers of their leader.
 #pragma once
 #include <chrono>
 #include <cstdint>

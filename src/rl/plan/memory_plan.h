@@ -47,7 +47,7 @@ struct MemoryNeeds {
   const RunConfig& config;
   train::Trainer* trainer = nullptr;  // null: the rank only generates
   std::optional<rollout::EngineMemory> engine = {};
-  // Tokens of the longest sequence that is trained; empty if only a dump's samples can tell.
+  // Tokens of the longest sequence that is trained; empty: known only from a dump's samples.
   std::optional<int64_t> longest = {};
   // Scoring by frozen models: bytes for samples of `longest` tokens, `num_samples` in a microbatch;
   // empty: there is none.

@@ -230,7 +230,7 @@ class StagePlanner {
         in_.num_sampled_tokens, cache_memory, engine_groups());
   }
 
-  // What moves between ranks is staged.
+  // Weights that move between ranks need staging memory.
   void plan_hand_over() {
     const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
     hand_over_ = make_hand_over(

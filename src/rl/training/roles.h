@@ -25,7 +25,7 @@
 
 namespace slimexx::rl {
 
-// What updates the policy.
+// The parts of a rank that update the policy.
 struct TrainerSide {
   LoadedModel policy;
   Decoders decoders;
@@ -72,7 +72,7 @@ struct Progress {
   // The checkpoint's state at the last point between two rollouts; empty once an update has changed
   // the weights.
   std::optional<Json> whole_state;
-  bool evaluation_is_due = false;  // for the last rollout: it failed, or a signal cut it off
+  bool evaluation_is_due = false;  // the evaluation after the last rollout failed or was cut off
   bool is_done() const { return next_rollout >= num_rollouts; }
 };
 

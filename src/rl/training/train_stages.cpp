@@ -26,7 +26,7 @@ LogProbComparison compare_log_probs(std::span<const Sample> samples) {
     for (size_t t = 0; t < s.rollout_log_probs.size(); ++t) {
       const double diff = std::abs(double{s.old_log_probs[t]} - double{s.rollout_log_probs[t]});
       found.tokens += 1;
-      if (diff == 0) continue;  // NaN differs
+      if (diff == 0) continue;  // NaN counts as a difference
       found.mismatches += 1;
       found.sum_diff += diff;
       found.max_diff = std::max(found.max_diff, diff);
@@ -104,7 +104,7 @@ std::string describe_large_rewards(std::span<const Sample> samples) {
   return fmt::format("; the largest reward is {:.3g} in absolute value", largest->reward);
 }
 
-// Advantages are stored as float32.
+// Advantages are stored as float32, which large rewards can overflow.
 void check_advantages(const Rollout& rollout) {
   for (const Sample& s : rollout.samples) {
     if (std::ranges::all_of(s.advantages, [](float a) { return std::isfinite(a); })) continue;

@@ -24,13 +24,14 @@ void check_cache_kinds(const model::ModelSpec& spec) {
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     const auto check = [i](const auto& block) {
       if (cache_kind(block) == model::CacheKind::kPages) return;
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("layer {} ({}) keeps a state per sequence; the rollout engine keeps "
-                              "pages of rows per token only",
-                              i, kind_name(block)),
-                  "train on samples that another program generated "
-                  "(debug.load_rollout), or on supervised examples",
-                  "rollout");
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("layer {} ({}) keeps a state per sequence, but the rollout engine can "
+                      "only cache rows per token",
+                      i, kind_name(block)),
+          "train on samples that another program generated "
+          "(debug.load_rollout), or on supervised examples",
+          "rollout");
     };
     std::visit(check, spec.layer(i).attention);
   }

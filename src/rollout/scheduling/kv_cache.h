@@ -31,7 +31,7 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
 
 class KvCache {
  public:
-  // In `memory` [bytes] U8 if that is defined, otherwise in its own buffer.
+  // Uses `memory` [bytes] U8 if that is defined; otherwise allocates its own buffer.
   KvCache(const model::ModelSpec& spec, tensor::Device device, tensor::DType dtype,
           int64_t num_pages, int64_t page_tokens, tensor::Tensor memory);
   std::span<const model::LayerPages> layers() const { return layers_; }

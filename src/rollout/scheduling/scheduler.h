@@ -14,7 +14,7 @@
 //      others, in free pages only; their keys and values count once they are accepted
 //   6. the newest token of a sequence may be unknown while the step that samples it is in flight:
 //      its place is planned anyway, and a page that it fills is shared once it is known
-// Hence decodes are always older than running prompts, and those are older than waiting requests; a
+// Hence decodes are always older than running prompts, which are older than waiting requests; a
 // sequence is preempted only before it has a chunk in the step. The oldest sequence always makes
 // progress, because it may preempt all others and the cache holds one sequence of the maximum
 // length. The scheduler is a pure function of the calls.
@@ -60,8 +60,8 @@ class Scheduler {
   // their plans: the next step may write to released pages.
   const std::vector<Chunk>& plan_step();
   void finish_step();
-  // Whether every running sequence has one pending token and none waits: then drafts may be
-  // planned.
+  // Whether every running sequence has one pending token and no sequence waits. Only then may
+  // drafts be planned.
   bool only_decodes() const;
   const std::vector<Sequence*>& running() const { return running_; }
   // The sequence's next draft was accepted and is now one of its tokens.
