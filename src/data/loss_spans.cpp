@@ -36,8 +36,8 @@ bool has_text(const Json& value) {
   return false;
 }
 
-// The keys for content, thoughts and tool calls have many names, so every key counts as content
-// except role, name, type and id.
+// The keys of content, thoughts and tool calls vary, so every key counts as content except role,
+// name, type and id.
 bool is_empty_turn(const Json& message) {
   for (const auto& [key, value] : message.items())
     if (key != "role" && key != "name" && key != "type" && key != "id" && has_text(value))

@@ -30,8 +30,8 @@ struct Row {
   int64_t line_number = 0;
 };
 
-// Reads the rows of a file or slice in batches, so that the text of a file of gigabytes is never in
-// memory as a whole. Logs its progress every ten seconds.
+// Reads the rows of a file or slice in batches, so that a file of gigabytes is never in memory as a
+// whole. Logs its progress every ten seconds.
 class RowReader {
  public:
   // If a bound counts from the end, the file is read once more, to count the rows.
@@ -55,7 +55,7 @@ inline constexpr size_t kBatchBytes = size_t{16} << 20;
 std::vector<Row> read_rows(const std::string& prompt_data);
 
 // Calls work(i, object) for each row, parsed to an object, on the thread pool. If rows fail,
-// rethrows the error of the first one, with its place.
+// rethrows the error of the first one, with the path and line of that row.
 void for_each_row(const std::vector<Row>& rows,
                   const std::function<void(size_t, const Json&)>& work);
 

@@ -52,7 +52,7 @@ class Backend {
   virtual void reduce_scatter_sum(tensor::Stream, tensor::Tensor, std::span<const Range>) {}
   virtual void all_reduce(tensor::Stream, tensor::Tensor, Combine) {}
   // Records the bytes that a call on a planning stream would send from this rank. A collective
-  // counts as a ring; rows with counts by rank count as spread evenly.
+  // counts as a ring; an exchange of rows counts as spread evenly over the ranks.
   virtual void plan_sent(int64_t) {}
   virtual std::unique_ptr<Backend> split(int color, int key) = 0;  // null: a group of one
   virtual std::unique_ptr<Backend> on_device(tensor::Device) { return nullptr; }  // see Collective

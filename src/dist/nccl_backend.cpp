@@ -140,7 +140,7 @@ class NcclBackend : public Backend {
     group.end();
   }
 
-  // Sums only: the maximum uses all_reduce.
+  // Called for sums only: maxima use all_reduce.
   void combine(tensor::Stream stream, const Terms& terms, Combine) override {
     sum_on_device(stream, terms);
   }

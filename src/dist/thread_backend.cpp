@@ -1,5 +1,5 @@
-// Ranks as threads of this process: for tests without a launcher, and for trying a large grid on a
-// small machine. They share host memory, or one device's memory and streams (tensor.h). A copy
+// Ranks as threads of this process: for tests without a launcher, and for trying a large grid on
+// one host. The ranks share host memory, or one device's memory and streams (tensor.h). A copy
 // queued after a rendezvous runs after all work that other ranks queued before that rendezvous, so
 // the host waits for ranks only, never for the device.
 #include <algorithm>

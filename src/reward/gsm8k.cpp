@@ -49,7 +49,7 @@ size_t sign_length(std::string_view text, size_t begin) {
 }
 
 // The number whose digits begin at `begin`, in canonical form: "1,200.50" is "1200.5". nullopt if
-// it is a part of something else.
+// the digits are a part of something else.
 std::optional<std::string> number_at(std::string_view text, size_t begin, size_t end) {
   std::string digits(text.substr(begin, end - begin));
   std::erase(digits, ',');

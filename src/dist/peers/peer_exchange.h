@@ -11,7 +11,8 @@ namespace slimexx::dist {
 // may be that part of `data`. One dimension; F32, BF16, F64.
 void sum_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& result,
                   const tensor::Tensor& data, std::span<const Range> elements);
-// The sum of all elements, on every rank; `result` must not overlap `data`.
+// Like sum_by_peers for all elements, with the result on every rank; `result` must not overlap
+// `data`.
 void sum_to_all_by_peers(const PeerMemory& memory, tensor::Stream stream,
                          const tensor::Tensor& result, const tensor::Tensor& data);
 // Writes every rank's `share` into `data` of all ranks. `bytes`: ranges in bytes, by rank.

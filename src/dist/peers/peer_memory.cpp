@@ -45,8 +45,8 @@ bool share_device(const Record& a, const Record& b) {
   return share_process(a, b) && a.device == b.device;
 }
 
-// Enables peer access to a device of this process. Clears the error, so that the next call does not
-// report it.
+// Enables peer access to a device of this process. Clears CUDA's last error, so that the next call
+// does not report it.
 bool reach_device(int64_t device) {
   const cudaError_t error = cudaDeviceEnablePeerAccess(static_cast<int>(device), 0);
   cudaGetLastError();

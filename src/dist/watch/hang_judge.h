@@ -25,7 +25,7 @@ namespace slimexx::dist {
 
 // The ranks that one rank waits for, at one look.
 struct RankWait {
-  bool moves = false;          // as far as its calls show
+  bool moves = false;          // its call may be moving data
   std::vector<int> for_ranks;  // empty: waits for no rank
 };
 

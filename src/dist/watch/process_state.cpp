@@ -13,7 +13,8 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr uint64_t kExiting = 0x4;  // PF_EXITING: it is freeing its memory, which may take seconds
+constexpr uint64_t kExiting =
+    0x4;  // PF_EXITING: the process frees its memory, which may take seconds
 
 struct ProcessStat {
   char state = '?';

@@ -15,7 +15,8 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr size_t kRecordBytes = 4096;  // fixed: a reader never sees the tail of an older record
+constexpr size_t kRecordBytes =
+    4096;  // fixed, so that a reader never sees the tail of an older record
 
 constexpr std::string_view kPrefix = "rank_";
 

@@ -1,5 +1,5 @@
 // The final answer of a response. Several boxes or formulas joined only by commas, "and" or "or"
-// are one answer, a list: a response that offers two answers where one is asked does not match.
+// are one answer, a list: a response that gives two answers when one is asked for does not match.
 #include "reward/answers/extract_answer.h"
 
 #include <algorithm>
@@ -109,8 +109,8 @@ std::string_view strip_emphasis(std::string_view text) {
   return text.substr(begin, end + 1 - begin);
 }
 
-// Whether the gap between two plain values is only "," or "and", or one word and that: "10 apples
-// and ".
+// Whether the gap between two plain values is only "," or "and", with at most one word before: "10
+// apples and ".
 bool is_plain_joint(std::string_view gap) {
   gap = trim(gap);
   size_t word = 0;

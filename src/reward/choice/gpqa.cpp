@@ -58,7 +58,7 @@ struct Question {
   bool label_is_letter = false;
 };
 
-// The letter of a label that is more than the letter: "(D)", "D) three plums", "Answer: D".
+// The letter of a label that has more text than the letter: "(D)", "D) three plums", "Answer: D".
 std::string letter_of_label(const Question& question) {
   std::vector<OptionWord> words = split_option_words(question.label);
   std::erase_if(words, [](const OptionWord& word) {
@@ -179,7 +179,8 @@ std::vector<Mention> find_texts(const std::vector<OptionWord>& words,
   return longest;
 }
 
-// If the other choices are unknown, "two pears or three plums" may name another choice too.
+// Whether the mention may be one of several options: if the other choices are unknown, "two pears
+// or three plums" may name another choice too.
 bool is_one_of_several(const std::vector<OptionWord>& words, const Mention& mention) {
   const auto ends = [&](size_t i) {
     return words[i].kind == OptionWord::kStop || words[i].kind == OptionWord::kQuestion ||

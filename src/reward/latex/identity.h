@@ -31,7 +31,7 @@ enum class Proof { kNone, kExact, kModular, kNumeric };
 // kNone: not equal, or equality not proven.
 Proof prove_equal(const Ref& a, const Ref& b, Budget& budget);
 
-// Whether f = c g for a constant c != 0 (c > 0 if `positive`), with neither 0 everywhere.
+// Whether f = c g for a constant c != 0 (c > 0 if `positive`), and neither is 0 everywhere.
 bool is_proportional(const Ref& f, const Ref& g, bool positive, Budget& budget);
 
 // Sign of a real constant; nullopt if it is not real, not constant or not certain.

@@ -212,8 +212,7 @@ class Evaluator {
     return true;
   }
 
-  // ---- laws of functions whose values are indeterminates otherwise
-  // --------------------------------
+  // ---- laws of functions; other function values are indeterminates ---------------------------
 
   // Neither order nor repetition of the arguments matters. Uses gcd(ka, kb) = k gcd(a, b), lcm(a,
   // b) gcd(a, b) = a b and 2 max(a, b) = a + b + |a - b|.

@@ -73,7 +73,7 @@ bool has_variable(const Ref& node);  // a symbol that is not a constant, or an u
 bool contains_call(const Ref& node, const char* name);
 bool is_scalar(const Ref& node);  // a number or expression, not a set, tuple, text ...
 
-// A copy with `change` applied bottom-up to every node; folds anew.
+// rebuild: a copy of the node with other arguments, folded anew.
 Ref rebuild(const Node& node, std::vector<Ref> args);
 Ref substitute(const Ref& node, const std::string& symbol, const Ref& value);
 

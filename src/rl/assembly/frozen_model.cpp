@@ -13,8 +13,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Whether other ranks hold and save every part of this parameter, as for the copy of the embedding
-// that a last stage holds for a trained MTP layer.
+// Whether other ranks hold and save every part of this parameter, for example, the copy of the
+// embedding that the last stage holds for a trained MTP layer.
 bool is_copy(const model::ParameterInfo& info) {
   return std::ranges::none_of(info.parts, &model::HfPart::is_counted);
 }

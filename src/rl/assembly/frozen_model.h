@@ -29,7 +29,7 @@ struct FrozenModel {
   bool is_saved = false;            // checkpoints hold it: it follows the policy, or did earlier
 };
 
-// Null if there is none of this name.
+// Null if no model has this name.
 FrozenModel* find_frozen(std::vector<FrozenModel>& models, std::string_view name);
 const FrozenModel* find_frozen(const std::vector<FrozenModel>& models, std::string_view name);
 
@@ -52,7 +52,7 @@ void take_out(FrozenModel& frozen, train::Trainer& trainer);
 // Copies the weights of a transient model to host memory, then take_out().
 void keep_copy(tensor::Device device, FrozenModel& frozen, const model::ParameterStore& policy,
                train::Trainer& trainer);
-// Copies the policy's weights. Both have the same parameters.
+// Copies the policy's weights. Both models have the same parameters.
 void copy_policy(tensor::Device device, FrozenModel& frozen, const model::ParameterStore& policy,
                  train::Trainer& trainer);
 // Throws an Error(kUsage) whose text begins with `why` if model and policy have different

@@ -50,7 +50,7 @@ void save_last_state(const Session& session, TrainerSide& trainer_side, const Pr
              session.resume_command());
 }
 
-// After an error that all ranks have: saves the last state between two rollouts. Faults of this
+// After an error that all ranks share: saves the last state between two rollouts. Faults of this
 // save are only logged.
 void save_after_failure(const Session& session, TrainerSide& trainer_side,
                         const Progress& progress) {

@@ -37,7 +37,7 @@ struct HostValues {
   std::unique_ptr<char[]> copy = nullptr;
 };
 
-// Memory is not zeroed first: copies are most of a rank's host memory.
+// Does not zero the memory: copies are most of a rank's host memory.
 HostValues allocate_copy(tensor::DType dtype, int64_t num_elements) {
   HostValues values{.dtype = dtype};
   values.copy = std::make_unique_for_overwrite<char[]>(
@@ -249,7 +249,7 @@ void check_writable(const std::string& root) {
   while (!fs::exists(fs::symlink_status(folder, ignored)) && folder.has_relative_path())
     folder = folder.parent_path();
   // Each rank creates a file of its own as a test: permissions do not show quotas, and root ignores
-  // them.
+  // permissions.
   std::string probe = (folder / ".slimexx_write_test_XXXXXX").string();
   const int fd = ::mkstemp(probe.data());
   if (fd < 0) {

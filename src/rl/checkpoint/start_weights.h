@@ -10,7 +10,7 @@
 
 namespace slimexx::rl {
 
-// Without weights, like describe_model.
+// Describes the model without its weights, like describe_model.
 LoadedModel describe_start(const Session& session, const std::string& folder);
 // Loads the model with its weights. `training` as for load_model.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,

@@ -94,7 +94,8 @@ std::string describe_fp8(const model::ModelSpec& spec) {
   if (plain.empty()) return text;
   const size_t named = std::min(kNamed, plain.size());
   return text +
-         fmt::format("; {} are not, because their blocks would be cut: {}{}", plain.size(),
+         fmt::format("; {} are not FP8, because a rank does not hold whole blocks: {}{}",
+                     plain.size(),
                      fmt::join(plain.begin(), plain.begin() + static_cast<long>(named), ", "),
                      plain.size() > named ? ", ..." : "");
 }

@@ -20,8 +20,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Evaluation draws other random numbers than training. Each set has its own, the same every time,
-// no matter which other sets there are.
+// The seed for the samples of one set. It differs from training's and does not depend on the other
+// sets.
 uint64_t seed_of_set(int64_t seed, const std::string& name) {
   constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
   uint64_t hash = 0xCBF29CE484222325;                    // FNV-1a

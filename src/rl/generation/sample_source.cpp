@@ -127,8 +127,8 @@ class GeneratedSource : public SampleSource {
   // responses.
   static int64_t most_dropped(int64_t batch_size) { return std::max<int64_t>(64, 16 * batch_size); }
 
-  // A filter that draws again drops these groups; one that fills up with dropped groups may need
-  // them.
+  // A filter that draws again drops groups without grades; a filter that fills up with dropped
+  // groups may need them.
   bool drops_failed_groups() const {
     const auto filter = find_dynamic_filter(config_.rollout.dynamic_sampling_filter_path);
     return filter && !filter->keeps_rest;

@@ -18,7 +18,7 @@ constexpr auto kInterval = std::chrono::milliseconds(20);
 // Between hosts an exchange may wait until the rank that holds the shared number calls MPI. At most
 // 1 / kExchangeShare of an engine's time goes to exchanges.
 constexpr int kExchangeShare = 50;
-// A leader's answer: the number of a group, 0 or 1, or one of these.
+// A leader's answer: the number of a group, 0 or 1 for no or yes, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
 // Ranks that run their steps together each report one of these before a step; the largest one
 // applies to all of them.

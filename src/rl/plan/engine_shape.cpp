@@ -146,7 +146,7 @@ EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) 
   return {};
 }
 
-// Mentions redundant experts if there are some, or if some were wanted.
+// The sizes as text; mentions redundant experts if `sizes` or `wanted` has some.
 std::string describe_sizes(const EngineSizes& sizes, const EngineSizes& wanted) {
   std::string redundant;
   if (sizes.redundant > 0)

@@ -29,7 +29,7 @@ struct StagePlanInputs {
 tensor::Device plan_device(const tensor::DeviceKind& gpu);
 // Allocates nothing except lists on the host (see tensor::PlanningScope).
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
-// A rank that only generates, in a disaggregated run.
+// Plans a rank that only generates, in a disaggregated run.
 PlannedStage plan_generator(const StagePlanInputs& inputs);
 
 // ---- plan_keys.cpp ----

@@ -16,7 +16,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Too large for malloc to cache: freeing it returns it to the system at once.
+// Too large for malloc to cache: a free returns the memory to the system at once.
 constexpr size_t kReserveBytes = size_t{4} << 20;
 
 void run_loop(TrainingRun& run) {

@@ -100,7 +100,7 @@ void save(const Session& session, TrainerSide& trainer_side,
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, const Progress& progress);
 void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
             const Progress& progress);  // last checkpoint, export, status
-// Called after an error. `is_agreed`: every rank has it, so all can save together.
+// Called after an error. `is_agreed`: every rank has the error, so all can save together.
 void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
           const char* what, bool is_agreed) noexcept;
 

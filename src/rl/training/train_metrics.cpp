@@ -92,7 +92,7 @@ void set_router_loads(const std::string& prefix, std::span<const train::StepResu
 }
 
 // Differences between log-probs of training and generation: over the whole rollout if it was
-// compared, otherwise over the first step, which still has the weights that generated.
+// compared, otherwise over the first step, which still has the weights that generated the rollout.
 void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
   using enum ops::LossMetric;
   const auto& first = rollout.steps.front();

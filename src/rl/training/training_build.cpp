@@ -86,8 +86,8 @@ void report_moved_decay(const train::OptimizerOptions& o, const Progress& progre
       train::learning_rate(o, step, progress.decay_steps));
 }
 
-// Sets the end of the schedule: lr_decay_iters, or the last step that is left. 0 with a constant
-// rate for dumps, whose number of steps is unknown.
+// Sets the end of the schedule: lr_decay_iters, otherwise the last step of the run; 0 for dumps
+// with a constant rate, since their number of steps is unknown.
 void settle_decay(const Session& session, Progress& progress) {
   const train::OptimizerOptions& o = session.config.optimizer;
   const int64_t steps = session.config.num_steps_per_rollout;

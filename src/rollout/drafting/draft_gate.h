@@ -18,7 +18,7 @@ struct DecodeCost {
   // Time in which a layer's kernels wait for one another, converted to bytes at copy bandwidth.
   double waits = 0;
   double expert_rate = 0;  // k / E: experts per token / number of experts
-  double rows_of_row = 1;  // rows that reach a rank's experts per row of its own batch
+  double rows_of_row = 1;  // rows at a rank's experts / rows of its own batch
   double row = 0;          // logits of one row, written and read
   double cached_token = 0;
   // The MTP layer that drafts: bytes read and waits without its experts, bytes of its experts, and

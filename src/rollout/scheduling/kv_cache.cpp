@@ -83,7 +83,7 @@ int64_t bytes_left(const EngineOptions& options, const EngineMemory& memory,
   return share - (now.total_bytes - now.free_bytes) - memory.workspace_bytes;
 }
 
-// Called before anything is allocated whose size grows with the cache.
+// Called before the cache, and all buffers that grow with it, are allocated.
 void check_host_room(const EngineOptions& options, int64_t bytes) {
   const HostMemory host = host_memory();
   if (host.total_bytes == 0 || bytes <= host.free_bytes) return;

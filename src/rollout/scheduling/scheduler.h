@@ -41,7 +41,7 @@ struct SchedulerOptions {
 struct Chunk {
   Sequence* sequence = nullptr;
   int64_t begin = 0, count = 0;
-  bool samples = false;       // it ends with the last token: the next one is sampled
+  bool samples = false;       // the chunk ends with the last token: the next token is sampled
   bool adopts_pages = false;  // another chunk of the step may compute tokens before `begin`
   // 0: not a draft. Otherwise the number of the draft, from 1; its chunk comes after those of the
   // drafts before it.
@@ -75,8 +75,8 @@ class Scheduler {
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  // Whether one more request would get a chunk in the next step. An estimate, since its length is
-  // not known.
+  // Whether one more request would get a chunk in the next step. An estimate, since the request's
+  // length is not known.
   bool has_room() const;
   const PagePool& pages() const { return pool_; }
   const PrefixCache& prefixes() const { return prefixes_; }

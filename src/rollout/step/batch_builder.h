@@ -43,10 +43,10 @@ class BatchBuilder {
       : limits_(limits), memory_(device, limits), drafts_(limits_, memory_, batch_) {}
 
   // Stages and uploads a step and its sampling rows; work queued on `stream` afterwards sees them.
-  // Valid until the next call. The step before the last must be finished: its set is overwritten.
-  // Tokens below 0 are staged as they are, for fill_sampled_tokens. Chunks are sorted by ascending
-  // number of tokens, and so are the sequences in sampled(). `makes_drafts`: draft the following
-  // tokens if there is an MTP layer.
+  // The result is valid until the next call. The step before the last must be finished: its set is
+  // overwritten. Tokens below 0 are staged as they are, for fill_sampled_tokens. Chunks are sorted
+  // by ascending number of tokens, and so are the sequences in sampled(). `makes_drafts`: draft the
+  // following tokens if there is an MTP layer.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> shares,
                             std::span<const model::LayerPages> layer_pages,
                             bool makes_drafts = false);

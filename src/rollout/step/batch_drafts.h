@@ -40,7 +40,7 @@ void pad_draft_row(const DraftArrays& arrays, int64_t row);
 
 class DraftRows {
  public:
-  // All are borrowed. `batch` is the builder's batch, rebuilt for each step.
+  // All arguments are borrowed. `batch` is the builder's batch, rebuilt for each step.
   DraftRows(const BatchLimits& limits, const BatchMemory& memory, const model::Batch& batch)
       : limits_(limits), memory_(memory), batch_(batch) {}
 
@@ -64,7 +64,7 @@ class DraftRows {
   ops::CheckedDrafts checked_drafts() const;
   ops::DraftPages draft_pages() const;
   tensor::Tensor drafts_of_pass(int64_t pass) const;  // [R] i32; passes count from 0
-  // As group_drafts, for a later pass with its own parameters [R,48] U8.
+  // Like group_drafts, for a later pass with its own parameters [R,48] U8.
   const std::vector<SamplingGroup>& group_chain(int64_t max_rows, int64_t pass,
                                                 tensor::Tensor parameters);
   // [T] i32, by row of the batch: the token after the row, or ~r if row r of the samples will hold

@@ -150,7 +150,7 @@ Ref Parser::parse_primary() {
   fail("unexpected '" + token.text + "'");
 }
 
-// _nC_k and ^nC_k are binomials; with P, k objects are arranged in order.
+// _nC_k and ^nC_k are binomials; with P, they count ordered selections of k objects.
 Ref Parser::parse_prescript() {
   ++at_;
   const Ref n = parse_argument();

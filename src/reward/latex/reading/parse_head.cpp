@@ -106,7 +106,7 @@ std::vector<Ref> Parser::head_parameters() {
   return {};
 }
 
-// T(n) = 2 T(n - 1) does not define a value.
+// Whether the name is called again: T(n) = 2 T(n - 1) does not define a value.
 bool Parser::is_called_later(const std::string& name) const {
   for (size_t k = at_; k + 1 < tokens_.size(); ++k) {
     if (tokens_[k].kind == Token::kName && tokens_[k].text == name && tokens_[k + 1].text == "(") {
