@@ -12,7 +12,8 @@ Tensor view_bytes(std::string& bytes) {
   return Tensor(bytes.data(), DType::kU8, {}, {static_cast<int64_t>(bytes.size())});
 }
 
-// Upper bound on padding elements per rank: its share of a sum is rounded up, and the arena aligns.
+// Upper bound on padding elements per rank: its share of a sum is rounded up, and the arena aligns
+// it.
 constexpr int64_t kMostRounding = 64;
 
 // [rank * n + i]

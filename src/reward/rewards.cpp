@@ -106,7 +106,7 @@ void check_reward_key(const RuleGrader& grader, const std::string& key) {
   throw Error(ErrorCode::kUsage,
               fmt::format("rm_type {} gives no value '{}'", grader.name, shorten(key)),
               grader.keys.empty()
-                  ? std::string("leave reward_key empty: it gives a plain number")
+                  ? std::string("leave reward_key empty: this grader gives a plain number")
                   : fmt::format("reward_key is one of {}, or empty", fmt::join(grader.keys, ", ")));
 }
 

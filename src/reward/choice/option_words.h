@@ -24,7 +24,7 @@ struct OptionWord {
 
 std::vector<OptionWord> split_option_words(std::string_view text);
 
-// How the words around the name of an option judge it. A higher stance has priority.
+// The judgement of an option by the words around its name. A higher stance has priority.
 enum class Stance {
   kRejected,  // "not A", "A is wrong", "ruled out A"
   kNamed,

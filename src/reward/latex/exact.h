@@ -1,4 +1,4 @@
-// Exact arithmetic on rationals. Every size is limited, so that no expression can explode.
+// Exact arithmetic on rationals. Every size is limited, so that results cannot grow without bound.
 #pragma once
 #include <optional>
 #include <string>

@@ -248,12 +248,13 @@ class PhasePlanner {
     const double slots = train::count_step_slots(plan_.pipeline, plan_.microbatches);
     const double waits = slots - count(plan_.microbatches);
     add("training", count(plan_.num_steps) * slots * slowest,
-        fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
-                    "communication{}",
-                    plan_.num_steps, plan_.microbatches,
-                    waits > 0 ? fmt::format(" (+{:.3g} of pipeline bubble)", waits) : "", slowest,
-                    used_rate / 1e12, family_.name, 100 * sent,
-                    used_rate < 0.99 * family_.rates.train ? "; with recomputation" : ""));
+        fmt::format(
+            "{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s (rate of {}), {:.0f} % of "
+            "the time in communication{}",
+            plan_.num_steps, plan_.microbatches,
+            waits > 0 ? fmt::format(" (+{:.3g} of pipeline bubble)", waits) : "", slowest,
+            used_rate / 1e12, family_.name, 100 * sent,
+            used_rate < 0.99 * family_.rates.train ? "; with recomputation" : ""));
   }
 
   // Forward of the same rows, with a third of the communication of training. The reference is

@@ -59,8 +59,8 @@ class DraftGate {
     double offered = 0, right = 0;
   };
   DecodeCost cost_;
-  std::vector<Count> counts_;  // entry i: how often draft i was verified, and accepted together
-                               // with all before it
+  std::vector<Count> counts_;  // entry i: how often draft i was verified, and how often all drafts
+                               // up to i were accepted
   int64_t calls_ = 0, last_ = 0;
 };
 
