@@ -65,7 +65,7 @@ class SftReader {
                          options_.apply_chat_template_kwargs.get());
   }
 
-  // Whether any trained text is left without ends of turns, the white space that a template adds to
+  // Whether there is trained text besides ends of turns, the white space that a template adds to
   // them, and the first token, which no token precedes.
   bool has_text_to_learn(const SftExample& example) const {
     const auto& ends = options_.eos_ids;

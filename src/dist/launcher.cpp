@@ -19,8 +19,7 @@ constexpr Variable kMpiVariables[] = {
     {"PMI_SIZE", "the launcher of another MPI"},
     {"MV2_COMM_WORLD_SIZE", "the launcher of another MPI"},
 };
-constexpr const char* kSlurmTasks =
-    "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS counts all tasks of the allocation
+constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS: whole allocation
 
 bool is_set(const Environment& environment, const char* name) {
   return environment(name) != nullptr;

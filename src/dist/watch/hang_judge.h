@@ -37,7 +37,7 @@ std::string list_ranks(std::span<const Peer> peers, std::span<const ActivityView
 
 // The report of a hang: the culprit rank, its state, and a rank that waits for it.
 struct Hang {
-  int rank = 0;  // the rank that most wait for, if possible one that is in no call
+  int rank = 0;  // the rank that most ranks wait for, if possible one in no call
   std::string state, others;
 };
 

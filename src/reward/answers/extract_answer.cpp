@@ -142,7 +142,7 @@ std::optional<std::string> last_value(std::string_view text) {
   return out;
 }
 
-// The answer in one sentence: all of it if it is not prose, otherwise its last value.
+// The answer in one sentence: the whole sentence if it is not prose, otherwise its last value.
 std::optional<std::string> pick(std::string_view raw) {
   const std::string_view text = strip_emphasis(raw);
   if (text.empty()) return std::nullopt;

@@ -42,7 +42,7 @@ std::string_view after_reasoning(std::string_view response);
 bool is_unfinished_thought(std::string_view response);
 
 // Gets the content of the last \boxed{...}; false if that box has no brace directly after it or is
-// not closed, even if an earlier one is.
+// not closed, even if an earlier box is closed.
 const char* const kBoxed = "\\boxed";
 bool read_final_box(std::string_view text, std::string& content);
 

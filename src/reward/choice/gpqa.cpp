@@ -1,5 +1,5 @@
-// `gpqa`: multiple choice. Compares the letter that the response settles on with the correct one;
-// if one of them is unknown, searches the response for the text of the answer.
+// `gpqa`: multiple choice. Compares the letter that the response settles on with the correct
+// letter; if one of the two is unknown, searches the response for the text of the answer.
 #include "reward/choice/gpqa.h"
 
 #include <fmt/core.h>
@@ -127,7 +127,7 @@ struct OptionText {
   size_t option = 0;
 };
 
-// The texts of all choices, and other texts of the correct one. If the choices are unknown, only
+// The texts of all choices, and other texts of the correct choice. If the choices are unknown, only
 // texts of the correct answer.
 std::vector<OptionText> option_texts(const RewardInput& input, const Question& question,
                                      size_t correct) {

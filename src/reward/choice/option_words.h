@@ -1,5 +1,5 @@
 // Splits a response into words and the signs between them, for graders that look for the option
-// that the response settles on. Drops markup, but keeps it as the signs around a word.
+// that the response settles on. Drops markup, which only OptionWord::before and after still show.
 #pragma once
 #include <string>
 #include <string_view>

@@ -9,7 +9,7 @@
 namespace slimexx::reward {
 namespace {
 
-constexpr size_t kMaxExpressionBytes = 2000;  // longer ones are equal only if their forms are
+constexpr size_t kMaxExpressionBytes = 2000;  // longer answers are equal only if their forms are
 
 bool has_brackets(std::string_view form) { return form.find_first_of("()[]") != form.npos; }
 

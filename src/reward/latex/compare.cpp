@@ -409,7 +409,7 @@ class Comparer {
     return yes("equal element by element");
   }
 
-  // Each element of one equals an element of the other, with the same multiplicity.
+  // Whether each element of `a` equals an element of `b`, with the same multiplicity.
   Verdict match(const Collection& a, const Collection& b) {
     std::vector<bool> used(b.elements.size(), false);
     for (size_t i = 0; i < a.elements.size(); ++i) {

@@ -14,7 +14,7 @@ std::optional<long> to_long(const Rational& value);  // an integer of magnitude 
 
 // base^exponent if it is rational and small. An odd root of a negative number is the real root.
 std::optional<Rational> fold_power(const Rational& base, const Rational& exponent);
-// The k-th root of a nonnegative integer if it is an integer.
+// The k-th root of a nonnegative integer, if that root is an integer.
 std::optional<Integer> exact_root(const Integer& value, unsigned k);
 
 // factorial, factorial2 (n!!), binom, stirling1, stirling2, abs, floor, ceil, gcd, lcm, max, min,

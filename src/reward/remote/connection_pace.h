@@ -1,6 +1,6 @@
 // Decides how many connections to a service to open, and when to retry one that is not accepted. If
-// the queue of a service is short, connections beyond it wait for TCP's retries after one second,
-// then two, four, ...
+// the queue of a service is short, connections that do not fit wait for TCP's retries after one
+// second, then two, four, ...
 #pragma once
 #include <cstdint>
 

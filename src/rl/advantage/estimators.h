@@ -22,7 +22,7 @@ struct EstimatorInfo {
   std::string name;
   Advantages (*estimate)(std::span<const Sample> samples, const RlOptions& options);
   ops::LossKind loss;            // the policy loss for its advantages
-  int64_t min_group_size = 1;    // samples of one prompt that a baseline needs
+  int64_t min_group_size = 1;    // samples per prompt that a baseline needs
   bool wants_whitening = false;  // needs rl.normalize_advantages
   // The keys of `rl` that the estimator uses: rewards_normalization, grpo_std_normalization, gamma,
   // kl_coef, eps_clip_c.

@@ -61,7 +61,7 @@ MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
                       fmt::format("{} does not use it", run.rl.advantage_estimator), hint});
 }
 
-// A key that has an effect only if another one is on.
+// A key that has an effect only if another key is on.
 template <class T>
 MaybeIdle of_switch(const RunConfig& run, bool is_on, const char* key, const T& value) {
   if (run.is_sft()) return kSft;

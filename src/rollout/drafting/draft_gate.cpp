@@ -19,7 +19,7 @@ constexpr double kFirstOffered = 16, kFirstShare = 0.7;
 // waits for the host: up to 1 % of the time of such steps on an H200. Another 1 % is assumed for
 // other waits.
 constexpr double kWait = 1.02;
-// Counts are halved when they reach this number, so older drafts weigh less. Assumed.
+// Counts are halved when they reach this number, so older drafts weigh less. An assumed value.
 constexpr double kMemory = 4096;
 
 double count_elements(const model::ParameterCounts& counts, const char* part) {

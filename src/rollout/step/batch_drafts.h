@@ -56,7 +56,7 @@ class DraftRows {
   const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
   // Whether further passes draft more tokens; only for batches of one token per row. On a GPU each
   // further pass has as many rows as the batch: first one per sequence, then idle rows. If no more
-  // tokens are drafted, it has one idle row, because ranks run every pass together. On the CPU no
+  // tokens are drafted, each has one idle row, because ranks run every pass together. On the CPU no
   // row is idle.
   bool guesses_further() const { return guesses_further_; }
   tensor::Tensor chain_cu_seqlens() const;

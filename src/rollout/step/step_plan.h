@@ -43,8 +43,8 @@ int64_t most_ep_rows(const StepSizes& sizes, const dist::Groups& groups);
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes);
 
-// Arena bytes for a step, measured by a dry run of the largest one. Assumes that the engine's other
-// ranks run steps of the same size.
+// Arena bytes for a step, measured by a dry run of the largest step. Assumes that the engine's
+// other ranks run steps of the same size.
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups);
 
