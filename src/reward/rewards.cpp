@@ -51,7 +51,7 @@ const std::vector<RuleGrader>& rule_graders() {
        true,
        "dapo itself finds 'Answer:' outside the box and removes the box: use dapo, or math"},
       {"gsm8k",
-       "1 if the number after the last '####', or the last number if there is none, is the "
+       "1 if the response's number (after the last '####', otherwise the last one) equals the "
        "label's, otherwise 0",
        grade_gsm8k,
        {"strict"},

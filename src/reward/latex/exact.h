@@ -17,8 +17,8 @@ std::optional<Rational> fold_power(const Rational& base, const Rational& exponen
 // The k-th root of a nonnegative integer, if that root is an integer.
 std::optional<Integer> exact_root(const Integer& value, unsigned k);
 
-// factorial, factorial2 (n!!), binom, stirling1, stirling2, abs, floor, ceil, gcd, lcm, max, min,
-// mod of rationals.
+// Computes functions of rationals: factorial, factorial2 (n!!), binom, stirling1, stirling2, abs,
+// floor, ceil, gcd, lcm, max, min, mod.
 std::optional<Rational> fold_function(const std::string& name, const std::vector<Rational>& args);
 
 // Digits such as "0012.50", at most one point. `repeat` digits follow for ever.

@@ -1,4 +1,4 @@
-// REINFORCE++: the reward of each token is minus the KL penalty, and the last unmasked token also
+// REINFORCE++: the reward r_k of token k is minus the KL penalty, and the last unmasked token also
 // gets the sample's reward. The advantage is the discounted return: A_t = sum_{k>=t} gamma^(k-t)
 // r_k.
 #include "rl/advantage/estimators.h"

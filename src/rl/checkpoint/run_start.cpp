@@ -133,7 +133,7 @@ class Decision {
     if (wish_.resume == ResumeWish::kFolder) {
       start_.checkpoint = require_found(
           io::find_checkpoint(wish_.folder),
-          "give a step_* folder, the folder that holds them, or the folder of a run", wish_.folder);
+          "give a step_* folder, the folder that holds it, or the folder of a run", wish_.folder);
     } else if (wish_.resume == ResumeWish::kNewest) {
       start_.checkpoint = require_checkpoint(
           root,

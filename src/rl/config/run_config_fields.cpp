@@ -463,9 +463,9 @@ void bind_section(Binder& b, NumericsOptions& o) {
   b.field("fp8", o.fp8,
           {.doc = "Compute the projections of attention, MLPs and experts in FP8 (e4m3, blocks of "
                   "128x128), in generation and in every forward of training; backward and the "
-                  "optimizer stay as they are. On: the weights are quantised after each update. "
+                  "optimizer do not change. On: the weights are quantised after each update. "
                   "Off: FP8 folders are dequantised on load. Auto: on if model.hf_checkpoint has "
-                  "FP8 weights in such blocks.",
+                  "FP8 weights in blocks of 128x128.",
            .choices = {"auto", "off", "on"},
            .slime = "-"});
   b.field("fp8_scale_fmt", o.fp8_scale_fmt,

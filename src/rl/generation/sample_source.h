@@ -43,8 +43,8 @@ std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
 std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set,
                                               int64_t max_positions);
 
-// Examples of supervised fine-tuning. A reply ends with the first of `stop_tokens`, as generation
-// will.
+// Examples of supervised fine-tuning. A response ends with the first of `stop_tokens`, as in
+// generation.
 data::SftSet load_examples(const RunConfig& config, const TextSide& text,
                            const std::vector<int32_t>& stop_tokens);
 data::PromptOptions prompt_options(const RunConfig& config);

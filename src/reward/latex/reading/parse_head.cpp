@@ -80,8 +80,8 @@ std::optional<std::string> Parser::head_name() {
   return std::nullopt;
 }
 
-// "(x, y)", "(g(x))": names only; a number or a sum in brackets is a factor. Empty if there are
-// none.
+// The parameters of a definition: "(x, y)", "(g(x))". Names only: a number or a sum in brackets is
+// a factor. Empty if there are none.
 std::vector<Ref> Parser::head_parameters() {
   if (!take("(")) return {};
   std::vector<Ref> parameters;
