@@ -75,7 +75,7 @@ class Evaluator {
     return x != 0 && abs(x) < limit;
   }
 
-  // Sets parts to 0 that are only rounding errors.
+  // Sets parts that are only rounding errors to 0.
   Complex settle(Complex z) const {
     const Float limit = (abs(z.re) + abs(z.im)) * noise();
     if (abs(z.re) < limit) z.re = 0;

@@ -12,7 +12,7 @@ namespace slimexx::reward {
 struct RemoteClock {
   double backoff_unit_s = 1;  // between tries: min(2^k, 30) + U(0, 1) units
   double warn_interval_s = 30;
-  double stall_s = 0.5;     // a connection not accepted for this long while others are has stalled
+  double stall_s = 0.5;     // time without being accepted, while others are, that counts as a stall
   double tell_after_s = 5;  // after this long without a grade, log that the run waits
 };
 

@@ -15,8 +15,8 @@ LoadedModel describe_start(const Session& session, const std::string& folder);
 // Loads the model with its weights. `training` as for load_model.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
-// Loads the weights of a described model that is not trained into `memory`, encoded (see
-// ParameterStore).
+// Loads the weights of a described model into `memory`, encoded (see ParameterStore), for models
+// that are not trained.
 std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory);

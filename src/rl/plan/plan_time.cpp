@@ -65,8 +65,8 @@ double choices_of_token(const model::ModelSpec& spec) {
   return router == nullptr ? 0 : count(router->top_k);
 }
 
-// Blocks whose rows the tensor-parallel ranks of an engine gather and reduce: attention, and dense
-// MLPs and shared experts unless every rank has a full copy of them.
+// Blocks whose rows the tensor-parallel ranks of an engine gather and reduce: attention; also dense
+// MLPs and shared experts, unless every rank has a full copy of them.
 int64_t count_split_blocks(const model::ModelSpec& spec, const EngineShape& engines) {
   int64_t blocks = spec.num_layers();
   if (engines.dense_tp == 1) return blocks;

@@ -121,7 +121,8 @@ bool Parser::at_unit() const {
   return true;
 }
 
-// 2.5 million, 3 dozen. "5 score" may also mean points: only alone it is a number.
+// 2.5 million, 3 dozen. "5 score" may also mean points, so "score" and "gross" multiply only if
+// nothing follows.
 Ref Parser::take_magnitudes(Ref value) {
   for (;;) {
     const bool braced = is("{") && is_symbol_token(peek(2), "}");  // {\rm million}
