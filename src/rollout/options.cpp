@@ -83,8 +83,9 @@ void bind_engine_ranks(Binder& b, EngineKeys& o) {
   b.field(
       "rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
       {.unit = "ranks",
-       .doc = "Ranks per engine (consecutive). Divided by dp_size it is the tensor parallelism of "
-              "attention, which must be 1 or that of training; if training has 1, it can be any.",
+       .doc =
+           "Ranks per engine (consecutive). Divided by dp_size: the tensor parallelism of "
+           "attention. It must be 1 or equal that of training; if training has 1, any value fits.",
        .min = 1,
        .max = kMaxSize,
        .when = "an engine runs",
@@ -128,8 +129,8 @@ void bind_engine_ranks(Binder& b, EngineKeys& o) {
            .when = "an engine runs",
            .may_idle = true});
   b.field("enable_dp_lm_head", o.enable_dp_lm_head,
-          {.doc = "Split the embedding and the LM head over the ranks of one attention group. This "
-                  "is always so; the key is accepted with enable_dp_attention.",
+          {.doc = "Split the embedding and the LM head over the ranks of one attention group. The "
+                  "engine always does this; true is accepted only with enable_dp_attention.",
            .slime = "sglang-enable-dp-lm-head",
            .when = "an engine runs",
            .may_idle = true});

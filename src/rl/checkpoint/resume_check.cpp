@@ -197,7 +197,7 @@ void check_same_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& sp
   const Json was = before.value("not_fp8", Json()), is = now.value("not_fp8", Json());
   if (was == is) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("the run computed other matrices in FP8: {} stayed plain, now {} do",
+              fmt::format("the checkpoint's run kept {} matrices out of FP8, but this one keeps {}",
                           was.size(), is.size()),
               "restore the tensor parallel sizes, or " + other,
               "parallel.tensor_model_parallel_size");

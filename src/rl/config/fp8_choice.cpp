@@ -31,12 +31,13 @@ bool is_on(const Fp8Choice& choice, const std::optional<model::Quantization>& fo
   if (mode == "off") return false;
   if (mode == "auto") return has_fp8_blocks(folder);
   if (folder && !has_fp8_blocks(folder))
-    throw Error(ErrorCode::kInput,
-                fmt::format("the weights are FP8 with {}: a run computes with blocks of 128x128",
-                            folder->describe()),
-                "convert the bf16 folder: slimexx convert-hf --to fp8 --strategy block, or set "
-                "numerics.fp8: off",
-                join_path(directory, "config.json") + ": quantization_config");
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("the weights are FP8 with {}, but a run computes only with blocks of 128x128",
+                    folder->describe()),
+        "convert the bf16 folder: slimexx convert-hf --to fp8 --strategy block, or set "
+        "numerics.fp8: off",
+        join_path(directory, "config.json") + ": quantization_config");
   return true;
 }
 
@@ -53,7 +54,7 @@ tensor::F8ScaleRule find_rule(const Fp8Choice& choice,
                                                           : tensor::F8ScaleRule::kFloat;
 }
 
-// Weights of products that stay plain.
+// Weights of products that are not computed in FP8.
 std::vector<std::string> list_plain(const model::ModelSpec& spec) {
   std::vector<std::string> names;
   for (const model::ParameterInfo& info : model::list_parameters(spec))
@@ -77,7 +78,7 @@ void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& con
   model::choose_encoded(spec, {.rule = find_rule(choice, folder, config)}, choice.sizes);
   if (!spec.encoded.empty()) return;
   spec.encoding = nullptr;
-  if (choice.options.fp8 != "on") return;  // the load says that the folder is dequantised
+  if (choice.options.fp8 != "on") return;  // the load logs that the folder is dequantised
   throw Error(ErrorCode::kUsage,
               fmt::format("no matrix of {} can be FP8: a rank's rows and columns must be whole "
                           "blocks of 128x128 (hidden_size is {}, tensor parallelism {})",
@@ -94,7 +95,8 @@ std::string describe_fp8(const model::ModelSpec& spec) {
   if (plain.empty()) return text;
   const size_t named = std::min(kNamed, plain.size());
   return text +
-         fmt::format("; {} are not, because their blocks would be cut: {}{}", plain.size(),
+         fmt::format("; {} are not FP8, because a rank does not hold whole blocks: {}{}",
+                     plain.size(),
                      fmt::join(plain.begin(), plain.begin() + static_cast<long>(named), ", "),
                      plain.size() > named ? ", ..." : "");
 }

@@ -1,4 +1,4 @@
-// Formats a plan for a screen or two.
+// Formats a plan as text for one or two screens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : format_duration(seconds);
 }
 
-constexpr int64_t kUncut = 1 << 20;  // for a column that explains a number: never cut
+constexpr int64_t kUncut = 1 << 20;  // width of columns that explain a number: never cut
 
 // "1 rank", "2 ranks"
 std::string count_of(int64_t count, const std::string& what) {
