@@ -18,9 +18,9 @@ namespace {
 constexpr const char* kSyntaxHint =
     "fix the text there; if the file is truncated, fetch or write it again";
 
-// Builds the value and checks depth and duplicate keys, which the library accepts. A stack of
-// pointers into the growing value holds the open containers; a parent does not grow while a child
-// is open, so the pointers stay valid.
+// Builds the value and refuses deep nesting and duplicate keys; the library accepts both. A stack
+// of pointers into the growing value holds the open containers; a parent does not grow while a
+// child is open, so the pointers stay valid.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
   StrictBuilder(const std::string& where, WideIntegers wide_integers, Json& root)

@@ -38,7 +38,7 @@ std::string name_ranks(Facts all, const std::vector<int>& ranks) {
 
 using Condition = std::function<bool(const RankFacts&)>;
 
-// Adds one finding about all ranks that meet the condition, with `text` from the first of them.
+// Adds one finding about all ranks that meet the condition, with the `text` of the first such rank.
 void add_where(Findings& findings, Facts all, Severity severity, const Condition& is_met,
                const std::function<std::string(const RankFacts&)>& text,
                const std::string& remedy) {

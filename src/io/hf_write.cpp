@@ -128,7 +128,7 @@ HfFolderWriter::~HfFolderWriter() {
     if (is_creator_) std::filesystem::remove(path_of(file), ignored);
 }
 
-// A temporary name that no loader reads and that is not a side file's.
+// A temporary name: no loader reads such a file, and it is not copied as a side file.
 std::string HfFolderWriter::path_of(const File& file) const {
   return join_path(directory_, file.name + ".incomplete");
 }

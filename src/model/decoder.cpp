@@ -177,8 +177,8 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
     // output has its own memory.
     const bool is_last = layer + 1 == num_layers;
     const LayerPlace place = place_of(local_spec_, stage_, rotary, batch, layer);
-    // A tape keeps every selection. Without one the new selection overwrites the last one, which
-    // later layers no longer need.
+    // A tape keeps every selection. Without a tape the new selection overwrites the previous one,
+    // which later layers no longer need.
     if (key_choice(place.spec).selects)
       in.selected = allocate_selection(ctx, place, tape == nullptr ? in.selected : Tensor{});
     const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),

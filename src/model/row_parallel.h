@@ -43,11 +43,11 @@ inline Tensor on_first_tp_rank(const ops::Context& ctx, Tensor bias) {
   return ctx.groups.tp.rank() == 0 ? bias : Tensor{};
 }
 
-// Throws Error(kUsage) if `size`, from config.json's `key`, does not divide by `tp`. The message
+// Throws Error(kUsage) if `size`, from config.json's `key`, is not divisible by `tp`. The message
 // has the equation and sizes that would work.
 void check_tp_divides(const std::string& key, int64_t size, int64_t tp);
-// The same for sizes below `tp`, as numbers of key-value heads may be: then `tp` must divide by
-// `size`, and several ranks hold copies.
+// The same for sizes below `tp`, as numbers of key-value heads may be: then `tp` must be divisible
+// by `size`, and several ranks hold copies.
 void check_tp_copies(const std::string& key, int64_t size, int64_t tp);
 
 }  // namespace slimexx::model

@@ -9,7 +9,7 @@ namespace {
 
 using tensor::DType;
 
-// The row stride of the scales of that many rows.
+// The row stride of the scales for `num_rows` rows.
 int64_t scale_stride(int64_t num_rows) { return (num_rows + 3) / 4 * 4; }
 
 int64_t count_units(int64_t rows) { return (rows + kF8UnitRows - 1) / kF8UnitRows; }

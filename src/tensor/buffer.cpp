@@ -86,14 +86,14 @@ void* reserve_zeros(int64_t bytes) {
 }
 
 // Addresses for planned buffers: not canonical, so no process can map them, and each is handed out
-// once. They need no memory and obey no process limit; any access faults.
+// once. They need no memory and count towards no process limit; any access faults.
 void* made_up_addresses(int64_t bytes) {
   static std::atomic<uintptr_t> next = uintptr_t{1} << 56;
   return reinterpret_cast<void*>(next.fetch_add(static_cast<uintptr_t>(bytes)));
 }
 
-// From this size on, all threads fault in pinned memory, on huge pages, before the driver pins it.
-// If the driver allocates it, one thread faults page after page.
+// Pinned buffers of this size or more: all threads fault in huge pages, then the driver pins them.
+// In an allocation by the driver, one thread would fault in page after page.
 constexpr int64_t kManyPages = int64_t{64} << 20;
 
 char* allocate_page_locked(int64_t bytes) {
@@ -142,7 +142,7 @@ const char* remedy_for(const std::string& what_for) {
   if (what_for == "weights" || what_for == "gradients")
     return "use a smaller model, or a host with more memory";
   if (what_for == "optimizer state")
-    return "use more ranks, which shard it, or optimizer.state_dtype bfloat16";
+    return "use more ranks, which shard the state, or set optimizer.state_dtype to bfloat16";
   if (what_for == "KV cache")
     return "lower rollout.kv_cache_gib or rollout.max_total_tokens (generate: --kv-cache-gib)";
   return "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks";

@@ -51,7 +51,7 @@ StageHooks GradientReduction::start_step(const ops::Context& ctx) {
 }
 
 // Starts the sums of all final parts, in the order of the parts. Called before the next layer's
-// attention, which they slow down least.
+// attention, because the sums slow down attention least.
 void GradientReduction::start_final_parts(const ops::Context& ctx) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
     if (parts_[num_started_parts_].last_stage > last_stage_done_) return;

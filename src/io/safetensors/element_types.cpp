@@ -10,7 +10,7 @@ namespace {
 
 using tensor::DType;
 
-// In the order of the reference implementation, which is by alignment.
+// Sorted by alignment, as in the reference implementation.
 constexpr std::array<ElementType, 22> kTypes{{
     {"BOOL", 8, DType::kBool},
     {"F4", 4, std::nullopt},

@@ -102,7 +102,7 @@ Tensor received_of(const ops::Context& ctx, const ExpertDispatch& dispatch, Tens
   return all.rows(begin, begin + dispatch.num_own);
 }
 
-// M; in a planning context only the rows of an even spread.
+// Returns M; in a planning context, the rows of an even spread.
 int64_t num_exchanged(const ExpertDispatch& dispatch) {
   int64_t num_rows = 0;
   for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();

@@ -14,8 +14,8 @@
 namespace slimexx::model {
 namespace {
 
-// Throws Error(kUsage) unless `size` divides by `ranks`. The hint names the nearest divisors of
-// `common`.
+// Throws Error(kUsage) unless `size` is divisible by `ranks`. The hint names the nearest divisors
+// of `common`.
 void check_shares(const std::string& what, int64_t size, int64_t ranks, int64_t common,
                   const char* key) {
   if (size % ranks == 0) return;

@@ -36,7 +36,7 @@ void ConfigReader::fail(const std::string& what, const std::string& hint) const 
 }
 
 void ConfigReader::refuse(const std::string& what) const {
-  fail(what, "a model trained with it cannot be used here");
+  fail(what, "slimexx cannot run a model that was trained with this setting");
 }
 
 void ConfigReader::refuse_null(const std::string& key) const {

@@ -25,7 +25,7 @@ struct FamilyDefaults {
   int64_t q_rank = 0;  // for latent attention
 };
 
-// The same for the experts of GLM and DeepSeek.
+// A family's defaults for the experts of GLM and DeepSeek.
 struct ExpertDefaults {
   int64_t num_dense_layers = 1;
   double scaling_factor = 1;

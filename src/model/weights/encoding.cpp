@@ -83,8 +83,8 @@ bool can_encode(const ParameterInfo& whole, const Encoding& encoding,
   return true;
 }
 
-// A part of the scales: consecutive units of a tensor on disk. In that space a block has
-// units_per_block rows, in the order that its units have in the parameter.
+// One row of a tensor of scales, number `on_disk`: the scales of one unit. Each block has
+// units_per_block rows there, in the order of its units in the parameter.
 HfPart scale_part(const HfPart& values, const Encoding& encoding, int64_t on_disk) {
   HfPart part{
       .name = values.name + "_scale_inv",

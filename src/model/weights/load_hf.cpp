@@ -43,9 +43,9 @@ TiedPair find_tied_pair(const ModelSpec& spec, const io::HfFolder& folder) {
   return {folder.find(kHeadName), folder.find("model.embed_tokens.weight")};
 }
 void add_tied_fault(Faults& faults, const TiedPair& pair) {
-  faults.lines.push_back(
-      fmt::format("{}: tie_word_embeddings is true, but it differs from the embedding, in {}",
-                  kHeadName, pair.head->file->path()));
+  faults.lines.push_back(fmt::format(
+      "{}: tie_word_embeddings is true, but this tensor differs from the embedding, in {}",
+      kHeadName, pair.head->file->path()));
 }
 
 // Compares the values of the two tensors; each rank reads a share. Collective.

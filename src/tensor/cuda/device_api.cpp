@@ -90,7 +90,7 @@ void* allocate(int index, int64_t bytes) {
     return nullptr;
   }
   check_cuda(status, "cudaMalloc");
-  // On the compute stream: all other work on the memory is queued after it.
+  // On the compute stream, so that all later work on the memory runs after this memset.
   SLX_CUDA(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), as_stream(compute_stream(index))));
   SLX_CUDA(cudaStreamSynchronize(as_stream(compute_stream(index))));
   return data;

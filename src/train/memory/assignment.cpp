@@ -32,7 +32,7 @@ Assignment Assigner::assign(const StageDecoders& decoders, std::span<const Sampl
   Assignment a;
   a.microbatches = std::move(microbatches);
   // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
-  // ranks would then differ in their last bits from those of a run without.
+  // ranks would then differ in their last bits from those of a run without MTP training.
   std::vector<double> costs;
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;

@@ -98,7 +98,7 @@ struct StepWork {
   const model::RouterBalances& routers = no_routers();
   // Called during the last backward only: gradients are final after it, except deferred ones.
   StageHooks last_backward = {};
-  std::span<ops::DeferredProducts> deferred = {};  // one for each place that the operations use
+  std::span<ops::DeferredProducts> deferred = {};  // count_deferred(operations) lists
   MeasuredRank measured = MeasuredRank::kLargest;  // in planning contexts
 };
 

@@ -43,7 +43,7 @@ int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> i
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, MeasuredRank measured, Microbatch& out);
 
-// `rows` ascend. `tp_rows` as of the batch; fills `tp_ranges`, which the result refers to.
+// `rows` ascend. `tp_rows` is the batch's. Fills `tp_ranges`, to which the result refers.
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
                                std::span<const dist::Range> tp_rows,
                                const std::vector<int32_t>& rows,

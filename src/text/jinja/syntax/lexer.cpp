@@ -112,8 +112,8 @@ class Lexer {
     }
   }
 
-  // If `word` and the end of a tag follow at `from`, the position after them, otherwise 0. `end`
-  // tags also accept +%} and consume the line's end.
+  // If `word` and the end of a tag follow at `from`, returns the position after the tag, otherwise
+  // 0. `end` tags also accept +%} and consume the line's end.
   size_t match_tag_word(size_t from, std::string_view word, bool end) const {
     size_t i = skip_space(text_, from);
     const std::string_view all(text_);
