@@ -166,9 +166,10 @@ TEST(Plan, BytesAreThoseOfTheRows) {
   EXPECT_NEAR(bytes_over("expert parallel: dispatch and combine") / routed, 1, 0.01);
 }
 
-// The same with two ranks per expert of 1536 columns. Each rank sends whole rows three times: they
-// are gathered in forward and in backward, and their gradients are reduced. It sends half rows
-// twice, once in forward and once in backward. It sends its share of the 1536 columns three times.
+// The run of the previous test with two ranks per expert of 1536 columns. Each rank sends whole
+// rows three times: they are gathered in forward and in backward, and their gradients are reduced.
+// It sends half rows twice, once in forward and once in backward. It sends its share of the 1536
+// columns three times.
 TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
   const Finished f = plan("glm4.7-355b", "GLM-4.7",
                           {"--json", "--set", "parallel.expert_model_parallel_size=8",

@@ -344,8 +344,8 @@ std::string Contract::check_planning() {
 std::string check_collective(Collective& c, Device device) {
   std::string fault = Contract(c, device).run();
   if (!fault.empty() || c.size() == 1) return fault;
-  // Checks even and odd ranks at the same time, in reverse order; then splits those again, down to
-  // single ranks.
+  // Checks even and odd ranks at the same time, in reverse order; then splits each part again, down
+  // to single ranks.
   const int color = c.rank() % 2;
   const auto part = c.split(color, -c.rank());
   const int members = (c.size() + 1 - color) / 2, place = members - 1 - c.rank() / 2;

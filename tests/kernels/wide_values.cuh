@@ -13,7 +13,7 @@ enum class Values {
   kNormal,
   kExponents,   // exponents evenly from -24 to 24
   kZeros,       // kExponents, but a quarter are zeros of either sign and a quarter denormal
-  kCancelling,  // neighbours in a row are negatives, except for a bit in every third pair
+  kCancelling,  // neighbours in a row are x and -x, except for one bit in every third pair
   kMassive,     // normal, but every 53rd column is 2^12 times as large
   kInfinite,    // kExponents with an infinity every 40,009 values
 };

@@ -54,7 +54,7 @@ inline ModelSpec device_spec_of_ranks(const std::string& family, int64_t num_lay
                                         initializer_range));
 }
 
-// The same with another top_k for layers with sparse attention.
+// `spec` with another top_k for layers with sparse attention.
 inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   for (LayerSpec& layer : spec.layers)
     if (auto* latent = std::get_if<MlaSpec>(&layer.attention);

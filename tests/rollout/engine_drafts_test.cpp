@@ -70,7 +70,7 @@ class EngineDrafts : public EngineSuite {
     all_.preemptions += stats.preemptions;
   }
   // Checks over all runs of a test that drafts were accepted and rejected, and sequences preempted:
-  // which run does which depends on the device's page sizes.
+  // the device's page sizes decide in which runs.
   void expect_every_kind() const {
     EXPECT_GT(all_.accepted_tokens, 0);
     EXPECT_GT(all_.draft_tokens, all_.accepted_tokens);

@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         // All experts within every attention group, or within the engine.
         RankCase{"qwen3_moe", 2, {.tp = 2}}, RankCase{"glm4_moe", 4, {.tp = 4, .ep = 2}},
         RankCase{"glm4_moe_lite", 4, {.ep = 2}},
-        // Experts that do not divide by the ranks, and redundant ones.
+        // Numbers of experts that are not divisible by the ranks, and redundant experts.
         RankCase{"qwen3_moe", 3, {.ep = 3}, false, 8},
         RankCase{"glm4_moe", 6, {.tp = 2, .ep = 6}, false, 11},
         RankCase{"deepseek_v3", 2, {.tp = 2, .ep = 2}, true, 16},

@@ -57,7 +57,7 @@ TEST(HangJudge, CallThatAllHaveBegunMoves) {
   Ranks ranks = make_ranks(3, 5);
   enter(ranks[1], "broadcast", 5, 3);
   EXPECT_TRUE(find_waits(ranks)[1].moves);
-  enter(ranks[0], "barrier", 6, 3);  // it has left the broadcast and waits for the other two
+  enter(ranks[0], "barrier", 6, 3);  // rank 0 has left the broadcast
   EXPECT_TRUE(find_waits(ranks)[1].moves);
   EXPECT_EQ(waited_for(ranks, 0), (std::vector<int>{1, 2}));
 }

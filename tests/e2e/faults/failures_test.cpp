@@ -16,7 +16,7 @@
 namespace slimexx::e2e {
 namespace {
 
-constexpr double kSoon = 30;  // seconds; normally takes one, but the machine may be busy
+constexpr double kSoon = 30;  // seconds; normally takes one, but the host may be busy
 
 class Failures : public testing::Test {
  protected:

@@ -243,8 +243,8 @@ void check_merge(int64_t rows, int64_t columns) {
   }
 }
 
-// The streamed pass against the plain one, which computes a single row: every tile's partial result
-// and every quotient.
+// Compares the streamed pass with the plain pass of each row alone: every tile's partial result and
+// every quotient.
 void check_streamed_pass(int64_t rows, int64_t columns, int64_t padding, float temperature,
                          bool weighted, bool write) {
   Rows streamed(rows, columns, padding, 47), plain(rows, columns, padding, 47);

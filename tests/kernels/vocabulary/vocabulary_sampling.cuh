@@ -340,7 +340,7 @@ inline void check_broken_samples(int64_t columns) {
       fail("row %zu beside broken rows: token %d, expected %d", r, got.tokens[r], want);
     }
   }
-  // Finite if sampling the token is forbidden, -inf if it is allowed.
+  // Forbidden tokens have finite logits, allowed tokens have -inf: nothing can be sampled.
   Rows forbidden(1, columns, 0, 9);
   std::fill_n(forbidden.row(0), columns / 2, -INFINITY);
   forbidden.send();

@@ -18,7 +18,7 @@ inline double relative_difference(const std::vector<float>& a, const std::vector
   return std::sqrt(difference) / (norm > 0 ? std::sqrt(norm) : 1);
 }
 
-// The same over all tensors, as one vector.
+// The relative difference of all tensors together, as one vector.
 inline double relative_difference(const TensorValues& a, const TensorValues& b) {
   double difference = 0, norm = 0;
   for (const auto& [name, values] : b) {
