@@ -117,7 +117,7 @@ HfFolderWriter::HfFolderWriter(std::string directory, const std::vector<HfTensor
         render_safetensors_header(file.entries, {{"format", "pt"}}, join_path(directory_, name));
     for (size_t i = 0; i < file.entries.size(); ++i)
       SLX_CHECK(places_.emplace(file.entries[i].name, Place{files_.size(), i}).second,
-                "tensor {} twice", file.entries[i].name);
+                "tensor {} is listed twice", file.entries[i].name);
     files_.push_back(std::move(file));
   }
 }
@@ -150,8 +150,8 @@ void HfFolderWriter::write(const std::string& tensor, int64_t begin, int64_t end
   SLX_CHECK(place != places_.end(), "{}", tensor);
   File& file = files_[place->second.file];
   const TensorEntry& entry = file.entries[place->second.entry];
-  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(), "[{}, {}) of {}", begin, end,
-            tensor);
+  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(),
+            "elements [{}, {}) are not in tensor {}", begin, end, tensor);
   if (!file.open) file.open = std::make_unique<FilledFile>(path_of(file));
   const auto width = static_cast<uint64_t>(tensor::dtype_bytes(entry.dtype));
   const uint64_t n = static_cast<uint64_t>(end - begin) * width;

@@ -66,7 +66,8 @@ void check_device_shards(const ModelSpec& spec, tensor::Device device, int64_t s
 void check_stage(const ModelSpec& spec, const StageRange& stage) {
   SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
                 stage.end_layer <= spec.num_layers(),
-            "layers [{}, {}) of {}", stage.first_layer, stage.end_layer, spec.num_layers());
+            "layers [{}, {}) are not a stage of {} layers", stage.first_layer, stage.end_layer,
+            spec.num_layers());
   // A layer can only share a selection made in its own stage: selections are not sent between
   // stages.
   int64_t last_top_k = 0;

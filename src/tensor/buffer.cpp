@@ -122,7 +122,7 @@ void release_page_locked(char* data, int64_t bytes) {
 bool is_planning() { return planned_ledgers() != nullptr; }
 
 PlanningScope::PlanningScope() {
-  SLX_CHECK(!is_planning(), "a planning scope within another");
+  SLX_CHECK(!is_planning(), "planning scopes cannot be nested");
   planned_ledgers() = std::make_unique<Ledgers>();
 }
 
@@ -198,7 +198,7 @@ std::vector<NamedBytes> list_allocations(Device device) {
 }
 
 DeviceMemory device_memory(Device device) {
-  SLX_CHECK(!device.is_cpu(), "of a CUDA device only");
+  SLX_CHECK(!device.is_cpu(), "only CUDA devices have device memory");
   const auto state = device_api::memory_state(device.index);
   return {.free_bytes = state.free_bytes, .total_bytes = state.total_bytes};
 }
@@ -256,8 +256,8 @@ Buffer::~Buffer() {
 Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes) const {
   Tensor tensor(static_cast<char*>(data_) + offset_bytes, dtype, device_, shape);
   SLX_CHECK(offset_bytes >= 0 && offset_bytes + tensor.size_bytes() <= size_bytes_,
-            "view {} at byte {} of {} bytes ({})", tensor.shape_text(), offset_bytes, size_bytes_,
-            what_for_);
+            "view {} at byte {} exceeds the {} bytes of a buffer ({})", tensor.shape_text(),
+            offset_bytes, size_bytes_, what_for_);
   return tensor;
 }
 
@@ -322,13 +322,15 @@ Tensor Arena::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   used_bytes_ += bytes;
   if (used_bytes_ > high_water_bytes_) high_water_bytes_ = used_bytes_;
   if (planning_) return tensor;
-  SLX_CHECK(used_bytes_ <= capacity_bytes_, "arena \"{}\": {} needed at {} of {} bytes", what_for_,
+  SLX_CHECK(used_bytes_ <= capacity_bytes_,
+            "arena \"{}\": {} is needed at byte {}, but there are {} bytes", what_for_,
             tensor.shape_text(), offset, capacity_bytes_);
   return Tensor(base_ + offset, dtype, device_, shape);
 }
 
 void Arena::release_to(Mark mark) {
-  SLX_CHECK(mark >= 0 && mark <= used_bytes_, "mark {} of {}", mark, used_bytes_);
+  SLX_CHECK(mark >= 0 && mark <= used_bytes_, "mark {} is outside the {} used bytes", mark,
+            used_bytes_);
   used_bytes_ = mark;
 }
 

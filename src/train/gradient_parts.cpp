@@ -63,7 +63,7 @@ std::vector<dist::Range> split_parts(std::span<const dist::Range> parts, int num
   std::vector<dist::Range> slices;
   for (const dist::Range& part : parts) {
     SLX_CHECK(part.begin % kSliceElements == 0 && part.size() % kSliceElements == 0,
-              "part [{}, {})", part.begin, part.end);
+              "part [{}, {}) does not consist of whole slices", part.begin, part.end);
     for (const dist::Range& slice : dist::split_range(part.size(), num_ranks, kSliceElements))
       slices.push_back({part.begin + slice.begin, part.begin + slice.end});
   }

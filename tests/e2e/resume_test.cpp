@@ -202,7 +202,7 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
   expect_same_run("stopped");
 }
 
-// The resumed run made the first rollout's evaluation, in a row of its own.
+// The resumed run evaluated after the first rollout and wrote a separate row for this.
 void expect_made_up(const std::vector<Json>& rows, size_t num_rows) {
   ASSERT_EQ(rows.size(), num_rows);
   EXPECT_EQ(rows[0].dump().find("\"eval/"), std::string::npos) << rows[0].dump();

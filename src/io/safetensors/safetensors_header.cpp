@@ -147,7 +147,8 @@ std::string render_safetensors_header(std::vector<TensorEntry>& entries,
   if (!metadata.empty()) json += "\"__metadata__\":" + Json(metadata).dump() + ",";
   uint64_t position = 0;
   for (TensorEntry& e : entries) {
-    SLX_CHECK(is_valid_utf8(e.name) && e.name != "__metadata__", "tensor name {}", e.name);
+    SLX_CHECK(is_valid_utf8(e.name) && e.name != "__metadata__",
+              "tensor name {} is not UTF-8, or is reserved", e.name);
     e.begin = position;
     e.end = position += static_cast<uint64_t>(e.num_elements() * tensor::dtype_bytes(e.dtype));
     json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}},",

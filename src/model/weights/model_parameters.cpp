@@ -179,7 +179,7 @@ struct NamedView {
 // Finds the parameter by name: a store may hold several stages of one rank.
 ParameterId find_held(const ParameterStore& store, const std::string& name) {
   const ParameterId id = store.find(name);
-  SLX_CHECK(id != kNoParameter, "no {} in the store", name);
+  SLX_CHECK(id != kNoParameter, "the store has no parameter {}", name);
   return id;
 }
 

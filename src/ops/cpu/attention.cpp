@@ -188,7 +188,8 @@ void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor s
   for (int64_t t = 0; t < k.dim(0); ++t) {
     const int64_t slot = slots.i32()[t];
     if (slot < 0) continue;
-    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {}", slot, t);
+    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {} is outside the pages", slot,
+              t);
     const int64_t page = slot / page_tokens, offset = slot % page_tokens * row;
     const auto bytes = static_cast<size_t>(row) * sizeof(float);
     std::memcpy(k_pages.f32() + page * k_pages.stride(0) + offset, k.f32() + t * k.stride(0),

@@ -71,8 +71,8 @@ class KeyRows {
   const float* operator[](int64_t position) const {
     if (pages_ == nullptr) return base_ + position * page_stride_;
     const int64_t page = pages_[position / page_tokens_];
-    SLX_CHECK(page >= 0 && page < num_pages_, "page {} of position {}, {} pages", page, position,
-              num_pages_);
+    SLX_CHECK(page >= 0 && page < num_pages_, "page {} of position {} is not one of the {} pages",
+              page, position, num_pages_);
     return base_ + page * page_stride_ + position % page_tokens_ * slot_stride_;
   }
 
@@ -98,7 +98,8 @@ inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t pos
                      .ids = layout.selected.i32() + row * width};
   for (int64_t i = 0; i < walk.count; ++i)
     SLX_CHECK(walk.ids[i] <= position && walk.ids[i] > (i == 0 ? -1 : walk.ids[i - 1]),
-              "key {} is selected after {} others for the query at {}", walk.ids[i], i, position);
+              "key {} is selected after {} others, but is out of order or after the query at {}",
+              walk.ids[i], i, position);
   return walk;
 }
 

@@ -225,7 +225,8 @@ void fill_sampled_tokens(Tensor tokens, Tensor sampled) {
   for (int64_t t = 0; t < tokens.dim(0); ++t) {
     int32_t& token = tokens.i32()[t];
     if (token >= 0) continue;
-    SLX_CHECK(~token < sampled.dim(0), "row {} of {} sampled ones", ~token, sampled.dim(0));
+    SLX_CHECK(~token < sampled.dim(0), "sampled row {} is used, but {} rows were sampled", ~token,
+              sampled.dim(0));
     token = std::max(sampled.i32()[~token], 0);
   }
 }

@@ -44,7 +44,7 @@ enum class Queue : uint8_t { kCompute, kSide, kBranch };
 
 void* stream_of(int index, Queue queue) {
   static DeviceStreams all;
-  SLX_CHECK(index >= 0 && index < kMaxDevices, "device {}", index);
+  SLX_CHECK(index >= 0 && index < kMaxDevices, "device index {} is not supported", index);
   const std::lock_guard lock(all.mutex);
   cudaStream_t& stream = all.streams[static_cast<size_t>(index)][static_cast<size_t>(queue)];
   if (stream == nullptr) {

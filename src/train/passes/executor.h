@@ -26,7 +26,7 @@ struct Slot {
 struct SlotBytes {
   int64_t kept = 0;      // per slot
   int64_t scratch = 0;   // for all slots; 0 with one slot, whose arena has its scratch too
-  int64_t deferred = 0;  // per place of deferred products
+  int64_t deferred = 0;  // per list of deferred products
   void grow_to(const SlotBytes& other);
 };
 struct SlotCounts {

@@ -258,7 +258,8 @@ std::vector<std::vector<Compute>> list_of_all_ranks(const PipelineShape& shape, 
 
 PipelineOrder order_step(const PipelineShape& shape, int64_t num_microbatches) {
   SLX_CHECK_EQ(num_microbatches, round_up_microbatches(shape, num_microbatches));
-  SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1, "{} chunks", shape.num_chunks);
+  SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1,
+            "zero_bubble needs one chunk per rank, not {}", shape.num_chunks);
   auto computes = list_of_all_ranks(
       shape, [&](int r) { return list_forwards_and_backwards(r, shape, num_microbatches); });
   std::vector<size_t> num_slots;

@@ -99,7 +99,8 @@ class RowReference {
     }
   }
 
-  // The host selects the kept ids from the device's weights: they must be exactly the device's.
+  // Selects the kept ids on the host, from the device's weights; they must equal the ids that the
+  // device kept.
   void check_kept(const char* where) {
     const size_t size = count_kept([&](int32_t id) { return static_cast<double>(mass(id)); },
                                    static_cast<double>(device_.total), true);
