@@ -13,8 +13,8 @@ void check_router_rule(const char* op, const RouterRule& rule) {
   SLX_CHECK(rule.num_groups >= 1 && rule.num_experts % rule.num_groups == 0 &&
                 rule.kept_groups >= 1 && rule.kept_groups <= rule.num_groups &&
                 rule.top_k <= rule.num_experts / rule.num_groups * rule.kept_groups,
-            "{}: {} of {} groups of {} experts cannot give {} per token", op, rule.kept_groups,
-            rule.num_groups, rule.num_experts, rule.top_k);
+            "{}: {} kept groups of {}, with {} experts in total, cannot give {} experts per token",
+            op, rule.kept_groups, rule.num_groups, rule.num_experts, rule.top_k);
 }
 
 }  // namespace

@@ -284,7 +284,7 @@ std::vector<ops::ElementRange> ShardedAdamW::counted_ranges(const OwnedGroup& gr
   return ranges;
 }
 
-// The same ranges as positions in the state, adjacent ones merged.
+// counted_ranges() as positions in the state, with adjacent ranges merged.
 std::vector<ops::ElementRange> ShardedAdamW::counted_state(const OwnedGroup& group) const {
   std::vector<ops::ElementRange> ranges;
   auto piece = group.pieces.begin();

@@ -73,8 +73,8 @@ std::string check_peer_memory(Collective& ranks) {
   return "";
 }
 
-// Sums and gathers by kernels, of tensors in a region, must equal those by messages bit for bit.
-// Kernels get no scratch, because they need none.
+// Sums and gathers of tensors in a region, which kernels compute, must equal those computed by
+// messages bit for bit. Kernels need no scratch, so they get none.
 std::string check_peer_exchange(Collective& ranks) {
   using tensor::DType;
   tensor::Arena region(ranks.device(), int64_t{1} << 30, "peer test"),

@@ -30,8 +30,8 @@ std::string line(double bytes, const std::string& what) {
   return text + "  " + what + "\n";
 }
 
-// The same lines from a plan for `num_ranks` ranks that are threads of one process, or for one
-// rank.
+// The lines of the memory table from a plan for `num_ranks` ranks that are threads of one process,
+// or for one rank.
 std::string planned_lines(const Json& plan) {
   const Json& stage = plan.at("stages").at(0);
   std::string text;

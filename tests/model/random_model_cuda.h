@@ -63,8 +63,8 @@ inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   return spec;
 }
 
-// bf16 rounding can flip the choice between nearly equal experts or keys. Here all of them are
-// chosen, weighted by their scores.
+// bf16 rounding can flip the choice between nearly equal experts or keys. With this spec all
+// experts and keys are chosen, weighted by their scores.
 inline ModelSpec without_choices(ModelSpec spec) {
   for (LayerSpec& layer : spec.layers) {
     if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {

@@ -169,7 +169,7 @@ TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
 }
 
 // Zeroes all residual outputs and lets the MTP layer read only the embedding. Its draft then equals
-// the model's next token, and the same holds after its own draft.
+// the model's next token, also if its input is its own draft.
 void teach_mtp(const MtpModel& taught) {
   const std::string mtp = fmt::format("layers.{}.", taught.spec.num_layers());
   model::ParameterStore& store = taught.model->store;

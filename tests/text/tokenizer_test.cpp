@@ -109,7 +109,7 @@ TEST(Tokenizer, FaultyFilesAreNamed) {
   }
 }
 
-// The ids of the tokenizers library. It drops the characters that encode refuses.
+// Compares with ids of the tokenizers library, which drops the characters that encode refuses.
 TEST(Tokenizer, RefusesTextsThatNeedALackingByte) {
   for (const Json& line : read_lines(kHere + "tokenizer_lost_bytes.jsonl")) {
     SCOPED_TRACE(line["name"].get<std::string>());

@@ -61,8 +61,8 @@ NameTest files_of_step(const std::string& directory) {
   return is_shard_name;
 }
 
-// Only saves make folders named step_NNNNNN.new and .old. Without a manifest, their checkpoint
-// files count as written by a save, even if the folder has no shard.
+// Only saves make folders named step_NNNNNN.new and .old. Without a manifest, checkpoint files in
+// such a folder count as written by a save, even if it has no shard.
 NameTest files_of_suffixed(const std::string& directory) {
   const bool has_manifest = path_exists(join_path(directory, kManifestName));
   return has_manifest ? files_of_step(directory) : NameTest(is_checkpoint_file);
@@ -125,7 +125,8 @@ std::vector<std::string> list_suffixed(const std::string& root, std::string_view
   return names;
 }
 
-// Removes interrupted saves; renames a complete one to its final name.
+// Removes the folders of interrupted saves; renames the folders of complete saves to their final
+// names.
 void finish_saves(const std::string& root) {
   for (const std::string& name : list_suffixed(root, kNewSuffix)) {
     const std::string directory = join_path(root, name);

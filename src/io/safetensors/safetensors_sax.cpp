@@ -119,7 +119,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     throw Error(ErrorCode::kInput,
                 inside ? fmt::format("tensor {}: {}", quote_name(tensor().entry.name), what)
                        : fmt::format("safetensors header: {}", what),
-                "the file is damaged or was not written by a safetensors library", path_);
+                "fetch the file again, or write it with a safetensors library", path_);
   }
 
   void start_member(const std::string& k) {

@@ -212,7 +212,8 @@ void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
 GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const {
   GqaSpec attention{.hidden_size = spec.hidden_size, .rms_norm_eps = spec.rms_norm_eps};
   attention.num_heads = size("num_attention_heads", 1 << 16);
-  // An explicit null means as many as query heads; absent means the family's default.
+  // An explicit null means as many KV heads as query heads; a missing key means the family's
+  // default.
   attention.num_kv_heads = config_.contains("num_key_value_heads")
                                ? optional_size("num_key_value_heads").value_or(attention.num_heads)
                                : defaults.num_kv_heads.value_or(attention.num_heads);

@@ -38,7 +38,7 @@ void ConfigReader::check_text(const std::string& key, const std::string& wanted)
          "supported: " + wanted);
 }
 
-// An explicit null means no groups; absent means `fallback`.
+// An explicit null means no groups; a missing key means `fallback`.
 int64_t ConfigReader::count_groups(const char* key, int64_t fallback) const {
   return config_.contains(key) ? optional_size(key).value_or(1) : fallback;
 }

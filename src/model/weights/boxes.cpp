@@ -10,7 +10,7 @@
 namespace slimexx::model {
 namespace {
 
-// The dimension that row_step applies to: the last but one.
+// The dimension to which row_step applies: the second to last.
 size_t row_dimension(const HfPart& part) { return part.size.size() < 2 ? 0 : part.size.size() - 2; }
 
 }  // namespace

@@ -84,7 +84,7 @@ bool can_encode(const ParameterInfo& whole, const Encoding& encoding,
 }
 
 // One row of a tensor of scales, number `on_disk`: the scales of one unit. Each block has
-// units_per_block rows there, in the order of its units in the parameter.
+// units_per_block rows in that tensor, in the order of its units in the parameter.
 HfPart scale_part(const HfPart& values, const Encoding& encoding, int64_t on_disk) {
   HfPart part{
       .name = values.name + "_scale_inv",

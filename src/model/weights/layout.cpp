@@ -118,7 +118,7 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
     const Place place = place_of(info, dim, sizes, position);
     const auto shard = std::ranges::find(whole.shards, dim, &Shard::dim);
     const bool is_cut = shard != whole.shards.end();
-    // Dense parameters are not split over EP: those ranks are data-parallel for them.
+    // Dense parameters are not split over EP: EP ranks are data-parallel for them.
     if (dim == GridDim::kExpert && !is_expert) {
       SLX_CHECK(!is_cut, "{} is sharded over experts, but is not an expert parameter", info.name);
       continue;

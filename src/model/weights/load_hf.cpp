@@ -117,7 +117,7 @@ std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehin
   const int64_t num_named = std::ssize(spec.mtp) + spec.num_missing_mtp;
   if (found.joins_embedding && layer < spec.num_layers() + num_named)
     return fmt::format(
-        "{}: this is an MTP layer, but model.layers.{}.eh_proj.weight of the one before it is "
+        "{}: this is an MTP layer, but model.layers.{}.eh_proj.weight of the layer before it is "
         "missing (config.json has num_nextn_predict_layers {})",
         tensors, spec.num_layers() + std::ssize(spec.mtp), num_named);
   if (found.joins_embedding)

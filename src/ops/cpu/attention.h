@@ -82,15 +82,15 @@ class KeyRows {
   const int32_t* pages_ = nullptr;
 };
 
-// The keys of a tile, by ascending position: the first `count`, or those selected for its only
-// query.
+// The keys of a tile, by ascending position: the first `count`, or the keys selected for the tile's
+// only query.
 struct KeyWalk {
   int64_t count = 0;
   const int32_t* ids = nullptr;
   int64_t operator[](int64_t i) const { return ids == nullptr ? i : ids[i]; }
 };
 
-// For the tile whose last query is row `row` of the batch, at `position`.
+// The keys of the tile whose last query is row `row` of the batch, at `position`.
 inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t position) {
   if (!layout.selected.defined()) return {.count = position + 1};
   const int64_t width = layout.selected.dim(1);

@@ -328,7 +328,7 @@ class BraceFormatter {
       : interpreter_(interpreter), arguments_(arguments) {}
 
   std::string run(std::string_view format, int depth) {
-    if (depth > 2) fail("format fields nested too deeply");
+    if (depth > 2) fail("format fields are nested too deeply");
     std::string out;
     for (size_t i = 0; i < format.size();) {
       const char c = format[i];

@@ -107,9 +107,9 @@ struct StepWork {
 void send_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
 void receive_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
 
-// The first backward of a chunk writes its gradients, the others add to them, in the order of the
-// list. Gradients of MTP layers are computed with the forwards, so that they are final before the
-// last backward begins. Stages exchange rows through the pp group of the slots' contexts.
+// The first backward of a chunk writes its gradients; later backwards add to them, in the order of
+// the list. Gradients of MTP layers are computed with the forwards, so that they are final before
+// the last backward begins. Stages exchange rows through the pp group of the slots' contexts.
 void run_operations(std::span<const Operation> operations, const StepWork& work,
                     std::span<Slot> slots);
 

@@ -59,9 +59,9 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
 
 // In place: f.dx is the gradient of the output on entry (on a stage with the head, run_loss gave
 // the gradients instead) and of the input on return. With `accumulate`, weight gradients are added
-// to those of earlier microbatches of the step; otherwise they are overwritten. With `deferred`, it
-// receives the products of weight gradients of layers; those of experts and of the head run
-// immediately.
+// to those of earlier microbatches of the step; otherwise they are overwritten. If `deferred` is
+// given, it receives the products of weight gradients of layers; those of experts and of the head
+// run immediately.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
                   bool accumulate, const StageHooks& hooks = {},
                   const model::RouterBalances& routers = {},

@@ -124,8 +124,8 @@ TEST_F(HangClock, BeginsAnewWithAnyMove) {
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(look()) << i;
 }
 
-// The clock stands still while a rank does not look: the rank or its host is stopped, which other
-// checks handle.
+// The clock stops while a rank does not look: then the rank or its host is stopped, and other
+// checks handle that.
 TEST_F(HangClock, StandsStillWhileARankDoesNotLook) {
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(look(5)) << i;
   for (int i = 0; i < 60; ++i) {

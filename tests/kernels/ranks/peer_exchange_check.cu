@@ -15,7 +15,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// Offset of rank r's array: different on each rank, and `odd` bytes off alignment on the last one.
+// Offset of rank r's array: different on each rank, and on the last rank `odd` bytes off alignment.
 int64_t place_of(int rank, int size, int64_t odd) {
   return 4096 * (rank + 1) + (rank + 1 == size ? odd : 0);
 }

@@ -226,7 +226,8 @@ TEST(WeightPlan, RowsBecomeColumnsOnThreads) {
 }
 
 // Slab r of n is the shard of rank r under tp n. Under tp 2, even ranks hold the first half of the
-// slabs and odd ranks the second. There are two key heads: the ranks of one half hold the same one.
+// slabs and odd ranks the second. There are two key heads: the ranks of one half hold the same key
+// head.
 TEST(WeightPlan, ReplicasShareOutOnThreads) {
   struct Case {
     int ranks;

@@ -360,8 +360,8 @@ TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
   }
 }
 
-// Rows without an expert come last. Weight gradients read some of them, so these must become zero;
-// the others stay unchanged.
+// Rows without an expert come last. Weight gradients read some of these rows, which must become
+// zero; all other rows stay unchanged.
 TEST_F(ExpertsCuda, SwigluBackwardLeavesZerosBehindTheLastRow) {
   const int64_t width = 40;
   const float unset = 7;

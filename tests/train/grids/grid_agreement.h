@@ -61,7 +61,7 @@ struct GridBounds {
   double later = 1e-4;
   double gradients = 1e-6;  // ||a-b||/||b|| of all tensors together
   double gradient = 1e-5;   // per tensor
-  double weight = 1e-4;     // the same after the last step; 0: not compared
+  double weight = 1e-4;     // per tensor, after the last step; 0: not compared
 };
 
 // Expects equal bits for log-probs and entropies, and equality up to the order of sums for losses,
