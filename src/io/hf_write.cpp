@@ -22,7 +22,8 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
 
-// The files that model loading reads. An entry with such a name that is not a file is an error.
+// The files that model loading reads. It is an error if an entry with one of these names is not a
+// file.
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 

@@ -85,7 +85,7 @@ Json default_variables() {
 
 }  // namespace
 
-// A template, or the error that it does not compile: an unused one of several may be broken.
+// A compiled template, or the error of its compilation: an unused template may be broken.
 struct Compiled {
   std::unique_ptr<jinja::Program> program;
   std::exception_ptr fault;

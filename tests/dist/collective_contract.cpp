@@ -195,8 +195,8 @@ std::string Contract::check_sums() {
   return "";
 }
 
-// In the backend's own order, sums are within the rounding of any order, and the same bits in each
-// run.
+// Sums in the backend's own order are within the rounding of any order, and have the same bits in
+// each run.
 std::string Contract::check_any_order() {
   for (const int64_t n : {1000, 65536, 2000016}) {
     if (n > 100000 && device_.is_cpu()) continue;  // for many elements, NCCL has another algorithm

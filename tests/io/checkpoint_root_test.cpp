@@ -77,7 +77,7 @@ TEST(CheckpointRoot, TimesOfFilesDoNotDecide) {
 TEST(CheckpointRoot, TidiesWhatAKillLeft) {
   const TempDir dir;
   for (const int64_t step : {20, 40}) save_step(dir, step);
-  save_step(dir, 60, false);  // died between manifest and `latest`, and before remove_old
+  save_step(dir, 60, false);  // the run died after the manifest, before `latest` and remove_old
   const pid_t child = fork();
   if (child == 0) _exit(0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);

@@ -98,7 +98,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     return {std::move(completions), engine.stats()};
   }
 
-  // Results of each rank. Attention group i of n gets every n-th request.
+  // Results of each rank. Attention group i of n gets requests i, i + n, ...
   std::vector<RankResult> run(const EngineOptions& options) const {
     const RankCase& c = GetParam();
     std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));

@@ -17,7 +17,7 @@ constexpr std::string_view kFormatName = "slimexx checkpoint";
 constexpr std::string_view kHashKey = "\"content_hash\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 
-// Limit per tensor: more would take long to check, and no run writes that many.
+// Limit of boxes per tensor: more would take long to check, and no run writes more.
 constexpr size_t kMaxBoxPieces = size_t{1} << 16;
 
 constexpr const char* kDamaged = "the manifest is damaged: load another checkpoint";

@@ -300,7 +300,7 @@ class HostLoader {
     });
   }
 
-  // Sends this rank's share to all holders; afterwards piece_ has the shares of all of them.
+  // Sends this rank's share to all holders; afterwards piece_ has the shares of all ranks.
   void pass_on(const std::vector<int64_t>& sends, const std::vector<int64_t>& receives) {
     std::vector<char> copies, all;
     for (const int64_t bytes : sends)

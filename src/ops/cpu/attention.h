@@ -1,5 +1,5 @@
 // Shared by the forward and the backward pass of attention: where the rows of a sequence lie, which
-// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence under one
+// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence for one
 // key head; its rows are (token, query head of the group), heads fastest. With selected keys a tile
 // is one token, since every token has its own keys.
 #pragma once

@@ -48,7 +48,7 @@ class GeneratedSource : public testing::Test {
       use(*source);
     });
   }
-  // Rollouts of the whole run, given that `num_done` rollouts led to `state`.
+  // Number of rollouts of the whole run, if `num_done` rollouts led to `state`.
   int64_t rollouts_of(int64_t batch_size, const Json& state, int64_t num_done) {
     int64_t num_rollouts = 0;
     with_source(batch_size, state,
