@@ -91,7 +91,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   }
   bool open(Json&& container) {
     if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
-      throw Error(ErrorCode::kInput, fmt::format("JSON nested deeper than {}", kMaxJsonDepth),
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the JSON text is nested deeper than {}", kMaxJsonDepth),
                   "flatten the value, or keep it as text", where_);
     }
     Json* placed = place(std::move(container));

@@ -270,7 +270,7 @@ std::vector<Finding> find_problems(std::span<const RankFacts> ranks, const Needs
   find_slow(ranks, &Rates::to_gpu, "copies to the GPU", findings);
   find_slow(ranks, &Rates::from_gpu, "copies from the GPU", findings);
   find_slow(ranks, &Rates::to_next, "sends to the next rank", findings);
-  find_slow(ranks, &Rates::gpu_to_next, "sends from its GPU to the next rank's", findings);
+  find_slow(ranks, &Rates::gpu_to_next, "sends from its GPU to the GPU of the next rank", findings);
   std::ranges::stable_sort(findings, {}, &Finding::severity);
   return findings;
 }

@@ -306,7 +306,8 @@ TEST(Plan, Refusals) {
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("\"b200\" is not a GPU that plan knows"), std::string::npos) << f.err;
-  // Over a kernel limit; the hint names --gpu, because plan has no --device.
+  // The kernels do not support this model's sizes; the hint names --gpu, because plan has no
+  // --device.
   f = run_slimexx({"plan", "--config", test_data_path("../configs/glm-z1-9b-colocated.yaml"),
                    "--gpus", "1", "--set",
                    "model.hf_checkpoint=" + test_data_path("golden/models/glm4_odd"),

@@ -161,7 +161,7 @@ CheckpointTensor read_tensor_json(const Json& json, const std::string& where) {
     t.export_dtype = dtype_member(json, "export_dtype", t.name, where);
   if (t.export_dtype && *t.export_dtype != t.dtype &&
       !(tensor::is_convertible(t.dtype) && tensor::is_convertible(*t.export_dtype)))
-    fail(where, fmt::format("tensor {}: {} is not exported as {}", quote_name(t.name),
+    fail(where, fmt::format("tensor {}: dtype {} cannot be exported as {}", quote_name(t.name),
                             tensor::dtype_name(t.dtype), tensor::dtype_name(*t.export_dtype)));
   int64_t bytes = tensor::dtype_bytes(t.dtype);
   for (const Json& d : array_member(json, "shape", where)) {

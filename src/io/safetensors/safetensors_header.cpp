@@ -48,7 +48,8 @@ uint64_t required_bytes(const RawTensor& t, const std::string& path) {
   }
   overflow |= __builtin_mul_overflow(bits, t.type->bits, &bits);
   if (overflow) {
-    fail(path, fmt::format("tensor {}: the shape's product overflows", quote_name(t.entry.name)));
+    fail(path,
+         fmt::format("tensor {}: the number of elements overflows", quote_name(t.entry.name)));
   }
   if (bits % 8 != 0) {
     fail(path, fmt::format("tensor {}: {} bits of {} do not end on a byte",

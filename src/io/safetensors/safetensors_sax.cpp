@@ -160,7 +160,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     if (!skipping()) fail(fmt::format("{} is not expected {}", found, place()));
     state_ = State::kSkip;
     if (++skip_depth_ > kMaxJsonDepth - 2) {
-      fail(fmt::format("JSON nested deeper than {}", kMaxJsonDepth));
+      fail(fmt::format("the JSON text is nested deeper than {}", kMaxJsonDepth));
     }
   }
   std::string place() const {

@@ -320,7 +320,8 @@ Value Heap::iterator(Values items, const char* type) {
 namespace {
 
 constexpr const char* kLimitHint =
-    "a chat template needs a small part of that: fix the template, or shorten the conversation";
+    "a chat template normally needs a small part of this limit: fix the template, or shorten the "
+    "conversation";
 
 }  // namespace
 

@@ -117,8 +117,8 @@ TEST_F(RankWatchTest, OneThatIsStoppedForAWhileIsWaitedFor) {
   expect_end(ranks, 2);
 }
 
-// A rank that was stopped itself must not count that time against others; here all are stopped at
-// once.
+// A rank that was stopped must not count the time of its own stop against others; here all ranks
+// are stopped at once.
 TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   ForkedRanks ranks(3, watched_wait({.options = {.limit_s = 1.5}, .folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());

@@ -135,7 +135,7 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.kl_coef = 0.5f;
   EXPECT_NEAR(run_policy_loss(p, o).dlog_probs[0], 0.25 * 0.5, 1e-6);
   o.use_kl = false;
-  // No token is masked if the sequence drifted less, or if it is the old policy.
+  // No token is masked if the drift is below opsm_delta, or if the policy is the old policy.
   o.opsm_delta = 0.7f;
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
   o.opsm_delta = 0;
