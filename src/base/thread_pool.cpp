@@ -32,8 +32,8 @@ int cores_of_process() {
 // it.
 //
 // No thread waits forever, for these reasons. All awaited state (generation_, stopping_, active_)
-// changes only under mutex_, before the notify. A waiter checks it under mutex_, atomically with
-// going to sleep. So either the check sees a change, or the notify after the change wakes the
+// changes only under mutex_, before the notify. A waiter checks this state under mutex_, atomically
+// with going to sleep. So either the check sees a change, or the notify after the change wakes the
 // waiter. Every worker leaves every loop once: active_ starts at the number of workers, and the
 // next loop starts only at active_ == 0. So between loops no worker is inside a loop, and seen ==
 // generation_ for all. A worker also leaves the loop if its body throws. A pool is destroyed

@@ -35,7 +35,7 @@ QuantisedRows quantise_rows(const Context& ctx, Tensor x) {
   return rows;
 }
 
-// On the CPU: the plain values that the product of the quantised operand equals.
+// On the CPU: x rounded to its quantised values, so that a plain product equals the quantised one.
 Tensor round_rows(const Context& ctx, Tensor x) {
   const Tensor rounded = ctx.arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
   if (runs_on_cpu(ctx)) cpu::round_rows(rounded, x);

@@ -41,7 +41,7 @@ struct Ledgers {
   std::mutex mutex;
   std::map<std::pair<DeviceType, int>, Ledger> by_device;
 };
-// Ledgers of this thread's planning scope; null outside one.
+// Ledgers of this thread's planning scope; null outside a scope.
 std::unique_ptr<Ledgers>& planned_ledgers() {
   static thread_local std::unique_ptr<Ledgers> planned;
   return planned;

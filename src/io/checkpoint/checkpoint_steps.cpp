@@ -195,7 +195,7 @@ void remove_old(const std::string& root, int64_t keep) {
     if (s.step > newest_step) continue;  // from an abandoned branch
     if (kept < keep && s.has_manifest) {
       kept += s.step == newest_step || is_complete(join_path(root, s.name));
-      continue;  // keeps a damaged one for inspection
+      continue;  // keeps a damaged step for inspection
     }
     if (!s.is_new) remove_step(root, s.name);
   }

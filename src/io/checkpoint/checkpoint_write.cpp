@@ -62,7 +62,7 @@ PlannedPiece plan_piece(const CheckpointPiece& piece, const CheckpointTensor& t)
             "piece [{}, {}) is empty or outside the {} elements of {}", piece.begin, piece.end, n,
             t.name);
   const bool whole = piece.begin == 0 && piece.end == n;
-  // A whole tensor keeps its shape, so that other programs can look at the file.
+  // A whole tensor keeps its shape, so that other programs can read the tensor.
   std::string key = t.section + "/" + t.name;
   if (!whole) key += fmt::format("@{}:{}", piece.begin, piece.end);
   const auto shape = whole ? t.shape : std::vector<int64_t>{piece.end - piece.begin};

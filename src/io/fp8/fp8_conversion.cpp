@@ -137,7 +137,7 @@ float amax_of(const HfFolder::Located& located, const Fp8Options& options) {
   return std::bit_cast<float>(most.load());
 }
 
-// Whether all scales are finite.
+// Quantises a tensor; returns whether all its scales are finite.
 bool quantise_tensor(const HfFolder::Located& located, const Fp8Options& options, NewFile& out) {
   const TensorEntry& entry = *located.entry;
   const int64_t columns = entry.shape[1];

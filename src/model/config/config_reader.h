@@ -15,7 +15,7 @@ namespace slimexx::model {
 // A family's defaults for keys that config.json leaves out, as in the family's configuration class
 // in transformers 5.
 struct FamilyDefaults {
-  std::optional<int64_t> num_kv_heads{};  // nullopt: as many as heads
+  std::optional<int64_t> num_kv_heads{};  // nullopt: as many as query heads
   std::optional<int64_t> head_dim{};      // nullopt: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
   std::optional<double> partial_rotary_factor{};  // nullopt: must be 1

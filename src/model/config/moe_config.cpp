@@ -77,7 +77,7 @@ std::vector<bool> ConfigReader::read_sparse_layers(int64_t num_layers,
     return sparse;
   }
   if (!types->is_array() || types->size() != sparse.size())
-    fail(fmt::format("\"mlp_layer_types\" must be a list of {} kinds", num_layers));
+    fail(fmt::format("\"mlp_layer_types\" must be a list of {} layer kinds", num_layers));
   for (size_t i = 0; i < sparse.size(); ++i) {
     if ((*types)[i] != "sparse" && (*types)[i] != "dense")
       fail(fmt::format("mlp_layer_types lists an unsupported kind for layer {}", i),

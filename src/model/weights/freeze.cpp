@@ -94,7 +94,7 @@ class NamePatterns {
   std::vector<Pattern> patterns_;
 };
 
-// Whether the patterns match the parameter. They must match all of its tensors or none.
+// Whether the patterns match the parameter. They must match all tensors of the parameter or none.
 bool names_parameter(NamePatterns& patterns, const ParameterInfo& info) {
   const std::string *named = nullptr, *other = nullptr;
   for (const HfPart& part : info.parts) (patterns.find_in(part.name) ? named : other) = &part.name;

@@ -125,7 +125,8 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
     }
     if (is_cut && place.size > 1)
       shard->num_copies > 0 ? cut_copies(info, *shard, place) : cut_axis(info, *shard, place);
-    // Ranks with replicas of it sum its gradient together, and each owns a slice of it.
+    // Ranks with replicas of the parameter sum its gradient, and each owns a slice of the
+    // parameter.
     if (!is_cut && !is_expert && place.size > 1) {
       info.reduce_group = ReduceGroup::kReplicated;
       continue;

@@ -72,8 +72,8 @@ void check_tied_head(const TiedPair& pair, dist::Collective& host, Faults& fault
   if (found[0] != 0) add_tied_fault(faults, pair);
 }
 
-// The tensors that the ranks of one host read, and where they are stored. The same on all of these
-// ranks.
+// The tensors that the ranks of one host read, and where they are stored. All of these ranks have
+// the same list.
 struct LoadList {
   HeldTensors held;
   StoredTensors stored;

@@ -25,7 +25,7 @@ struct StoredScales {
 };
 
 struct StoredTensor {
-  std::string fault = {};  // why it is unreadable, with its name; empty: it is readable
+  std::string fault = {};  // why the tensor is unreadable, with its name; empty: readable
   io::HfFolder::Located located = {};
   int64_t first = 0;                        // element of `located` where the model's tensor begins
   std::optional<StoredScales> scales = {};  // only for FP8

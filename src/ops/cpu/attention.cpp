@@ -22,9 +22,9 @@ struct Tile {
   int64_t sequence, first_token, num_tokens;  // first_token counts from the sequence's first query
 };
 
-// Online softmax over one tile (N3). The arithmetic of a query is independent of the others: each
-// score is one chain over the head dimension; the accumulator is rescaled once per block and then
-// adds the visible keys of the block in one chain.
+// Online softmax over one tile (N3). The arithmetic of a query is independent of other queries:
+// each score is one chain over the head dimension; the accumulator is rescaled once per block and
+// then adds the visible keys of the block in one chain.
 class ForwardTile {
  public:
   ForwardTile(const KernelTable& isa, const ForwardArguments& args, const AttentionShape& shape,

@@ -201,7 +201,7 @@ void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
   normalizers.resize(static_cast<size_t>(logits.dim(0)));
   const Tensor lse(normalizers.data(), tensor::DType::kF32, logits.device(), {logits.dim(0)});
   // Normalises runs of rows with the same temperature together; the bits of a row do not depend on
-  // that.
+  // its run.
   for (int64_t begin = 0, end; begin < logits.dim(0); begin = end) {
     for (end = begin + 1;
          end < logits.dim(0) && table[end].temperature == table[begin].temperature;)

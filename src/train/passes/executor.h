@@ -57,7 +57,7 @@ class PlanningSlots {
   PlanningSlots& operator=(const PlanningSlots&) = delete;
   std::span<Slot> slots() { return slots_; }
   std::span<ops::DeferredProducts> deferred() { return deferred_; }
-  SlotBytes most_bytes() const;  // maximum over slots, and over places
+  SlotBytes most_bytes() const;  // maximum over slots, and over lists
 
  private:
   tensor::Arena scratch_;

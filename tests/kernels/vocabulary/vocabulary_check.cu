@@ -297,7 +297,7 @@ void check_streamed() {
   check_broken_rows(64, 151936);
 }
 
-// Every kernel once or twice. In the streamed pass each warp's ring wraps around.
+// Runs every kernel once or twice. In the streamed pass each warp's ring wraps around.
 void check_tiny() {
   check_forward(3, 300, 0, true, 1.0f);
   check_forward(2, 257, 5, false, 1.0f);
