@@ -116,9 +116,9 @@ TEST(Plan, RecipesOfManyHosts) {
   }
 }
 
-// With 64 experts on engines of 6 ranks, the first four ranks hold 11 and the others 10. Stages
-// have 4 ranks: the second starts at rank 4, which holds 10, but also contains rank 6, which is the
-// next engine's first and holds 11.
+// With 64 experts on engines of 6 ranks, the first four ranks hold 11 and the others 10. The second
+// stage consists of ranks 4 to 7. Rank 4 holds 10, but rank 6, the first of the next engine, holds
+// 11.
 TEST(Plan, AStageIsItsFullestRank) {
   const Finished f = plan(
       "glm4.7-flash-30b-16gpus", "GLM-4.7-Flash",

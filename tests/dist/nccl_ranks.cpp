@@ -128,7 +128,7 @@ std::string check_peer_exchange(Collective& ranks) {
   return "";
 }
 
-// One rank's tensor is outside the region. Without the check, all ranks would wait for ever.
+// One rank's tensor is outside the region. Without the check, all ranks would wait forever.
 std::string check_disagreement(Collective& ranks) {
   tensor::Arena region(ranks.device(), 1 << 20, "peer test"),
       others(ranks.device(), 1 << 20, "peer test");

@@ -30,7 +30,7 @@ inline ModelSpec with_device_widths(ModelSpec spec) {
 }
 
 inline ModelSpec device_spec(const std::string& family, double initializer_range) {
-  // llama's vocabulary of 261 is odd: it takes another matmul kernel, and logit rows need padding.
+  // llama's vocabulary of 261 is odd: it needs another matmul kernel, and logit rows need padding.
   // Experts have 104 elements, wide heads 96 and 72.
   return with_device_widths(random_spec(family,
                                         {.vocab_size = family == "llama" ? 261 : 264,

@@ -282,7 +282,7 @@ TEST(Operations, ApartWeightGradientsShortenTheWait) {
 }
 
 // The planned time equals that of the lists, in microbatches of forward plus both gradients.
-// Interleaved stages divide the bubble, for any number of microbatches.
+// Interleaving divides the bubble by the number of chunks, for any number of microbatches.
 TEST(Operations, SlotsAreTheTimeOfTheLists) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     const int64_t n = 4 * ranks;

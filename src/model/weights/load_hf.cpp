@@ -109,7 +109,7 @@ std::optional<int64_t> layer_after_last(const ModelSpec& spec, std::string_view 
 // A layer in the folder that the model does not have; reported in one line.
 struct LayerBehindLast {
   int64_t num_tensors = 0;
-  bool joins_embedding = false;  // it has the input projection of an MTP layer
+  bool joins_embedding = false;  // the layer has the input projection of an MTP layer
 };
 std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehindLast& found) {
   const std::string tensors = fmt::format(

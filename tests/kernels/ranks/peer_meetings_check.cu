@@ -140,7 +140,7 @@ int check_too_many_rows() {
   }
   const int status = finish_checks("peer_meetings_check too_many_rows");
   std::fflush(stdout);
-  std::_Exit(status);  // the device answers nothing more
+  std::_Exit(status);  // the device no longer responds
 }
 
 }  // namespace

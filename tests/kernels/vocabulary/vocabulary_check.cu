@@ -279,8 +279,8 @@ void check_streamed_pass(int64_t rows, int64_t columns, int64_t padding, float t
   }
 }
 
-// All functions on sizes that use the streamed pass, 16,896 tiles and more, and the pass's own
-// variants.
+// Checks all functions on sizes that use the streamed pass, 16,896 tiles and more, and the pass's
+// own variants.
 void check_streamed() {
   constexpr int64_t kShapes[][3] = {
       {29, 151936, 0}, {64, 151935, 6}, {70, 62001, 9}, {136, 32000, 12}};

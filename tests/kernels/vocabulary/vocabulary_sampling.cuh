@@ -349,7 +349,7 @@ inline void check_broken_samples(int64_t columns) {
   if (none.tokens[0] != -1) fail("all allowed are -inf: token %d", none.tokens[0]);
 }
 
-// 64 x 1024 draws from one row: every token must occur as often as its probability says.
+// 64 x 1024 draws from one row: the frequency of every token must match its probability.
 inline void check_frequencies(const SamplingParameters& setting, const char* where) {
   constexpr int64_t kColumns = 300, kRows = 1024, kCalls = 64;
   Rows rows(kRows, kColumns, 0, 42, Shape::kNormal, false);

@@ -262,8 +262,8 @@ TEST(ChatTemplate, DefaultLimitsBoundTimeAndMemory) {
 #endif
 }
 
-// Rendering real templates on 500 messages of 4 KB takes less work than the amount that the
-// variables' own bytes add to the limit.
+// Rendering 500 messages of 4 KB with real templates needs less work than the bytes of the
+// variables add to the limit.
 TEST(ChatTemplate, LongConversationsStayFarBelowTheLimits) {
   std::string text;
   while (text.size() < 2048) text += "A word \xC3\xA9 of text, <b> & 12.\n";
