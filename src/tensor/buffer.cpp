@@ -168,8 +168,8 @@ const char* remedy_for(const std::string& what_for) {
               hint);
 }
 
-// Linux overcommits memory and kills the process that writes it. Host buffers are written at once,
-// so refuse large ones up front with an error that names them.
+// Linux overcommits memory and kills the process that writes to it. Host buffers are written at
+// once, so refuse large ones up front with an error that names them.
 void check_host_memory(int64_t bytes, const std::string& what_for) {
   constexpr int64_t kLarge = int64_t{1} << 28;
   if (bytes < kLarge || is_planning()) return;

@@ -48,8 +48,8 @@ std::optional<std::set<std::string, std::less<>>> list_manifest(const std::strin
 }
 
 // Tells which files of a step folder a save wrote: all shards, and the files that the manifest
-// lists. If the manifest is unreadable, only the shards. If there is no manifest but a shard, all
-// files that an interrupted save can leave.
+// lists; only the shards if the manifest is unreadable. With a shard but no manifest: all files
+// that an interrupted save can leave.
 NameTest files_of_step(const std::string& directory) {
   if (const auto listed = list_manifest(directory))
     return

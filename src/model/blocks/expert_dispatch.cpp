@@ -14,8 +14,8 @@ using tensor::ArenaScope;
 using tensor::DType;
 using tensor::Tensor;
 
-// Fills in row counts for a planning context, which has no actual counts: they sum to `sent` and
-// `received`.
+// Fills in row counts for a planning context, which has no actual counts. The counts sum to `sent`
+// and `received`.
 void plan_own_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dispatch) {
   const auto own = static_cast<size_t>(rank), next = (own + 1) % dispatch.send_rows.size();
   const int64_t stay = std::min(sent, received);

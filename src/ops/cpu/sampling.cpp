@@ -1,5 +1,5 @@
-// Weights w = exp(logit - largest logit) in f32; every sum of weights is in double. Logits order
-// the tokens (ties: the lower id first), weights are the mass.
+// Weights w = exp(logit - largest logit) in f32; every sum of weights is in double. Tokens are
+// ordered by logit (ties: the lower id first); a token's mass is its weight.
 #include <algorithm>
 #include <bit>
 #include <cmath>
