@@ -143,7 +143,8 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
   const bool in_place = !ctx.planning() && in.dim(0) > 0 && out.raw() == in.raw();
   const int64_t without_values = in.dim(1) - heads.kv_heads * heads.head_dim;
   SLX_CHECK(out.dim(1) == in.dim(1) || (out.dim(1) == without_values && !in_place),
-            "{}: the heads of out {} do not match in {}", kOp, out.shape_text(), in.shape_text());
+            "{}: out {} and in {} have different numbers of heads", kOp, out.shape_text(),
+            in.shape_text());
   check_tables(kOp, ctx, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
   SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
   if (q_norm.defined()) {

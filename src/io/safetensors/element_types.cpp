@@ -45,7 +45,7 @@ const ElementType* find_element_type(std::string_view name) {
 
 int element_type_order(DType dtype) {
   const auto it = std::ranges::find(kTypes, std::optional(dtype), &ElementType::dtype);
-  SLX_CHECK(it != kTypes.end(), "dtype {} is not in the format", int(dtype));
+  SLX_CHECK(it != kTypes.end(), "dtype {} is not in the safetensors format", int(dtype));
   return int(it - kTypes.begin());
 }
 

@@ -230,7 +230,7 @@ GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defa
   }
   attention.head_dim = head_dim.value_or(spec.hidden_size / attention.num_heads);
   if (attention.head_dim > 1024)
-    fail(fmt::format("head_dim is {}, at most 1024 is supported", attention.head_dim));
+    fail(fmt::format("head_dim is {}, but at most 1024 is supported", attention.head_dim));
   return attention;
 }
 
