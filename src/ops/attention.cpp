@@ -29,14 +29,15 @@ void check_key_starts(const char* op, const AttentionLayout& layout, const Conte
             "{}: gathered keys are supported on the CPU only", op);
   SLX_CHECK(!layout.page_table.defined() && starts.size() + 1 == layout.cu_seqlens.size() &&
                 starts[0] == 0,
-            "{}: {} starts of keys for {} sequences", op, starts.size(),
-            layout.cu_seqlens.size() - 1);
+            "{}: gathered keys need starts from 0, one per sequence, and no pages; there are {} "
+            "starts for {} sequences",
+            op, starts.size(), layout.cu_seqlens.size() - 1);
   int64_t end = layout.num_keys;  // end of the keys of sequence b
   for (size_t b = starts.size(); b-- > 0;) {
     if (b + 1 < starts.size() && starts[b] != starts[b + 1]) end = starts[b + 1];
     const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
-    SLX_CHECK(starts[b] + keys <= end, "{}: keys [{}, {}) of sequence {} end at {}", op, starts[b],
-              starts[b] + keys, b, end);
+    SLX_CHECK(starts[b] + keys <= end, "{}: keys [{}, {}) of sequence {} exceed the end {}", op,
+              starts[b], starts[b] + keys, b, end);
   }
 }
 
@@ -112,8 +113,8 @@ void check_keys(const char* op, const Context& ctx, const Tensor& q, const Cache
     check_compute(op, "v", ctx, v.rows, {num_keys, k.rows.dim(1), kAny}, Strides::kRows);
   }
   const int64_t kv_heads = k.rows.dim(-2);
-  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
-            q.dim(1), kv_heads);
+  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0,
+            "{}: {} query heads are not a multiple of {} key heads", op, q.dim(1), kv_heads);
 }
 
 }  // namespace
@@ -126,7 +127,8 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, con
   SLX_CHECK(out.dim(2) == q.dim(2) ||
                 (out.dim(2) < q.dim(2) &&
                  (ctx.device().is_cpu() || (k.rows.raw() == v.rows.raw() && k.rows.dim(-2) == 1))),
-            "{}: values of {} for keys of {} elements", kOp, out.dim(2), q.dim(2));
+            "{}: values of {} elements are not supported with keys of {}", kOp, out.dim(2),
+            q.dim(2));
   if (lse.defined()) check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   check_layout(kOp, layout, ctx, q.dim(0));
   check_keys(kOp, ctx, q, k, v, layout, out.dim(2));

@@ -9,7 +9,7 @@ namespace {
 
 using tensor::DType;
 
-// The row stride of the scales of that many rows.
+// The row stride of the scales for `num_rows` rows.
 int64_t scale_stride(int64_t num_rows) { return (num_rows + 3) / 4 * 4; }
 
 int64_t count_units(int64_t rows) { return (rows + kF8UnitRows - 1) / kF8UnitRows; }
@@ -19,7 +19,8 @@ void check_fp8(const char* op, const Context& ctx, const Linear& w,
                std::initializer_list<int64_t> shape, std::initializer_list<int64_t> scales) {
   check_operand(op, "w.values", ctx, w.values, DType::kF8E4M3, shape, Strides::kRows);
   check_f32(op, "w.scales", ctx, w.scales, scales, Strides::kRows);
-  SLX_CHECK(w.columns() % kF8Columns == 0, "{}: {} columns", op, w.columns());
+  SLX_CHECK(w.columns() % kF8Columns == 0, "{}: {} columns are not a multiple of 128", op,
+            w.columns());
 }
 
 // x as quantise_rows stores it, from the arena.
@@ -34,7 +35,7 @@ QuantisedRows quantise_rows(const Context& ctx, Tensor x) {
   return rows;
 }
 
-// On the CPU: the plain values that the product of the quantised operand equals.
+// On the CPU: x rounded to its quantised values, so that a plain product equals the quantised one.
 Tensor round_rows(const Context& ctx, Tensor x) {
   const Tensor rounded = ctx.arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
   if (runs_on_cpu(ctx)) cpu::round_rows(rounded, x);
@@ -86,7 +87,7 @@ int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w)
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
   constexpr const char* kOp = "quantise_rows";
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
-  SLX_CHECK(x.dim(1) % kF8Columns == 0, "{}: {} columns", kOp, x.dim(1));
+  SLX_CHECK(x.dim(1) % kF8Columns == 0, "{}: {} columns are not a multiple of 128", kOp, x.dim(1));
   check_operand(kOp, "values", ctx, values, DType::kF8E4M3, {x.dim(0), x.dim(1)});
   check_f32(kOp, "scales", ctx, scales, {x.dim(1) / kF8Columns, scale_stride(x.dim(0))});
   if (runs_on_cpu(ctx)) return cpu::quantise_rows(values, scales, x);

@@ -76,8 +76,8 @@ void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, 
   check_compute(kOp, "x", ctx, x, {y.dim(0), y.dim(1), kAny}, Strides::kRows);
   check_tables(kOp, ctx, table.cos, table.sin, positions, y.dim(0), width);
   SLX_CHECK(begin + width <= y.dim(2) && x_begin + width <= x.dim(2) && width % 2 == 0,
-            "{}: columns {} and {} of {} for {} and {}", kOp, begin, x_begin, width, y.shape_text(),
-            x.shape_text());
+            "{}: columns from {} and {}, {} wide, do not fit {} and {}", kOp, begin, x_begin, width,
+            y.shape_text(), x.shape_text());
   if (y.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) {
     cpu::copy_head_columns(y, begin, x, x_begin, width);
@@ -151,7 +151,8 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
   const bool in_place = !ctx.planning() && in.dim(0) > 0 && out.raw() == in.raw();
   const int64_t without_values = in.dim(1) - heads.kv_heads * heads.head_dim;
   SLX_CHECK(out.dim(1) == in.dim(1) || (out.dim(1) == without_values && !in_place),
-            "{}: out is {}, in {}", kOp, out.shape_text(), in.shape_text());
+            "{}: out {} and in {} have different numbers of heads", kOp, out.shape_text(),
+            in.shape_text());
   check_tables(kOp, ctx, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
   SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
   if (q_norm.defined()) {

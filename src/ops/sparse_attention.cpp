@@ -16,8 +16,8 @@ void check_rows(const char* op, const AttentionLayout& layout, const Context& ct
   const int64_t num_tokens =
       layout.cu_seqlens.empty() ? first_row + num_rows : layout.cu_seqlens.back();
   check_layout(op, layout, ctx, num_tokens);
-  SLX_CHECK(first_row >= 0 && first_row + num_rows <= num_tokens, "{}: rows {} to {} of {}", op,
-            first_row, first_row + num_rows, num_tokens);
+  SLX_CHECK(first_row >= 0 && first_row + num_rows <= num_tokens,
+            "{}: rows {} to {} exceed {} tokens", op, first_row, first_row + num_rows, num_tokens);
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b) {
     const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
     SLX_CHECK_LE(keys, num_columns);

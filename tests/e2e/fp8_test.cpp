@@ -97,7 +97,7 @@ TEST(Fp8, GridsGenerateTheSameBits) {
   EXPECT_NE(run("plain", "off", engines), expected);
 }
 
-// A reference that takes the policy's weights takes its FP8 bytes.
+// A reference that is replaced by the policy gets the policy's FP8 bytes.
 TEST(Fp8, AMovedReferenceEqualsThePolicy) {
   const Folder folder;
   make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);

@@ -54,7 +54,7 @@ QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& 
   return qkv;
 }
 
-// The same in pages, from the arena.
+// The result of gather_keys in pages, from the arena.
 LayerPages gather_key_pages(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
                             const GqaTape& tape) {
   const int64_t q = spec.q_size(), kv = spec.kv_size();

@@ -137,7 +137,7 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
 }
 
 // Declares one part of a tensor on disk that has `head_rows` rows per head: rows [begin, begin +
-// size) of every head. at(h): index in the parameter where head h goes.
+// size) of every head. at(h): index of head h in the parameter.
 template <class At>
 void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec& s,
                     int64_t head_rows, int64_t columns, int64_t begin, int64_t size, const At& at) {
@@ -313,8 +313,8 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
                  const MlaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   ops::matmul_forward(ctx, tape.a, normed, w.a);
-  // Every tp rank holds whole pages, so with split rows these are written after the latent rows are
-  // gathered.
+  // Every tp rank holds whole pages, so with split rows the pages are written after the latent rows
+  // are gathered.
   const bool is_split = !batch.tp_rows.empty();
   ops::NormedRows queries;
   if (s.q_rank > 0)

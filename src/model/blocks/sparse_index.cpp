@@ -25,7 +25,7 @@ int64_t scored_rows(tensor::Device device) { return device.is_cpu() ? 128 : 256;
 
 float root_of(int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); }
 
-// Rotates the first elements of each head, as many as the layer's rotary dimension.
+// Rotates the first elements of each head; their number is the layer's rotary dimension.
 void rotate(const ops::Context& ctx, Tensor heads, const ops::RotaryTable& rotary,
             Tensor positions) {
   ops::rotary(ctx, heads, rotary.cos, rotary.sin, positions, ops::RotaryStyle::kInterleaved, false);

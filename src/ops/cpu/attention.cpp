@@ -23,9 +23,9 @@ struct Tile {
   int64_t sequence, first_token, num_tokens;  // first_token counts from the sequence's first query
 };
 
-// Online softmax over one tile (N3). The arithmetic of a query is independent of the others: each
-// score is one chain over the head dimension; the accumulator is rescaled once per block and then
-// adds the visible keys of the block in one chain.
+// Online softmax over one tile (N3). The arithmetic of a query is independent of other queries:
+// each score is one chain over the head dimension; the accumulator is rescaled once per block and
+// then adds the visible keys of the block in one chain.
 class ForwardTile {
  public:
   ForwardTile(const KernelTable& isa, const ForwardArguments& args, const AttentionShape& shape,
@@ -195,7 +195,8 @@ void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor s
   for (int64_t t = 0; t < k.dim(0); ++t) {
     const int64_t slot = slots.i32()[t];
     if (slot < 0) continue;
-    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {}", slot, t);
+    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {} is outside the pages", slot,
+              t);
     const int64_t page = slot / page_tokens, offset = slot % page_tokens * row;
     const auto bytes = static_cast<size_t>(row) * sizeof(float);
     std::memcpy(k_pages.f32() + page * k_pages.stride(0) + offset, k.f32() + t * k.stride(0),

@@ -1,5 +1,5 @@
 // Shared by the forward and the backward pass of attention: where the rows of a sequence lie, which
-// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence under one
+// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence for one
 // key head; its rows are (token, query head of the group), heads fastest. With selected keys a tile
 // is one token, since every token has its own keys.
 #pragma once
@@ -75,8 +75,8 @@ class KeyRows {
     if (pages_ == nullptr)
       return rows.f32() + (first_row_ + position) * rows.stride(0) + head_ * rows.dim(-1);
     const int64_t page = pages_[position / page_tokens_], offset = position % page_tokens_;
-    SLX_CHECK(page >= 0 && page < rows.dim(0), "page {} of position {}, {} pages", page, position,
-              rows.dim(0));
+    SLX_CHECK(page >= 0 && page < rows.dim(0), "page {} of position {} is not one of the {} pages",
+              page, position, rows.dim(0));
     const int64_t heads = rows.dim(2), dim = rows.dim(3);
     const int64_t element = (offset * heads + head_) * dim;
     if (!x_.is_fp8()) return rows.f32() + page * rows.stride(0) + element;
@@ -114,15 +114,15 @@ class KeyRows {
   const int32_t* pages_ = nullptr;
 };
 
-// The keys of a tile, by ascending position: the first `count`, or those selected for its only
-// query.
+// The keys of a tile, by ascending position: the first `count`, or the keys selected for the tile's
+// only query.
 struct KeyWalk {
   int64_t count = 0;
   const int32_t* ids = nullptr;
   int64_t operator[](int64_t i) const { return ids == nullptr ? i : ids[i]; }
 };
 
-// For the tile whose last query is row `row` of the batch, at `position`.
+// The keys of the tile whose last query is row `row` of the batch, at `position`.
 inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t position) {
   if (!layout.selected.defined()) return {.count = position + 1};
   const int64_t width = layout.selected.dim(1);
@@ -130,7 +130,8 @@ inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t pos
                      .ids = layout.selected.i32() + row * width};
   for (int64_t i = 0; i < walk.count; ++i)
     SLX_CHECK(walk.ids[i] <= position && walk.ids[i] > (i == 0 ? -1 : walk.ids[i - 1]),
-              "key {} is selected after {} others for the query at {}", walk.ids[i], i, position);
+              "key {} is selected after {} others, but is out of order or after the query at {}",
+              walk.ids[i], i, position);
   return walk;
 }
 

@@ -1,4 +1,4 @@
-// The CPU backend: the ops of include/slimexx/ops on checked operands. Work runs at once on the
+// The CPU backend: the ops of include/slimexx/ops on checked operands. Work runs immediately on the
 // thread pool, split over outputs only; scratch is per thread and kept (scratch.h).
 #pragma once
 #include <cstdint>
@@ -28,7 +28,7 @@ void quantise_rows(Tensor values, Tensor scales, Tensor x);
 // y[T,K] = the values that quantise_rows stores, times their scales.
 void round_rows(Tensor y, Tensor x);
 void quantise_blocks(const QuantisedBlocks& blocks);
-// plain[N,K] = values[N,K] times scales, which may have any unit of rows and width that divide.
+// plain[N,K] = values[N,K] times scales [N/r, K/c] for any block size r x c that divides [N,K].
 void dequantise_blocks(Tensor plain, Tensor values, Tensor scales);
 
 // x [T,H] or [T,heads,D]: the last dimension is normalised.

@@ -11,7 +11,7 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// Packed: a sequence has no keys except those of its queries.
+// In a packed batch a sequence has no keys except those of its queries.
 int64_t longest_sequence(const AttentionLayout& layout) {
   int64_t longest = layout.max_query_len;
   if (longest > 0) return longest;

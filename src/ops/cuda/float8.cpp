@@ -8,10 +8,10 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// The layouts of ops and kernels are one.
+// Ops and kernels have the same layout.
 static_assert(kF8UnitRows == kernels::kFp8UnitRows && kF8Columns == kernels::kFp8GroupColumns);
 
-// As for bf16 products (matmul.cpp).
+// Products of few rows start early, as in matmul.cpp.
 constexpr int64_t kEarlyRows = 64;
 
 kernels::Fp8GroupedGemmArgs expert_product(const Tensor& y, const Tensor& x_values,

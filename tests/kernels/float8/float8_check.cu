@@ -108,7 +108,8 @@ void check_product(Operands& o, int64_t m, const Output& output, const Fp8GemmCo
   }
 }
 
-// Alternates between the kinds of y, so that over the shapes each variant stores all of them.
+// Alternates between dense and wider rows of y, so that over all shapes each variant stores both,
+// in bf16 and in f32.
 void check_config(Operands& o, int64_t m, const Fp8GemmConfig& c, bool overlap = false) {
   static int turn = 0;
   check_product(o, m, {GemmOutput::kBf16, turn / 3 % 2 == 0 ? 0 : 8}, c, overlap);

@@ -90,7 +90,7 @@ void check_config(const Operands& o, const Fp8GroupedGemmArgs& product, const Fp
   check_product(o, product, c, GemmOutput::kF32);
 }
 
-// h of all rows against the SwiGLU kernel of the expected product.
+// Compares h of all rows with the SwiGLU kernel applied to the expected product.
 void check_swiglu(const Operands& o, Fp8GroupedGemmArgs product) {
   if (o.n % 128 != 0) return;
   static DeviceArray<Difference> differences(2);
@@ -173,7 +173,7 @@ void check_one_row(int64_t rows, int64_t experts, int64_t n, int64_t k) {
 }
 
 // A chain of quantisations and products with square weights, launched early one after the other,
-// must end with the bits of one that waits for each kernel.
+// must end with the bits of a chain that waits for each kernel.
 void check_chain(const GroupedFloat8Case& sizes) {
   constexpr int kLinks = 16;
   const Operands o(sizes);

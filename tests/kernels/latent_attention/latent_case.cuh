@@ -77,10 +77,10 @@ struct LatentOperands {
 
 // How a batch is divided among the kernels; the division changes no bit.
 enum class LatentRuns {
-  kWhole,  // every sequence is walked whole
+  kWhole,  // no sequence is split
   kAuto,   // as the engine chooses
-  kTight,  // the same, with room for partial results of only a few tokens
-  kSplit,  // every sequence by segments
+  kTight,  // like kAuto, with room for partial results of only a few tokens
+  kSplit,  // every sequence is split into segments
 };
 
 inline AttentionRuns choose_latent_runs(const std::vector<int32_t>& cu,

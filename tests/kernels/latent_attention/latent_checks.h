@@ -71,7 +71,7 @@ inline void check_values(const LatentOperands& o, const LatentResult& got) {
   expect_close(("lse" + every).c_str(), lse, expected.lse, 1, kLseSlack);
 }
 
-// Decodes: with so few segments that a cluster of thread blocks takes each, and with many; some
+// Decode steps with few segments, each computed by a cluster of thread blocks, and with many; some
 // sequences have no query.
 inline void check_decodes(const LatentOperands& o, const LatentResult& expected, int64_t page,
                           const std::vector<size_t>& counts) {

@@ -99,7 +99,7 @@ void check_plain(bool small) {
   }
 }
 
-// Null pointers: a kernel that ran would fail.
+// All pointers are null, so a kernel that is launched anyway fails.
 void check_nothing_to_do() {
   current_case = "no rows";
   const cudaError_t none = cudaSuccess;

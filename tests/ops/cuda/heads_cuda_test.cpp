@@ -27,7 +27,7 @@ std::vector<HeadCase> head_cases() {
           {1, 128, 128, 512}, {500, 4, 264, 136}, {900, 20, 256, 512}};
 }
 
-// Heads are wider than the product; the elements after it stay unchanged.
+// Heads are wider than the product's result; their other elements stay unchanged.
 TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
   for (const HeadCase& c : head_cases()) {
     const std::string name = std::to_string(c.tokens) + " tokens, " + std::to_string(c.heads) +
