@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "e2e/fp8_ways.h"
+#include "e2e/fp8/ways.h"
 
 namespace slimexx::e2e {
 namespace {
