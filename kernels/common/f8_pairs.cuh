@@ -31,8 +31,8 @@ __device__ __forceinline__ uint32_t dequantise_odd(uint32_t quad, uint32_t scale
 
 // The four values in order, times `scales`.
 __device__ __forceinline__ uint2 dequantise_quad(uint32_t quad, uint32_t scales) {
-  return make_uint2(dequantise_odd(__byte_perm(quad, 0, 0x1404), scales),
-                    dequantise_odd(__byte_perm(quad, 0, 0x3424), scales));
+  return make_uint2(dequantise_even(__byte_perm(quad, 0, 0x4140), scales),
+                    dequantise_even(__byte_perm(quad, 0, 0x4342), scales));
 }
 
 // A bf16 scale in both halves.
