@@ -18,13 +18,13 @@ template <int kHeadDim, int kStages>
 struct KeyConverter {
   using Rings = KeyRings<kHeadDim, kStages>;
   using Bytes = ByteStages<kHeadDim, kStages>;
-  static constexpr int kLoads = kPieceRows * kHeadDim / 512;  // of 16 bytes per lane and piece
+  static constexpr int kSteps = kHeadDim / 64;  // of two loads of 16 bytes per lane, for a piece
   Rings rings;
   Bytes bytes;
   int warp;  // 0 .. kConvertingWarps - 1
   RingCursor<kStages> key_cursor, value_cursor;
 
-  // The row of a piece and the 16 columns that the lane dequantises. Eight neighbouring lanes read
+  // The row of a piece and the 16 columns of a load of the lane. Eight neighbouring lanes read
   // 128 bytes of all banks. They write chunks of an even and an odd row, which the swizzle puts in
   // different banks.
   struct Place {
@@ -37,13 +37,13 @@ struct KeyConverter {
     return {4 * load + lane / 16 * 2 + odd, lane / 8 % 2 ^ odd, lane % 4};
   }
 
-  // All bytes of a piece are read before the first bf16 is written: they overlap.
-  __device__ __forceinline__ void convert_piece(uint32_t buffer, uint32_t scales,
-                                                int piece) const {
-    uint32_t quads[kLoads][4], scale[kLoads];
+  // All bytes of the step's rows are read before their first bf16 is written: they overlap.
+  __device__ __forceinline__ void convert_rows(uint32_t buffer, uint32_t scales, int piece,
+                                               int step) const {
+    uint32_t quads[2][4], scale[2];
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const auto [row, half, chunk] = find_place(i);
+    for (int i = 0; i < 2; ++i) {
+      const auto [row, half, chunk] = find_place(2 * step + i);
       const uint32_t from =
           buffer + Bytes::piece_at(piece) + row * kHeadDim + half * 64 + chunk * 16;
       asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -59,8 +59,8 @@ struct KeyConverter {
     }
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const auto [row, half, chunk] = find_place(i);
+    for (int i = 0; i < 2; ++i) {
+      const auto [row, half, chunk] = find_place(2 * step + i);
       const uint32_t to = buffer + half * Rings::kHalfBytes + (piece * kPieceRows + row) * 128 +
                           ((2 * chunk ^ row % 8) << 4);
 #pragma unroll
@@ -79,7 +79,8 @@ struct KeyConverter {
                                                 uint32_t scales, uint32_t full) const {
     const int pieces = min(divide_up(range.keys - block * kBlock, kPieceRows), kBlock / kPieceRows);
     for (int piece = warp; piece < pieces; piece += kConvertingWarps) {
-      convert_piece(buffer, scales, piece);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) convert_rows(buffer, scales, piece, step);
     }
     fence_shared_for_async();
     __syncwarp();

@@ -393,14 +393,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
-    shrink_registers<40>();
+    shrink_registers<kFp8 ? 56 : 40>();
     if (threadIdx.x < 32) {
       load_tiles<kHeadDim, kFp8>(problem, query_map, key_map, value_map, shared);
     } else if constexpr (kFp8) {
       convert_tiles<kHeadDim>(shared);
     }
   } else {
-    grow_registers<232>();
+    grow_registers<kFp8 ? 224 : 232>();
     compute_tiles<kHeadDim>(problem, shared, group);
   }
 }
