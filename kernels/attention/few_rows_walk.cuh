@@ -8,19 +8,20 @@
 // 32 w + 16 i + 8 t + l / 4 (i, t = 0, 1). Maxima go through shared memory. A row's sum is 8 chains
 // of 16 weights, as in row_arithmetic.cuh. Each chain has keys of all four warps, so the weights go
 // through shared memory: thread 8 r + k adds up chain k of row r while the tensor cores multiply by
-// the values.
+// the values. FP8: keys and values are A operands in registers (few_rows_bytes.cuh).
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/few_rows_bytes.cuh"
 #include "kernels/attention/few_rows_shared.cuh"
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/common/cluster.cuh"
 
 namespace slimexx::kernels::attention {
 
-template <int kHeadDim, int kRows>
+template <int kHeadDim, int kRows, bool kFp8>
 struct FewRowsWalk {
-  using Layout = FewRowsShared<kHeadDim, kRows>;
+  using Layout = FewRowsShared<kHeadDim, kRows, kFp8>;
   using Ring = typename Layout::Ring;
   static constexpr int kOwn = kRows / 4;  // query rows of a thread; the n-th is 8 (n / 2) + n % 2
   static constexpr int kParts = kHeadDim / 64;
@@ -41,7 +42,11 @@ struct FewRowsWalk {
   }
   __device__ __forceinline__ static int own_column() { return threadIdx.x % 4 * 2; }
 
-  __device__ __forceinline__ void issue_scores(float (&s)[2][kRows / 2]) const {
+  __device__ __forceinline__ void issue_scores(float (&s)[2][kRows / 2]) {
+    if constexpr (kFp8) {
+      issue_scores_of_bytes(s);
+      return;
+    }
     const uint64_t rows_of_keys = describe_rows(keys.buffer(), Ring::kPieceBytes);
     const uint64_t queries = describe_swizzled_tile(shared + Layout::kQueriesAt);
 #pragma unroll
@@ -56,7 +61,57 @@ struct FewRowsWalk {
     wgmma_commit();
   }
 
+  // FP8: the stage is free as soon as its bytes are in registers. Returns with complete scores,
+  // because the operands of scores and of values do not fit in the registers together.
+  __device__ __forceinline__ void issue_scores_of_bytes(float (&s)[2][kRows / 2]) {
+    KeyBytes<kHeadDim> bytes;
+    bytes.read(keys.buffer(), keys.scales());
+    __syncwarp();
+    keys.release();
+    const uint64_t queries = describe_swizzled_tile(shared + Layout::kQueriesAt);
+    uint32_t a[kHeadDim / 16][2][4];
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      bytes.dequantise(a[k][0], 0, k);
+      bytes.dequantise(a[k][1], 1, k);
+      wgmma_fence();
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        wgmma_k16(s[t], a[k][t],
+                  queries + (k / 4 * Layout::kTileBytes >> 4) + (k % 4) * kDescriptorStepK16,
+                  k > 0);
+      }
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+
+  __device__ __forceinline__ void issue_values_of_bytes() {
+    ValueBytes<kHeadDim> bytes;
+    bytes.read(values.buffer());
+    const uint64_t weights = describe_swizzled_tile(shared + Layout::kWeightsAt +
+                                                    weights_in_use * 2 * Layout::kTileBytes);
+    uint32_t a[kBlock / 16][kParts][4];
+#pragma unroll
+    for (int k = 0; k < kBlock / 16; ++k) {
+      bytes.dequantise(a[k], values.scales(), k);
+      wgmma_fence();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        wgmma_k16(output[part], a[k][part],
+                  weights + (k / 4 * Layout::kTileBytes >> 4) + (k % 4) * kDescriptorStepK16, true);
+      }
+    }
+    wgmma_commit();
+    __syncwarp();
+    values.release();
+  }
+
   __device__ __forceinline__ void issue_values() {
+    if constexpr (kFp8) {
+      issue_values_of_bytes();
+      return;
+    }
     const uint64_t rows_of_values = describe_swizzled_tile(values.buffer());
     const uint64_t weights = describe_swizzled_tile(shared + Layout::kWeightsAt +
                                                     weights_in_use * 2 * Layout::kTileBytes);
@@ -167,13 +222,13 @@ struct FewRowsWalk {
   __device__ __forceinline__ void finish_scores(float (&s)[2][kRows / 2]) {
     pin_registers(s[0]);
     pin_registers(s[1]);
-    keys.release();
+    if constexpr (!kFp8) keys.release();
   }
 
   __device__ __forceinline__ void finish_values() {
     wgmma_wait<0>();
     pin_output();
-    values.release();
+    if constexpr (!kFp8) values.release();
   }
 
   // Walks the blocks of one segment. On return `output` and `maximum` are those of the segment;
@@ -198,12 +253,15 @@ struct FewRowsWalk {
       pin_output();
       wgmma_fence();
       issue_scores(s);
+      if constexpr (kFp8) finish_scores(s);
       values.await_block();
       wgmma_fence();
       issue_values();
       add_weights();
-      wgmma_wait<1>();
-      finish_scores(s);
+      if constexpr (!kFp8) {
+        wgmma_wait<1>();
+        finish_scores(s);
+      }
       weigh(s, block, decay);
       finish_values();
 #pragma unroll

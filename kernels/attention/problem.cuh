@@ -27,6 +27,7 @@ struct Problem {
   float* partial_output;  // [segments][kv_heads][partial_rows][head_dim]
   float2* partial_state;  // [segments][kv_heads][partial_rows]: maximum, sum
   uint32_t* next_tile;    // tile counter of whole_rows.cu; 0 at the start of a launch
+  const uint16_t *k_scales, *v_scales;  // FP8 pages: see AttentionForward; null: bf16
 };
 
 // Number of key blocks (of `block_keys` keys) that may be read before the previous kernels end.

@@ -225,6 +225,16 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
       : regs                                                                                    \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b)__VA_OPT__(, ) __VA_ARGS__)
 
+__device__ __forceinline__ void wgmma_k16(float (&d)[4], const uint32_t* a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA_REGISTERS(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4, %5, %6, %7", "%8", "%9", "0",
+                      "r"(static_cast<int>(accumulate)));
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[8], const uint32_t* a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA_REGISTERS(16, SLX_NAMES8(), SLX_ALL(SLX_REGS8(0)), "%8, %9, %10, %11", "%12", "%13",
+                      "0", "r"(static_cast<int>(accumulate)));
+}
 __device__ __forceinline__ void wgmma_k16(float (&d)[32], const uint32_t* a, uint64_t desc_b,
                                           bool accumulate) {
   SLX_WGMMA_REGISTERS(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32, %33, %34, %35",
