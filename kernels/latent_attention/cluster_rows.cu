@@ -178,8 +178,8 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
       static_cast<unsigned>(kRound * launch.max_segments * launch.problem.attention.sequences);
   return launch_early(attend_cluster_latent<kRows>,
                       {dim3(blocks), kClusterThreads, ClusterShared<kRows>::kBytes, kRound}, stream,
-                      launch.problem, launch.query_map, launch.query_rotary_map, launch.key_map,
-                      launch.key_rotary_map);
+                      launch.problem, launch.query_map, launch.query_rotary_map, launch.keys.map,
+                      launch.keys.rotary_map);
 }
 
 }  // namespace
