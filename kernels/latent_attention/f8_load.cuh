@@ -1,7 +1,7 @@
 // The producer for FP8 keys: a warpgroup of four warps, each of which dequantises 16 rows of every
 // block (f8_keys.cuh). It fills the same stages with the same values as a producer of bf16 keys
-// would, so the consumers are the same. Bytes go through registers, not through shared memory, which
-// has no room for them.
+// would, so the consumers are the same. Bytes go through registers, not through shared memory,
+// which has no room for them.
 //
 // Warp 0 finds the items and loads their queries; the other warps take the items from the queue, as
 // the consumers do. All warps look two blocks ahead, over the ends of items: one block is stored
@@ -9,7 +9,7 @@
 //
 // Cost of a block: 41 KB take 2100 clocks at 4.27 TB/s over 132 SMs. A warp dequantises 8192 values
 // in about 1000 instructions. The block is written to shared memory in 576 clocks at 128 B/clk.
-// With four groups in flight per warp, 24 to 32 KB are on the way from memory at any time.
+// With 16 rows in flight per warp, 32 KB are on the way from memory.
 #pragma once
 #include "kernels/common/warp_release.cuh"
 #include "kernels/latent_attention/f8_keys.cuh"
@@ -17,7 +17,7 @@
 
 namespace slimexx::kernels::latent_attention {
 
-inline constexpr int kF8Takers = 8 + kF8Warps - 1;             // warps that take each item
+inline constexpr int kF8Takers = 8 + kF8Warps - 1;                   // warps that take each item
 inline constexpr uint32_t kF8Loading = kF8Warps * kArrivalsPerWarp;  // arrivals at a full barrier
 
 // What the items of a launch are.
@@ -38,8 +38,7 @@ struct ItemFinder {
   __device__ __forceinline__ bool find(int index, Item& item) {
     if constexpr (kItems == Items::kListed) {
       ListedItem listed;
-      const bool found =
-          find_listed_item<kRows>(problem, keys.list_width, cursor, index, listed);
+      const bool found = find_listed_item<kRows>(problem, keys.list_width, cursor, index, listed);
       item = listed.item;
       return found;
     } else {
@@ -127,33 +126,28 @@ __device__ __forceinline__ void signal_block(Shared shared, uint32_t n) {
   }
 }
 
-// Run by warpgroup 0. `awaited`: the kernel has waited for the previous kernels. kGroups: groups of
-// rows in flight per warp.
-template <Items kItems, int kGroups, class Shared>
-__device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
-                                              const F8Keys& keys, const CUtensorMap& query_map,
+// Run by warpgroup 0. `awaited`: the kernel has waited for the previous kernels. A set of kGroups
+// groups is in flight per warp. kDouble: it is in flight while the warp stores the set before it,
+// which takes twice the registers.
+template <Items kItems, int kGroups, bool kDouble, class Shared>
+__device__ __forceinline__ void load_f8_items(const attention::Problem& problem, const F8Keys& keys,
+                                              const CUtensorMap& query_map,
                                               const CUtensorMap& query_rotary_map, Shared shared,
                                               bool awaited) {
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   QueryLoader<Shared> queries{query_map, query_rotary_map, shared};
   BlockFinder<kItems, Shared> blocks{problem, keys, shared.items(), {problem, keys}, warp == 0};
-  F8Rows<kGroups> rows{keys};
   const auto await = [&] {
     if (!awaited) await_previous_grids();
     awaited = true;
   };
-  const auto begin_block = [&](const F8Block& block) {
-    if (!block.is_written) await();
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      rows.clear(g);
-      rows.load(g, block.row);
-    }
-  };
   F8Block now = blocks.find_next();
   if (!now.exists) return;
   F8Block next = blocks.find_next();
-  begin_block(now);
+  F8Rows<kGroups> in_flight;
+  in_flight.clear();
+  if (!now.is_written) await();
+  in_flight.load(keys, 0, now.row);
   for (uint32_t n = 0; now.exists; ++n) {
     F8Block after;
     if (next.exists) after = blocks.advance();
@@ -164,23 +158,34 @@ __device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
       queries.load(item);
     }
     const bool is_ready = awaited || next.is_written;
-    for (int part = 0; part < 3; ++part) wait(shared.empty(n, part), stage_parity(n) ^ 1);
     const uint32_t to = shared.stage(n) + warp * (kWarpKeys * 128);
-#pragma unroll
-    for (int g = 0; g < kKeyGroups; ++g) {
-      const int follower = g + kGroups;  // the group that takes g's registers
-      rows.store(g, to);
-      rows.clear(g);
-      if (follower < kKeyGroups) {
-        rows.load(follower, now.row);
-      } else if (is_ready) {
-        rows.load(follower - kKeyGroups, next.row);
+#pragma unroll 1
+    for (int g = 0; g < kKeyGroups; g += kGroups) {
+      const F8Rows<kGroups> held = in_flight.turned();
+      const auto load_next = [&] {
+        in_flight.clear();
+        if (g + kGroups < kKeyGroups) {
+          in_flight.load(keys, g + kGroups, now.row);
+        } else if (is_ready) {
+          in_flight.load(keys, 0, next.row);
+        }
+      };
+      if (g == 0) {
+        for (int part = 0; part < 3; ++part) wait(shared.empty(n, part), stage_parity(n) ^ 1);
+      } else {
+        __syncwarp();
       }
-      if (g == kKeyGroups / 2 - 1) blocks.read_page();
+      if (kDouble) load_next();
+      held.store(g, to);
+      if (!kDouble) load_next();
     }
+    blocks.read_page();
     signal_block(shared, n);
     after.row = blocks.find_row();
-    if (next.exists && !is_ready) begin_block(next);
+    if (next.exists && !is_ready) {
+      await();
+      in_flight.load(keys, 0, next.row);
+    }
     now = next;
     next = after;
   }

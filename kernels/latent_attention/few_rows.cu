@@ -45,6 +45,13 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
   }
 }
 
+// With FP8 keys: groups of rows in flight per loading warp, and registers per thread.
+template <int kRows>
+struct F8Registers {
+  static constexpr int kGroups = kRows <= 24 ? 4 : 2;
+  static constexpr int kComputing = kRows <= 24 ? 128 : 160, kLoading = 504 - 2 * kComputing;
+};
+
 // Keys: KeyBoxes or F8Keys.
 template <int kRows, class Keys>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -53,6 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                       const __grid_constant__ CUtensorMap query_rotary_map,
                       const __grid_constant__ Keys keys) {
   constexpr bool kF8 = std::is_same_v<Keys, F8Keys>;
+  using Registers = F8Registers<kRows>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const typename ColumnForm<0, kRows>::Layout shared{shared_address(memory)};
   if (threadIdx.x == 0) {
@@ -78,16 +86,21 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group < 0) {
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
     if constexpr (kF8) {
-      load_f8_items<Items::kSplit, 4>(problem.attention, keys, query_map, query_rotary_map, shared,
-                                      !problem.attention.context_is_written);
+      grow_registers<Registers::kLoading>();
+      load_f8_items<Items::kSplit, Registers::kGroups, true>(problem.attention, keys, query_map,
+                                                             query_rotary_map, shared,
+                                                             !problem.attention.context_is_written);
     } else if (warp < 3) {
       load_items_together(problem.attention,
                           {query_map, query_rotary_map, keys.map, keys.rotary_map}, shared, warp);
     }
-  } else if (group == 0) {
-    compute_items<0, kRows>(problem, {shared.base});
   } else {
-    compute_items<1, kRows>(problem, {shared.base});
+    if constexpr (kF8) shrink_registers<Registers::kComputing>();
+    if (group == 0) {
+      compute_items<0, kRows>(problem, {shared.base});
+    } else {
+      compute_items<1, kRows>(problem, {shared.base});
+    }
   }
 }
 

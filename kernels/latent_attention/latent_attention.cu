@@ -125,10 +125,10 @@ bool encode_operands(Launch& launch, const LatentAttentionForward& problem) {
       problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
   const int box_rows = launch.problem.attention.box_rows;
   const auto* q = static_cast<const uint16_t*>(problem.q);
-  const bool has_queries = encode_bf16_matrix(&launch.query_map, q, rows, problem.value_dim, width,
-                                              launch.query_rows) &&
-                           encode_bf16_matrix(&launch.query_rotary_map, q + problem.value_dim, rows,
-                                              problem.rotary_dim, width, launch.query_rows);
+  const bool has_queries =
+      encode_bf16_matrix(&launch.query_map, q, rows, problem.value_dim, width, launch.query_rows) &&
+      encode_bf16_matrix(&launch.query_rotary_map, q + problem.value_dim, rows, problem.rotary_dim,
+                         width, launch.query_rows);
   if (!has_queries || problem.f8_keys) return has_queries;
   const auto* keys = static_cast<const uint16_t*>(problem.keys);
   return encode_bf16_matrix(&launch.keys.map, keys, key_rows, problem.value_dim, problem.key_stride,

@@ -45,15 +45,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
-    shrink_registers<kF8 ? 88 : 56>();
+    shrink_registers<kF8 ? 72 : 56>();
     if constexpr (kF8) {
-      load_f8_items<Items::kListed, 2>(problem.attention, keys, query_map, query_rotary_map, shared,
-                                       true);
+      load_f8_items<Items::kListed, 2, false>(problem.attention, keys, query_map, query_rotary_map,
+                                              shared, true);
     } else {
       load_listed_items(problem, keys, query_map, query_rotary_map, shared);
     }
   } else {
-    grow_registers<kF8 ? 208 : 224>();
+    grow_registers<kF8 ? 216 : 224>();
     if (group == 0) {
       compute_items<true, BlockWalk<RowForm<0, kGathered>>>(problem, {shared.base});
     } else {
@@ -73,10 +73,9 @@ cudaError_t launch_listed(const Launch& parameters, cudaStream_t stream) {
   // problem.merged has room for kMultiprocessors thread blocks.
   const int64_t blocks = std::min({items, int64_t{sm_count}, kMultiprocessors});
   const auto launch = [&]<class Keys>(const Keys& keys) {
-    return launch_early(attend_listed<Keys>,
-                        {dim3(static_cast<unsigned>(blocks)), kThreads, Layout::kBytes}, stream,
-                        parameters.problem, keys, parameters.query_map,
-                        parameters.query_rotary_map);
+    return launch_early(
+        attend_listed<Keys>, {dim3(static_cast<unsigned>(blocks)), kThreads, Layout::kBytes},
+        stream, parameters.problem, keys, parameters.query_map, parameters.query_rotary_map);
   };
   return parameters.has_f8_keys ? launch(parameters.f8_keys) : launch(parameters.lists);
 }

@@ -60,16 +60,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
-    shrink_registers<kF8 ? 88 : 24>();
+    shrink_registers<kF8 ? 72 : 24>();
     if constexpr (kF8) {
-      load_f8_items<kWhole ? Items::kWhole : Items::kSplit, 2>(
+      load_f8_items<kWhole ? Items::kWhole : Items::kSplit, 2, false>(
           problem.attention, keys, query_map, query_rotary_map, shared, true);
     } else if (threadIdx.x < 32) {
       load_items<kWhole>(problem.attention,
                          {query_map, query_rotary_map, keys.map, keys.rotary_map}, shared);
     }
   } else {
-    grow_registers<kF8 ? 208 : 240>();
+    grow_registers<kF8 ? 216 : 240>();
     if (group == 0) {
       compute_items<kWhole, BlockWalk<RowForm<0>>>(problem, shared);
     } else {
