@@ -82,11 +82,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The previous kernels wrote the queries, the newest keys and, unless context_is_written, perhaps
   // the context. The warps that load keys wait for them later.
   const bool loads_keys = threadIdx.x < (kF8 ? 128 : 64);
-  if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
+  const auto await = [&] {
+    if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
+  };
   if (group < 0) {
+    if constexpr (kF8) grow_registers<Registers::kLoading>();
+    await();
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
     if constexpr (kF8) {
-      grow_registers<Registers::kLoading>();
       load_f8_items<Items::kSplit, Registers::kGroups, true>(problem.attention, keys, query_map,
                                                              query_rotary_map, shared,
                                                              !problem.attention.context_is_written);
@@ -96,6 +99,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   } else {
     if constexpr (kF8) shrink_registers<Registers::kComputing>();
+    await();
     if (group == 0) {
       compute_items<0, kRows>(problem, {shared.base});
     } else {
