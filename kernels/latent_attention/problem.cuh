@@ -11,6 +11,7 @@
 #include "kernels/common/sizes.h"
 #include "kernels/common/slot_queue.cuh"
 #include "slimexx/kernels/latent_attention.h"
+#include "slimexx/tensor/float8.h"
 
 namespace slimexx::kernels::latent_attention {
 
@@ -47,17 +48,41 @@ struct KeyLists {
   int64_t key_stride;
 };
 
+inline constexpr int kF8Group = static_cast<int>(tensor::kF8LatentGroup);
+
+// bf16 keys: boxes of problem.attention.box_rows rows.
+struct KeyBoxes {
+  CUtensorMap map, rotary_map;
+};
+
+// FP8 keys, paged (tensor::F8LatentRow).
+struct F8Keys {
+  const uint8_t* rows;
+  int64_t stride;  // bytes
+  int value_dim, rotary_dim, scales_at, rotary_at;
+  const int32_t* selected;  // as in KeyLists
+  int list_width;
+};
+
 struct Launch {
   Problem problem;
   KeyLists lists;
   CUtensorMap query_map, query_rotary_map;  // boxes of query_rows rows
-  CUtensorMap key_map, key_rotary_map;      // boxes of problem.attention.box_rows rows
+  KeyBoxes keys;                            // without has_f8_keys
+  F8Keys f8_keys;                           // with has_f8_keys
   int64_t tokens;
   int max_segments;
   int query_rows;  // query rows per tile
+  bool has_f8_keys;
 };
 
-inline constexpr int kThreads = 384;  // one loading and two computing warpgroups
+// Calls `launch` with the keys of the launch, a KeyBoxes or an F8Keys: a parameter of the kernel.
+template <class LaunchKeys>
+cudaError_t with_keys(const Launch& parameters, const LaunchKeys& launch) {
+  return parameters.has_f8_keys ? launch(parameters.f8_keys) : launch(parameters.keys);
+}
+
+inline constexpr int kThreads = 384;  // one loading warpgroup, two computing ones
 
 // Any number of rows per sequence; a thread block walks all keys of a tile.
 cudaError_t launch_whole(const Launch& launch, cudaStream_t stream);
@@ -212,15 +237,16 @@ struct Shared {
   __device__ __forceinline__ uint32_t queries_empty() const { return base + kQueriesFullAt + 8; }
   __device__ __forceinline__ ItemQueue items() const { return {{base + kItemsAt, {}}}; }
 
-  // Called by one thread. `loading`: arrivals that complete a full barrier of keys.
-  __device__ __forceinline__ void init(uint32_t loading = 1) const {
+  // Called by one thread. `loading`: arrivals that complete a full barrier of keys. `takers`: warps
+  // that take each item from the queue.
+  __device__ __forceinline__ void init(uint32_t loading = 1, uint32_t takers = 8) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       for (int box = 0; box < kBoxes; ++box) init_mbarrier(full(stage, box), loading);
       for (int part = 0; part < 3; ++part) init_mbarrier(empty(stage, part), part < 2 ? 4 : 8);
     }
     init_mbarrier(queries_full(), 1);
     init_mbarrier(queries_empty(), 8);
-    items().init(8);
+    items().init(takers);
     fence_mbarrier_init();
   }
 };

@@ -127,6 +127,9 @@ struct LatentRows {
   const int32_t* slots = nullptr;
   int64_t y_stride = 0, x_stride = 0;
   int64_t tokens = 0, rank = 0, rotary_width = 0;
+  // Rounds the first `rank` elements of y through FP8: they become the values that an FP8 cache
+  // returns. Then pages have rows of tensor::latent_f8_row_bytes(rank, rotary_width) bytes.
+  bool round_f8 = false;
   // If query_rank > 0 (at most 2048): query_y [tokens, query_rank] = RMSNorm of query_x with
   // weights query_norm [query_rank].
   void* query_y = nullptr;
@@ -141,6 +144,22 @@ inline bool norms_latent_queries(int64_t query_rank) {
 }
 cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tables, float eps,
                                 cudaStream_t stream);
+
+// Where rounded rows are also stored as FP8: row i in slot slots[i]; a slot below 0 is skipped.
+struct F8Pages {
+  void* rows = nullptr;    // rows of bytes; null: no pages
+  void* scales = nullptr;  // [slots] bf16; null where the rows of bytes have the scales
+  const int32_t* slots = nullptr;
+};
+// In place over normed and rotated latent rows [tokens, rank + rotary_width]: does what round_f8
+// does in latent_rows_forward, with the same bits. For rows that come from other ranks.
+cudaError_t round_latent_rows(void* y, int64_t y_stride, int64_t tokens, int64_t rank,
+                              int64_t rotary_width, const F8Pages& pages, cudaStream_t stream);
+// In place over index keys [tokens, head_dim] bf16: rounds each key through FP8 with one scale for
+// the whole key (tensor::f8_key_scale). With pages, bytes [.., head_dim] and scales are stored.
+// head_dim is a multiple of 8, at most kMostIndexHeadDim (limits.h); rows are 16-byte aligned.
+cudaError_t round_index_keys(void* keys, int64_t stride, int64_t tokens, int64_t head_dim,
+                             const F8Pages& pages, cudaStream_t stream);
 
 // h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
 // dgate_up may be gate_up. The backward also recomputes h if h is not null; h may be dh.

@@ -113,4 +113,21 @@ struct LatentF8Row {
   static constexpr int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 };
 
+// A cached row of latent attention in FP8 has three parts: `rank` e4m3 values, whose groups of
+// kF8LatentGroup columns have one scale each (the last group may be narrower); these scales in f32
+// (f8_key_scale); and `rotary_width` bf16 values. Zeros pad each part to a multiple of 16 bytes.
+inline constexpr int64_t kF8LatentGroup = 128;
+struct F8LatentRow {
+  int64_t scales_at, rotary_at, bytes;  // offsets of the second and third part, and the row's size
+};
+constexpr F8LatentRow latent_f8_row(int64_t rank, int64_t rotary_width) {
+  const auto pad = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
+  const int64_t groups = (rank + kF8LatentGroup - 1) / kF8LatentGroup;
+  const int64_t scales_at = pad(rank), rotary_at = scales_at + pad(4 * groups);
+  return {scales_at, rotary_at, rotary_at + pad(2 * rotary_width)};
+}
+constexpr int64_t latent_f8_row_bytes(int64_t rank, int64_t rotary_width) {
+  return latent_f8_row(rank, rotary_width).bytes;
+}
+
 }  // namespace slimexx::tensor
