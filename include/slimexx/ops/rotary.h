@@ -49,9 +49,9 @@ void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Ten
 // k_norm [D] are defined, then the rotation of both. `in` and `out` are [T,(Hq+2Hkv)D]; `out` may
 // be `in`, or [T,(Hq+Hkv)D], which leaves the values in `in` only. With pages (k_pages, v_pages
 // [num_pages, page_tokens, Hkv, D]) keys and values are written to slots[T] = page * page_tokens +
-// offset (below 0: skipped), and `out` needs to receive only the queries. With is_fp8 keys and
-// values are rounded as by round_keys before that, also without pages; values that are in `in` only
-// are rounded there.
+// offset (below 0: skipped), and `out` needs to receive only the queries. With is_fp8
+// keys and values are rounded as by round_keys, and FP8 pages receive their bytes. Without pages,
+// values that are in `in` only are rounded there.
 struct QkvHeads {
   int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
 };

@@ -63,6 +63,7 @@ void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const 
   kernels::LatentAttentionForward problem{
       .q = q.raw(),
       .keys = keys.raw(),
+      .f8_keys = keys.dtype() == tensor::DType::kU8,
       .out = out.raw(),
       .lse = lse.f32(),
       .key_stride = paged ? keys.stride(1) : keys.stride(0),
@@ -93,6 +94,8 @@ void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, con
   kernels::AttentionForward problem{.q = q.raw(),
                                     .k = k.raw(),
                                     .v = v.raw(),
+                                    .k_scales = keys.scales.raw(),
+                                    .v_scales = values.scales.raw(),
                                     .out = out.raw(),
                                     .lse = lse.f32(),
                                     .q_stride = q.stride(0),
