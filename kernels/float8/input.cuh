@@ -11,13 +11,13 @@
 
 namespace slimexx::kernels {
 
-__host__ __device__ constexpr int input_pitch(int rows) { return rows | 1; }
-__host__ __device__ constexpr int input_value_bytes(int rows, int k_blocks) {
-  return input_pitch(rows) * k_blocks * kBlockBytes;
+constexpr int input_pitch(int rows) { return rows | 1; }
+__host__ __device__ constexpr int input_value_bytes(int pitch, int k_blocks) {
+  return pitch * k_blocks * kBlockBytes;
 }
 // With room for the scales that the columns past the last row read.
 constexpr int input_bytes(int rows, int k_blocks) {
-  return input_value_bytes(rows, k_blocks) +
+  return input_value_bytes(input_pitch(rows), k_blocks) +
          divide_up(rows * k_blocks + static_cast<int>(kFp8MostInputRows), 4) * 16;
 }
 constexpr int kMostInputBytes =
@@ -26,7 +26,7 @@ constexpr int kMostInputBytes =
 template <class Tile>
 __device__ __forceinline__ float* input_scales(const Float8Problem& p,
                                                const Float8Shared<Tile>& shared) {
-  return reinterpret_cast<float*>(shared.input + input_value_bytes(p.x_rows, p.k_blocks));
+  return reinterpret_cast<float*>(shared.input + input_value_bytes(p.x_pitch, p.k_blocks));
 }
 
 // For all computing warps. Waits for the kernels before this one, which write x.
@@ -35,7 +35,7 @@ __device__ __forceinline__ void quantise_input(const Float8Problem& p,
                                                const Float8Shared<Tile>& shared) {
   constexpr int kThreads = 128 * Tile::kGroups, kInFlight = 4, kInputBarrier = 12;
   const int thread = threadIdx.x - 128, lane = thread % kGroupLanes;
-  const int groups = p.x_rows * p.k_blocks, pitch = input_pitch(p.x_rows);
+  const int groups = p.x_rows * p.k_blocks;
   float* scales = input_scales(p, shared);
   await_previous_grids();
   for (int first = thread / 32 * kWarpGroups; first < groups;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void quantise_input(const Float8Problem& p,
       const uint4 q = quantise_group(e[i], scale);
       if (rows[i] >= p.x_rows) continue;
       const int chunk = blocks[i] * kGroupLanes + lane;
-      *reinterpret_cast<uint4*>(shared.input + 16 * (chunk * pitch + rows[i])) = q;
+      *reinterpret_cast<uint4*>(shared.input + 16 * (chunk * p.x_pitch + rows[i])) = q;
       if (lane == 0) scales[blocks[i] * p.x_rows + rows[i]] = scale;
     }
   }

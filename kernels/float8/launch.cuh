@@ -38,6 +38,7 @@ inline void describe_float8_input(Float8Problem& p, const void* x, int64_t x_str
   p.x = static_cast<const __nv_bfloat16*>(x);
   p.x_stride = x_stride == 0 ? k : x_stride;
   p.x_rows = static_cast<int>(rows);
+  p.x_pitch = input_pitch(p.x_rows);
   p.input_bytes = input_bytes(p.x_rows, p.k_blocks);
 }
 

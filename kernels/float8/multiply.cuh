@@ -26,7 +26,7 @@ struct Float8Operands {
     if constexpr (Tile::kQuantises) {
       x_scales = input_scales(p, shared);
       x_rows = p.x_rows;
-      pitch = input_pitch(x_rows);
+      pitch = p.x_pitch;
       columns = describe_chunked_tile(shared.input, pitch);
     } else {
       columns = static_cast<uint32_t>(describe_swizzled_tile(shared.columns(0)));

@@ -135,6 +135,7 @@ struct Float8Problem : GemmProblem {
   const __nv_bfloat16* x;
   int64_t x_stride;
   int x_rows;
+  int x_pitch;      // in shared memory, see input.cuh
   int input_bytes;  // of shared memory
 };
 

@@ -80,7 +80,7 @@ struct Fp8GemmArgs {
   // quantises it, and y has the bits of launch_quantise_rows followed by the product. x_scales are
   // not read. Only if fp8_gemm_quantises(m, k), with a configuration that suits_fp8_bf16_input.
   bool x_is_bf16 = false;
-  int64_t x_stride = 0;
+  int64_t x_stride = 0;  // read only with x_is_bf16
   // The kernel may start and read w, its scales and the bias, but nothing else, before earlier
   // kernels of the stream have ended: see GemmArgs.
   bool overlap_previous = false;

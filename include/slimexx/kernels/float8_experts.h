@@ -24,7 +24,8 @@ struct Fp8GroupedGemmArgs {
   int64_t k = 0;               // a multiple of 128
   int64_t x_scale_stride = 0;  // a multiple of 4; 0: fp8_scale_stride of the rows of x
   GemmOutput output = GemmOutput::kBf16;
-  bool x_is_bf16 = false;        // see Fp8GemmArgs; x is [R, k], contiguous
+  bool x_is_bf16 = false;        // see Fp8GemmArgs
+  int64_t x_stride = 0;          // read only with x_is_bf16
   bool one_x_row = false;        // see GroupedGemmArgs
   bool follows_product = false;  // see GroupedGemmArgs
 };

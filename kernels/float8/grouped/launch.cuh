@@ -24,7 +24,7 @@ void describe_grouped_tiles(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   p.tiles = static_cast<int>((rows / p.tile_tokens + ends) * p.feature_tiles);
   p.k_blocks = static_cast<int>(args.k / kFp8GroupColumns);
   p.lead = config.lead;
-  if (Tile::kQuantises) describe_float8_input(p, args.x, args.k, x_rows, args.k);
+  if (Tile::kQuantises) describe_float8_input(p, args.x, args.x_stride, x_rows, args.k);
   p.stages = count_float8_stages<Tile>(p.rows, p.input_bytes);
 }
 

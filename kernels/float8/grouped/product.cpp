@@ -83,15 +83,23 @@ const char* find_size_fault(const Fp8GroupedGemmArgs& a) {
   return nullptr;
 }
 
+const char* find_bf16_fault(const Fp8GroupedGemmArgs& a) {
+  if (!fp8_gemm_quantises(a.one_x_row ? 1 : a.rows.rows, a.k)) {
+    return "fp8_grouped_gemm: x in bf16 is too large";
+  }
+  return has_aligned_rows(a.x, a.x_stride) && (a.x_stride == 0 || a.x_stride >= a.k)
+             ? nullptr
+             : "fp8_grouped_gemm: rows of x in bf16 must be 16-byte aligned, x_stride 0 or at "
+               "least k";
+}
+
 const char* find_fault(const Fp8GroupedGemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
   if (a.rows.rows == 0) return nullptr;
+  if (const char* fault = a.x_is_bf16 ? find_bf16_fault(a) : nullptr) return fault;
   if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) ||
       !(a.x_is_bf16 || is_given(a.x_scales))) {
     return "fp8_grouped_gemm: x, its scales, w and y must be 16-byte aligned";
-  }
-  if (a.x_is_bf16 && !fp8_gemm_quantises(a.one_x_row ? 1 : a.rows.rows, a.k)) {
-    return "fp8_grouped_gemm: x in bf16 is too large";
   }
   if (a.w_scales == nullptr || a.rows.offsets == nullptr) {
     return "fp8_grouped_gemm: the scales of w or the offsets are null";
