@@ -155,8 +155,8 @@ void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Lin
   if (!ctx.device().is_cpu()) {
     if (x.dim(0) == 0) return;
     [[maybe_unused]] const ProductInput input = prepare_input(ctx, x);
-    SLX_LAUNCH(fp8_expert_matmul_forward(ctx, y, input.values, input.scales, w, routed,
-                                         follows_product));
+    SLX_LAUNCH(
+        fp8_expert_matmul_forward(ctx, y, input.values, input.scales, w, routed, follows_product));
     return;
   }
   Tensor plain = w.weight;
@@ -177,8 +177,7 @@ bool fp8_expert_matmul_swiglu_forward(const Context& ctx, [[maybe_unused]] Tenso
   if (x.dim(0) == 0) return true;
   const tensor::ArenaScope scope(ctx.arena);
   [[maybe_unused]] const ProductInput input = prepare_input(ctx, x);
-  SLX_LAUNCH(
-      fp8_expert_matmul_swiglu_forward(ctx, h, input.values, input.scales, w, routed));
+  SLX_LAUNCH(fp8_expert_matmul_swiglu_forward(ctx, h, input.values, input.scales, w, routed));
   return true;
 }
 
