@@ -17,9 +17,9 @@ struct BlockScales {
   float low[kPerRow], high[kPerRow];
   const float* columns;
 
-  // x_scales: those of the K block.
+  // x_scales: from the tile's first token on.
   __device__ __forceinline__ void read(const float* slot, const float* x_scales, ScaleColumns own) {
-    columns = x_scales + own.first_token + 2 * (threadIdx.x % 4);
+    columns = x_scales + 2 * (threadIdx.x % 4);
     if constexpr (kProducts) {
       const float of_low = slot[own.low], of_high = slot[own.high];
 #pragma unroll

@@ -15,16 +15,16 @@ struct Float8Operands {
   uint32_t full, empty;
   const float* slots;
   int stages;
-  // Quantising tiles: of x in shared memory.
-  const float* x_scales;
-  int x_rows, pitch;
+  // Quantising tiles: the place of the scales of x relative to `slots`, and the rows and the pitch
+  // of x in shared memory.
+  int x_scales = 0, x_rows = 0, pitch = 0;
 
   __device__ __forceinline__ Float8Operands(const Float8Problem& p,
                                             const Float8Shared<Tile>& shared, int group)
       : slots(shared.slots), stages(float8_stages<Tile>(p)) {
     rows = static_cast<uint32_t>(describe_swizzled_tile(shared.rows(0) + group * 64 * kBlockBytes));
     if constexpr (Tile::kQuantises) {
-      x_scales = input_scales(p, shared);
+      x_scales = static_cast<int>(input_scales(p, shared) - slots);
       x_rows = p.x_rows;
       pitch = p.x_pitch;
       columns = describe_chunked_tile(shared.input, pitch);
@@ -66,7 +66,9 @@ struct Float8Walk {
   ScaleColumns own;
   int signal_block;
   int barrier;
-  int next_block = 0, done_block = 0;  // quantising tiles: the K blocks of `next` and `done`
+  // Quantising tiles: the columns of `next`, and the scales of x of `done`.
+  uint32_t next_columns = operands.columns + own.first_token;
+  int done_scales = operands.x_scales + own.first_token;
 
   // The descriptor of B for a step of 32 elements. `lower`: its lower half at the first step.
   __device__ __forceinline__ uint64_t describe_columns(uint32_t lower, int step) const {
@@ -84,8 +86,8 @@ struct Float8Walk {
       wait(operands.full + 8 * next.stage, next.parity);
       rows[i] = operands.rows + next.stage * operands.stage_step;
       columns[i] =
-          operands.columns + (Tile::kQuantises ? own.first_token + next_block++ * 8 * operands.pitch
-                                               : next.stage * operands.stage_step);
+          Tile::kQuantises ? next_columns : operands.columns + next.stage * operands.stage_step;
+      next_columns += 8 * operands.pitch;
       next.advance(operands.stages);
     }
     wgmma_fence();
@@ -117,9 +119,11 @@ struct Float8Walk {
       stages[i] = done.stage;
       done.advance(operands.stages);
       const float* slot = operands.slots + stages[i] * Tile::kSlotFloats;
-      const float* x_scales =
-          Tile::kQuantises ? operands.x_scales + done_block++ * operands.x_rows : slot + kSlotUnits;
-      scales[i].read(slot, x_scales, own);
+      scales[i].read(
+          slot,
+          Tile::kQuantises ? operands.slots + done_scales : slot + kSlotUnits + own.first_token,
+          own);
+      done_scales += operands.x_rows;
     }
     wgmma_wait<kPending>();
 #pragma unroll
