@@ -125,8 +125,14 @@ Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n, int64_t
 int count_fp8_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 Fp8GemmConfig get_fp8_gemm_config(int index) { return kConfigs[index]; }
 
-Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k) {
-  return choose(m, n, k, kFloat8RowStep, [](const Fp8GemmConfig&) { return true; });
+bool suits_fp8_bf16_input(const Fp8GemmConfig& c) {
+  return c.swap_operands && c.cluster == 1 && c.columns <= kFp8MostInputRows;
+}
+
+Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k, bool x_is_bf16) {
+  return choose(m, n, k, kFloat8RowStep, [x_is_bf16](const Fp8GemmConfig& c) {
+    return !x_is_bf16 || suits_fp8_bf16_input(c);
+  });
 }
 
 int count_fp8_gemm_swiglu_configs() {
@@ -138,8 +144,10 @@ Fp8GemmConfig get_fp8_gemm_swiglu_config(int index) {
   return *config;
 }
 
-Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k) {
-  return choose(m, n, k, kFloat8GateUpRowStep, suits_swiglu);
+Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k, bool x_is_bf16) {
+  return choose(m, n, k, kFloat8GateUpRowStep, [x_is_bf16](const Fp8GemmConfig& c) {
+    return suits_swiglu(c) && (!x_is_bf16 || suits_fp8_bf16_input(c));
+  });
 }
 
 }  // namespace slimexx::kernels

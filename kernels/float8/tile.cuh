@@ -64,6 +64,7 @@ struct Float8Tile {
   static constexpr bool kPingPong = false, kFewerRows = kSwap;
   static constexpr int kRowBlocks = 1;
   static constexpr bool kGrouped = false;
+  static constexpr bool kQuantises = false;  // see QuantisingTile
 
   // A stage may hold fewer rows than wgmma reads; see GemmTile.
   static constexpr int kOverreadBytes = kSwap ? 56 * kBlockBytes : 0;
@@ -72,6 +73,7 @@ struct Float8Tile {
   static constexpr int kSharedBytes = kBlocksPerSm == 2 ? 113 * 1024 : kMaxSharedBytes;
   // The scales of a stage: those of the tile's units of weights, then those of its tokens.
   static constexpr int kTokens = kSwap ? kColumns : kRows;
+  static constexpr int kStageColumns = kColumns;  // rows of B in a stage
   static constexpr int kSlotFloats = kSlotUnits + kTokens;
   // Units of weights of a tile; in swapped order a tile may begin within a unit. Gate-up: units of
   // gate come first.
@@ -79,17 +81,6 @@ struct Float8Tile {
   // Plain: columns that share a scale. A tile of 96 columns may begin in the middle of a unit.
   static constexpr int kScaleColumns = kColumns % kFp8UnitRows == 0 ? kFp8UnitRows : 32;
   static constexpr int kUnits = kSwap ? kSwappedUnits : kColumns / kScaleColumns;
-
-  __host__ __device__ static constexpr int stage_bytes(int rows) {
-    return (rows + kColumns) * kBlockBytes;
-  }
-  __host__ __device__ static constexpr int count_stages(int rows) {
-    const int stages = (kSharedBytes - kFixedBytes) / (stage_bytes(rows) + kSlotFloats * 4);
-    return stages < kFloat8MaxStages ? stages : kFloat8MaxStages;
-  }
-  static constexpr int shared_bytes(int rows, int stages) {
-    return kFixedBytes + stages * (stage_bytes(rows) + kSlotFloats * 4);
-  }
 
   static_assert(kSwap || kColumns % kScaleColumns == 0);
   static_assert(kUnits <= kSlotUnits && kTokens % 8 == 0);
@@ -107,6 +98,33 @@ using Float8GateUpPlainTile = Float8Tile<false, kRows / 64, kColumns, kCluster, 
 template <int kRows, int kColumns, int kCluster = 1>
 using Float8GateUpSwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster, true>;
 
+// A tile of few tokens whose computing warps quantise x, before they multiply: see input.cuh.
+template <class Base>
+struct QuantisingTile : Base {
+  static constexpr bool kQuantises = true;
+  static constexpr int kStageColumns = 0;
+  static constexpr int kSlotFloats = kSlotUnits;
+
+  static_assert(Base::kSwap && Base::kCluster == 1 && Base::kColumns <= kFp8MostInputRows);
+};
+
+template <class Tile>
+__host__ __device__ constexpr int float8_stage_bytes(int rows) {
+  return (rows + Tile::kStageColumns) * kBlockBytes;
+}
+// `input_bytes`: the quantised x, if the tile quantises it.
+template <class Tile>
+__host__ __device__ constexpr int count_float8_stages(int rows, int input_bytes = 0) {
+  const int stages = (Tile::kSharedBytes - Tile::kFixedBytes - input_bytes) /
+                     (float8_stage_bytes<Tile>(rows) + Tile::kSlotFloats * 4);
+  return stages < kFloat8MaxStages ? stages : kFloat8MaxStages;
+}
+template <class Tile>
+constexpr int float8_shared_bytes(int rows, int stages, int input_bytes) {
+  return Tile::kFixedBytes + input_bytes +
+         stages * (float8_stage_bytes<Tile>(rows) + Tile::kSlotFloats * 4);
+}
+
 // Members as in GemmProblem, with two exceptions: the tiles of a cluster are adjacent along the
 // columns, so row_clusters counts tiles, and columns is the number of rows in a box of B.
 struct Float8Problem : GemmProblem {
@@ -114,12 +132,18 @@ struct Float8Problem : GemmProblem {
   const float* w_scales;
   int64_t x_scale_stride;
   int64_t w_scale_stride;
-  int last_unit;  // index of the last unit of w; gate-up: of gate, whose units precede those of up
+  int last_unit;  // of 64 rows of w; gate-up: of gate, whose units are before those of up
+  // Quantising tiles only.
+  const __nv_bfloat16* x;
+  int64_t x_stride;
+  int x_rows;
+  int x_pitch;      // in shared memory, see input.cuh
+  int input_bytes;  // of shared memory
 };
 
 template <class Tile>
 __device__ __forceinline__ int float8_stages(const Float8Problem& p) {
-  return Tile::kSwap ? p.stages : Tile::count_stages(Tile::kRows);
+  return Tile::kSwap ? p.stages : count_float8_stages<Tile>(Tile::kRows);
 }
 
 // The first row and column of a tile in D. The order of tiles is that of locate_tile.

@@ -54,8 +54,15 @@ struct QuantiseBlocksArgs {
 [[nodiscard]] const char* launch_quantise_blocks(const QuantiseBlocksArgs& args,
                                                  cudaStream_t stream);
 
+// Whether a product may quantise `rows` rows of x itself: they must fit into shared memory.
+inline constexpr int64_t kFp8MostInputRows = 16;
+inline constexpr int64_t kFp8MostInputBytes = 36 << 10;
+SLX_BOTH_SIDES bool fp8_gemm_quantises(int64_t rows, int64_t k) {
+  return rows >= 1 && rows <= kFp8MostInputRows && (rows | 1) * k <= kFp8MostInputBytes;
+}
+
 struct Fp8GemmArgs {
-  const void* x = nullptr;          // [m, k] e4m3, contiguous, 16-byte aligned
+  const void* x = nullptr;          // [m, k] e4m3, contiguous, 16-byte aligned; or see x_is_bf16
   const float* x_scales = nullptr;  // [k / 128, x_scale_stride], 16-byte aligned
   const void* w = nullptr;          // [n, k] e4m3, 16-byte aligned
   const float* w_scales = nullptr;  // [n / 64, k / 128]
@@ -69,6 +76,11 @@ struct Fp8GemmArgs {
   int64_t w_scale_stride = 0;  // 0: k / 128
   int64_t y_stride = 0;        // elements, rows of y are 16-byte aligned; 0: n
   GemmOutput output = GemmOutput::kBf16;
+  // x is [m, k] bf16 with rows x_stride elements apart, a multiple of 8 (0: k). The product
+  // quantises it, and y has the bits of launch_quantise_rows followed by the product. x_scales are
+  // not read. Only if fp8_gemm_quantises(m, k), with a configuration that suits_fp8_bf16_input.
+  bool x_is_bf16 = false;
+  int64_t x_stride = 0;  // read only with x_is_bf16
   // The kernel may start and read w, its scales and the bias, but nothing else, before earlier
   // kernels of the stream have ended: see GemmArgs.
   bool overlap_previous = false;
@@ -89,8 +101,10 @@ struct Fp8GemmConfig {
 int count_fp8_gemm_configs();
 Fp8GemmConfig get_fp8_gemm_config(int index);
 
-// The configuration expected to be fastest. Depends only on the sizes.
-Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k);
+bool suits_fp8_bf16_input(const Fp8GemmConfig& config);  // whether it is compiled for x_is_bf16
+
+// The configuration expected to be fastest. Depends only on the sizes and on x_is_bf16.
+Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k, bool x_is_bf16 = false);
 
 [[nodiscard]] const char* launch_fp8_gemm(const Fp8GemmArgs& args, cudaStream_t stream);
 [[nodiscard]] const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
@@ -101,7 +115,8 @@ Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k);
 // be a multiple of 128.
 int count_fp8_gemm_swiglu_configs();
 Fp8GemmConfig get_fp8_gemm_swiglu_config(int index);
-Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k);
+Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k,
+                                            bool x_is_bf16 = false);
 [[nodiscard]] const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, cudaStream_t stream);
 [[nodiscard]] const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args,
                                                  const Fp8GemmConfig& config, cudaStream_t stream);

@@ -24,6 +24,8 @@ struct Fp8GroupedGemmArgs {
   int64_t k = 0;               // a multiple of 128
   int64_t x_scale_stride = 0;  // a multiple of 4; 0: fp8_scale_stride of the rows of x
   GemmOutput output = GemmOutput::kBf16;
+  bool x_is_bf16 = false;        // see Fp8GemmArgs
+  int64_t x_stride = 0;          // read only with x_is_bf16
   bool one_x_row = false;        // see GroupedGemmArgs
   bool follows_product = false;  // see GroupedGemmArgs
 };
@@ -34,7 +36,7 @@ struct Fp8GroupedGemmArgs {
 int count_fp8_grouped_gemm_configs();
 Fp8GemmConfig get_fp8_grouped_gemm_config(int index);
 
-// The configuration expected to be fastest. Depends only on the sizes.
+// The configuration expected to be fastest. Depends only on the sizes and on x_is_bf16.
 Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args);
 
 // Both return null, or the error as a static text.

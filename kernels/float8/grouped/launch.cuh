@@ -24,7 +24,8 @@ void describe_grouped_tiles(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   p.tiles = static_cast<int>((rows / p.tile_tokens + ends) * p.feature_tiles);
   p.k_blocks = static_cast<int>(args.k / kFp8GroupColumns);
   p.lead = config.lead;
-  p.stages = Tile::count_stages(p.rows);
+  if (Tile::kQuantises) describe_float8_input(p, args.x, args.x_stride, x_rows, args.k);
+  p.stages = count_float8_stages<Tile>(p.rows, p.input_bytes);
 }
 
 template <class Tile>
@@ -56,7 +57,9 @@ bool describe_grouped_float8(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   CUtensorMap* x = Tile::kSwap ? &p.b : &p.a;
   const int row_box = p.rows / Tile::kCluster;
   const int w_box = Tile::kSwap ? row_box : p.columns, x_box = Tile::kSwap ? p.columns : row_box;
-  if (!encode_float8_matrix(x, args.x, x_rows, args.k, args.k, x_box)) return false;
+  if (!Tile::kQuantises && !encode_float8_matrix(x, args.x, x_rows, args.k, args.k, x_box)) {
+    return false;
+  }
   return Tile::kGateUp
              ? encode_float8_gate_up(w, args.w, f, args.k, args.k, w_box, args.rows.experts)
              : encode_float8_matrix(w, args.w, args.rows.experts * args.n, args.k, args.k, w_box);

@@ -85,11 +85,23 @@ const char* find_size_fault(const Fp8GroupedGemmArgs& a) {
   return nullptr;
 }
 
+const char* find_bf16_fault(const Fp8GroupedGemmArgs& a) {
+  if (!fp8_gemm_quantises(a.one_x_row ? 1 : a.rows.rows, a.k)) {
+    return "fp8_grouped_gemm: x in bf16 is too large";
+  }
+  return has_aligned_rows(a.x, a.x_stride) && (a.x_stride == 0 || a.x_stride >= a.k)
+             ? nullptr
+             : "fp8_grouped_gemm: rows of x in bf16 must be 16-byte aligned, x_stride 0 or at "
+               "least k";
+}
+
 const char* find_fault(const Fp8GroupedGemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
   if (a.rows.rows == 0) return nullptr;
-  if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) || !is_given(a.x_scales)) {
-    return "fp8_grouped_gemm: x, its scales, w and y must be 16-byte aligned and not null";
+  if (const char* fault = a.x_is_bf16 ? find_bf16_fault(a) : nullptr) return fault;
+  if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) ||
+      !(a.x_is_bf16 || is_given(a.x_scales))) {
+    return "fp8_grouped_gemm: x, its scales, w and y must be 16-byte aligned";
   }
   if (a.w_scales == nullptr || a.rows.offsets == nullptr) {
     return "fp8_grouped_gemm: the scales of w or the offsets are null";
@@ -114,6 +126,7 @@ Fp8GemmConfig choose(const Fp8GroupedGemmArgs& args, bool swiglu) {
   double least = INFINITY;
   const auto consider = [&](const Fp8GemmConfig& c) {
     if (swiglu && !suits_fp8_grouped_swiglu(c)) return;
+    if (args.x_is_bf16 && !suits_fp8_bf16_input(c)) return;
     const double clocks = estimate_clocks(c, args.rows, args.n, args.k);
     if (clocks >= least) return;
     least = clocks;
@@ -165,8 +178,10 @@ const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, cudaStream_t
 
 const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, const Fp8GemmConfig& config,
                                     cudaStream_t stream) {
-  return start(config.swap_operands ? launch_grouped_float8_swapped : launch_grouped_float8_plain,
-               args, config, stream);
+  const auto launch = args.x_is_bf16         ? launch_grouped_float8_quantising
+                      : config.swap_operands ? launch_grouped_float8_swapped
+                                             : launch_grouped_float8_plain;
+  return start(launch, args, config, stream);
 }
 
 const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
@@ -179,8 +194,10 @@ const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
   if (args.n % (2 * kFp8UnitRows) != 0) {
     return "fp8_grouped_gemm_swiglu: n must be a multiple of 128";
   }
-  if (args.output != GemmOutput::kBf16) return "fp8_grouped_gemm_swiglu: the output must be bf16";
-  return start(launch_grouped_float8_swiglu, args, config, stream);
+  if (args.output != GemmOutput::kBf16) return "fp8_grouped_gemm_swiglu: h is bf16";
+  return start(
+      args.x_is_bf16 ? launch_grouped_float8_swiglu_quantising : launch_grouped_float8_swiglu, args,
+      config, stream);
 }
 
 }  // namespace slimexx::kernels

@@ -15,17 +15,9 @@ template <class Base>
 struct GroupedFloat8Tile : Base {
   static constexpr bool kGrouped = true;
   static constexpr int kBlocksPerSm = 1, kSharedBytes = kMaxSharedBytes;
-  // An expert's rows begin anywhere, but the copy of their scales must begin at a multiple of 4.
-  static constexpr int kSlotFloats = Base::kSlotFloats + 4;
+  // An expert's rows begin anywhere, but the copy of their scales at a multiple of 4.
+  static constexpr int kSlotFloats = Base::kSlotFloats + (Base::kQuantises ? 0 : 4);
   static constexpr int kFixedBytes = Base::kFixedBytes + 2 * kFirstTileBytes;
-
-  __host__ __device__ static constexpr int count_stages(int rows) {
-    const int stages = (kSharedBytes - kFixedBytes) / (Base::stage_bytes(rows) + kSlotFloats * 4);
-    return stages < kFloat8MaxStages ? stages : kFloat8MaxStages;
-  }
-  static constexpr int shared_bytes(int rows, int stages) {
-    return kFixedBytes + stages * (Base::stage_bytes(rows) + kSlotFloats * 4);
-  }
 
   static_assert(!Base::kSwap || Base::kCluster == 1);
 };

@@ -31,7 +31,8 @@ namespace slimexx::ops::cuda {
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias);
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
-// x as quantise_rows stores it.
+bool fp8_matmul_quantises(const Tensor& x);  // whether FP8 products may read x[T,K] in bf16
+// x as quantise_rows stores it, or x itself without scales.
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                         const Linear& w);
 void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Tensor x_scales,
