@@ -31,7 +31,7 @@ static_assert(kMostIndexHeadDim == kGroupLanes * kChunk);
 
 __global__ void __launch_bounds__(kKeyThreads)
     round_keys(Bf16* keys, int64_t stride, int64_t tokens, int head_dim, uint8_t* pages,
-               Bf16* scales, const int32_t* slots) {
+               uint16_t* scales, const int32_t* slots) {
   enter_layer_kernel();
   const int64_t token = int64_t{blockIdx.x} * kKeysPerBlock + threadIdx.x / kGroupLanes;
   const int begin = static_cast<int>(threadIdx.x) % kGroupLanes * kChunk;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kKeyThreads)
   const int64_t slot = pages != nullptr ? slots[token] : -1;
   if (slot < 0) return;
   *reinterpret_cast<uint2*>(pages + slot * head_dim + begin) = rounded.bytes;
-  if (begin == 0) scales[slot] = __float2bfloat16_rn(rounded.scale);
+  if (begin == 0) scales[slot] = static_cast<uint16_t>(__float_as_uint(rounded.scale) >> 16);
 }
 
 }  // namespace
@@ -71,7 +71,8 @@ cudaError_t round_index_keys(void* keys, int64_t stride, int64_t tokens, int64_t
   if (!is_served) return cudaErrorInvalidValue;
   return launch(round_keys, grid_of(divide_up(tokens, int64_t{kKeysPerBlock})), kKeyThreads, stream,
                 static_cast<Bf16*>(keys), stride, tokens, static_cast<int>(head_dim),
-                static_cast<uint8_t*>(pages.rows), static_cast<Bf16*>(pages.scales), pages.slots);
+                static_cast<uint8_t*>(pages.rows), static_cast<uint16_t*>(pages.scales),
+                pages.slots);
 }
 
 }  // namespace slimexx::kernels
