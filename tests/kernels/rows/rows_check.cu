@@ -6,8 +6,8 @@
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/rows/rows_arrays.h"
+#include "tests/kernels/rows/rows_f8_cases.h"
 #include "tests/kernels/rows/rows_head_cases.h"
-#include "tests/kernels/rows/rows_latent_cases.h"
 #include "tests/kernels/rows/rows_norm_cases.h"
 #include "tests/kernels/rows/rows_plain_cases.h"
 
@@ -160,6 +160,7 @@ int run(bool small) {
   check_all_heads(small);
   check_plain(small);
   check_latent(small);
+  check_f8_rows(small);
   return finish_checks("rows_check");
 }
 
