@@ -29,43 +29,60 @@ __device__ __forceinline__ float* input_scales(const Float8Problem& p,
   return reinterpret_cast<float*>(shared.input + input_value_bytes(p.x_pitch, p.k_blocks));
 }
 
+// Groups of 128 elements of x in the order of its rows.
+struct InputCursor {
+  int row, block;
+  __device__ __forceinline__ void advance(int groups, int k_blocks) {
+    for (block += groups; block >= k_blocks; block -= k_blocks) ++row;
+  }
+};
+
 // For all computing warps. Waits for the kernels before this one, which write x.
 template <class Tile>
 __device__ __forceinline__ void quantise_input(const Float8Problem& p,
                                                const Float8Shared<Tile>& shared) {
-  constexpr int kThreads = 128 * Tile::kGroups, kInFlight = 4, kInputBarrier = 12;
+  constexpr int kGroupsAtOnce = 128 * Tile::kGroups / kGroupLanes, kInFlight = 4;
+  constexpr int kInputBarrier = 12;
   const int thread = threadIdx.x - 128, lane = thread % kGroupLanes;
-  const int groups = p.x_rows * p.k_blocks;
   float* scales = input_scales(p, shared);
-  await_previous_grids();
-  for (int first = thread / 32 * kWarpGroups; first < groups;
-       first += kInFlight * kThreads / kGroupLanes) {
-    Elements e[kInFlight];
-    int rows[kInFlight], blocks[kInFlight];
+  InputCursor loaded{0, 0}, stored{0, 0};
+  loaded.advance(thread / kGroupLanes, p.k_blocks);
+  stored = loaded;
+  const auto load = [&](Elements(&e)[kInFlight]) {
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const int group = first + thread % 32 / kGroupLanes + i * (kThreads / kGroupLanes);
-      rows[i] = group / p.k_blocks;
-      blocks[i] = group - rows[i] * p.k_blocks;
-      e[i] = {};
-      if (group >= groups) continue;
-      const auto* from = reinterpret_cast<const uint4*>(
-          p.x + rows[i] * p.x_stride + blocks[i] * kBlockBytes + lane * kLaneElements);
-      e[i].half[0] = __ldcg(from);  // from L2: the L1 may still hold what was there before x
-      e[i].half[1] = __ldcg(from + 1);
+    for (Elements& own : e) {
+      own = {};
+      if (loaded.row < p.x_rows) {
+        const auto* from = reinterpret_cast<const uint4*>(
+            p.x + loaded.row * p.x_stride + loaded.block * kBlockBytes + lane * kLaneElements);
+        own.half[0] = __ldcg(from);  // from L2: the L1 may still hold what was there before x
+        own.half[1] = __ldcg(from + 1);
+      }
+      loaded.advance(kGroupsAtOnce, p.k_blocks);
     }
+  };
+  await_previous_grids();
+  Elements e[kInFlight], next[kInFlight];
+  load(e);
+  // The same number of rounds for all lanes of a warp.
+  for (int first = thread / 32 * kWarpGroups; first < p.x_rows * p.k_blocks;
+       first += kInFlight * kGroupsAtOnce) {
+    load(next);
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
       float scale;
       const uint4 q = quantise_group(e[i], scale);
-      if (rows[i] >= p.x_rows) continue;
-      const int chunk = blocks[i] * kGroupLanes + lane;
-      *reinterpret_cast<uint4*>(shared.input + 16 * (chunk * p.x_pitch + rows[i])) = q;
-      if (lane == 0) scales[blocks[i] * p.x_rows + rows[i]] = scale;
+      if (stored.row < p.x_rows) {
+        const int chunk = stored.block * kGroupLanes + lane;
+        *reinterpret_cast<uint4*>(shared.input + 16 * (chunk * p.x_pitch + stored.row)) = q;
+        if (lane == 0) scales[stored.block * p.x_rows + stored.row] = scale;
+      }
+      stored.advance(kGroupsAtOnce, p.k_blocks);
+      e[i] = next[i];
     }
   }
   fence_shared_for_async();
-  sync_named(kInputBarrier, kThreads);
+  sync_named(kInputBarrier, 128 * Tile::kGroups);
 }
 
 }  // namespace slimexx::kernels

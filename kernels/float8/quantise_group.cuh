@@ -20,15 +20,16 @@ struct Elements {
   }
 };
 
-// The bits of the largest magnitude. Patterns of magnitudes are ordered as the magnitudes are, and
-// NaN is above infinity.
+// The bits of the largest magnitude as a float. Patterns of magnitudes are ordered as the
+// magnitudes are, and NaN is above infinity.
 __device__ __forceinline__ uint32_t largest_magnitude(const Elements& e) {
+  constexpr uint32_t kMagnitudes = 0x7FFF7FFF;
   uint32_t most = 0;
 #pragma unroll
-  for (int i = 0; i < kLaneElements / 2; ++i) {
-    most = max(most, max(e.pair(i) << 16 & 0x7FFFFFFF, e.pair(i) & 0x7FFF0000));
+  for (int i = 0; i < kLaneElements / 2; i += 2) {
+    most = __vimax3_u16x2(most, e.pair(i) & kMagnitudes, e.pair(i + 1) & kMagnitudes);
   }
-  return most;
+  return max(most << 16, most & 0xFFFF0000);
 }
 
 __device__ __forceinline__ uint32_t pack_quad(const Elements& e, int i, float factor) {

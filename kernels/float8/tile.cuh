@@ -104,6 +104,10 @@ struct QuantisingTile : Base {
   static constexpr bool kQuantises = true;
   static constexpr int kStageColumns = 0;
   static constexpr int kSlotFloats = kSlotUnits;
+  // What wgmma reads after the last stage may be staging buffers.
+  static constexpr int kAllStagingBytes = Base::kGroups * Base::kStagingBytes;
+  static constexpr int kOverreadBytes = Base::kOverreadBytes - kAllStagingBytes;
+  static constexpr int kFixedBytes = Base::kFixedBytes - kAllStagingBytes;
 
   static_assert(Base::kSwap && Base::kCluster == 1 && Base::kColumns <= kFp8MostInputRows);
 };

@@ -14,7 +14,9 @@ static_assert(kMaxExperts == kMostExperts);
 template <class Base>
 struct GroupedFloat8Tile : Base {
   static constexpr bool kGrouped = true;
-  static constexpr int kBlocksPerSm = 1, kSharedBytes = kMaxSharedBytes;
+  // Only products of few rows leave room for the next one.
+  static constexpr int kBlocksPerSm = Base::kQuantises ? Base::kBlocksPerSm : 1;
+  static constexpr int kSharedBytes = Base::kQuantises ? Base::kSharedBytes : kMaxSharedBytes;
   // An expert's rows begin anywhere, but the copy of their scales at a multiple of 4.
   static constexpr int kSlotFloats = Base::kSlotFloats + (Base::kQuantises ? 0 : 4);
   static constexpr int kFixedBytes = Base::kFixedBytes + 2 * kFirstTileBytes;
