@@ -166,8 +166,10 @@ __global__ void __launch_bounds__(kThreads, kResidentBlocks<kFp8>)
   const uint32_t shared = shared_address(memory);
   using Ring = typename Layout::Ring;
   const Ring keys{shared, shared + Layout::kBarriersAt, shared + Layout::kScalesAt, {}};
-  const Ring values{shared + Ring::kBytes, keys.barriers + Ring::kBarrierBytes,
-                    keys.block_scales + Ring::kScaleBytes, {}};
+  const Ring values{shared + Ring::kBytes,
+                    keys.barriers + Ring::kBarrierBytes,
+                    keys.block_scales + Ring::kScaleBytes,
+                    {}};
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_tensor_map(&key_map);
@@ -230,7 +232,8 @@ cudaError_t launch(const Launch& launch, int block_count, cudaStream_t stream) {
   const int64_t blocks = items < most || kClusters ? items : most;
   const int cluster = kClusters ? launch.max_segments : 1;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), kThreads,
-                          FewRowsShared<kHeadDim, kRows, kFp8>::kBytes, static_cast<unsigned>(cluster)};
+                          FewRowsShared<kHeadDim, kRows, kFp8>::kBytes,
+                          static_cast<unsigned>(cluster)};
   return launch_early(kernel, shape, stream, launch.problem, launch.key_map, launch.value_map,
                       cluster);
 }

@@ -1,10 +1,11 @@
-// Operands of few_rows_walk.cuh from FP8 blocks: A operands in registers. A warp reads its part of a
-// block by ldmatrix, as pairs of bytes, and dequantises it with 2.75 instructions per value.
+// Operands of few_rows_walk.cuh from FP8 blocks: A operands in registers. A warp reads its part of
+// a block by ldmatrix, as pairs of bytes, and dequantises it with 2.75 instructions per value.
 //
 // A lane gets four neighbouring bytes of a row where a matrix of bf16 would give it two values. Its
 // even and odd bytes become two registers. So the rows of an operand, or the 16 columns that one
 // product adds, are in another order:
-//   keys: column position 2 c + j + 8 h of a group of 16 has column 4 c + 2 j + h, h and j = 0, 1. The
+//   keys: column position 2 c + j + 8 h of a group of 16 has column 4 c + 2 j + h, h and j = 0, 1.
+//   The
 //     queries have the same order (order_columns). The tensor cores add 16 products at once, so
 //     their order changes no bit.
 //   values: row g + 8 h of a warp's 16 rows has head dimension 2 g + h.
@@ -91,9 +92,9 @@ struct ValueBytes {
   __device__ __forceinline__ void read(uint32_t buffer) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int half = lane / 8 % 2, second = lane / 16;
-    const uint32_t rows = buffer + (kParts == 2 ? 0 : second * kPieceBytes) +
-                          byte_offset<kHeadDim>(8 * half + lane % 8,
-                                                kParts == 2 ? 4 * second + warp : warp);
+    const uint32_t rows =
+        buffer + (kParts == 2 ? 0 : second * kPieceBytes) +
+        byte_offset<kHeadDim>(8 * half + lane % 8, kParts == 2 ? 4 * second + warp : warp);
 #pragma unroll
     for (int i = 0; i < kSteps * kParts / 2; ++i) {
       load_matrices_transposed(raw[i], rows + i * (2 / kParts) * kPieceBytes);

@@ -1,5 +1,5 @@
-// Dequantises blocks of FP8 keys and values in the rings of key_stream.cuh: reads the bytes that TMA
-// has loaded, and fills the same stage with the swizzled bf16 block that key_walk.cuh reads.
+// Dequantises blocks of FP8 keys and values in the rings of key_stream.cuh: reads the bytes that
+// TMA has loaded, and fills the same stage with the swizzled bf16 block that key_walk.cuh reads.
 //
 // Cost of a block of 128 keys and 128 values, head dim 128: about 3.5 instructions per value, 900
 // issue slots of each of the four schedulers; 96 KB of shared memory read and written, 770 clocks.

@@ -4,8 +4,8 @@
 // merges the segments of a row from left to right, with the arithmetic of whole_rows.cu.
 //
 // Roles: warps 0 to 3 compute (key_walk.cuh), warp 4 loads keys and values (key_stream.cuh); FP8:
-// warps 5 to 7 dequantise them (key_converter.cuh). Barriers, for each stage of either ring: full, 1
-// arrival (the loading warp; FP8: 3, lane 0 of each converting warp); empty, 4 (lane 0 of each
+// warps 5 to 7 dequantise them (key_converter.cuh). Barriers, for each stage of either ring: full,
+// 1 arrival (the loading warp; FP8: 3, lane 0 of each converting warp); empty, 4 (lane 0 of each
 // computing warp); FP8: loaded, 1 (the loading warp). Named barrier 1: the computing warpgroup.
 //
 // Cost per block of 128 keys, head dim 128: 64 KB of keys and values take about 3500 clocks at 4.28
@@ -35,8 +35,7 @@ struct Shared {
   static constexpr uint32_t kBarriersAt = kQueryBytes + Rings::kBytes;
   static constexpr uint32_t kFp8At = kBarriersAt + Rings::kBarrierBytes;
   template <bool kFp8>
-  static constexpr uint32_t kBytes =
-      kFp8At + (kFp8 ? ByteStages<kHeadDim, kStages>::kBytes : 0);
+  static constexpr uint32_t kBytes = kFp8At + (kFp8 ? ByteStages<kHeadDim, kStages>::kBytes : 0);
 };
 
 struct Piece {
@@ -234,8 +233,7 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
   const auto blocks = static_cast<unsigned>(pieces < sm_count ? pieces : sm_count);
-  const LaunchShape shape{dim3(blocks), kThreads<kFp8>,
-                          Shared<kHeadDim>::template kBytes<kFp8>};
+  const LaunchShape shape{dim3(blocks), kThreads<kFp8>, Shared<kHeadDim>::template kBytes<kFp8>};
   return launch_early(kernel, shape, stream, launch.problem, launch.key_map, launch.value_map);
 }
 

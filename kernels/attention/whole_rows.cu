@@ -4,15 +4,17 @@
 // Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
 // ahead into the next tile. A tile's bits do not depend on the block that computes it.
 //
-// Roles: warpgroup 0 loads (one warp; FP8: its other warps dequantise); warpgroups 1 and 2 compute 64 rows each, so that the softmax
-// of one overlaps the products of the other. Ping-pong ordering by barriers made it slower, by up
-// to 5 % with head dim 128 and 10 % with 64 (H200 at its power limit).
+// Roles: warpgroup 0 loads (one warp; FP8: its other warps dequantise); warpgroups 1 and 2 compute
+// 64 rows each, so that the softmax of one overlaps the products of the other. Ping-pong ordering
+// by barriers made it slower, by up to 5 % with head dim 128 and 10 % with 64 (H200 at its power
+// limit).
 //
 // How to read: TileOrder is the scheduler, load_tiles the producer with KeyLoader of
 // key_stream.cuh, compute_tiles the consumer with KeyWalk of key_walk.cuh. Barriers: keys and
 // values, for each stage full (1 arrival, the loading warp; FP8: 3, lane 0 of each converting warp)
 // and empty (8, lane 0 of each computing warp), FP8: loaded (1); queries, for each warpgroup full
-// (1) and empty (4); the queue of tiles, two deep, full (1) and empty (8; FP8: 11). Named barriers 1 and 2: the computing warpgroups, each its own.
+// (1) and empty (4); the queue of tiles, two deep, full (1) and empty (8; FP8: 11). Named barriers
+// 1 and 2: the computing warpgroups, each its own.
 //
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden when the warpgroups are

@@ -23,9 +23,9 @@ inline auto find_tensor_map_encoder() {
 
 inline constexpr int kBoxColumns = 64;  // bf16 in a swizzled row of 128 bytes
 
-// Encodes the map of a tensor. `sizes` and `box` count elements, the contiguous dimension first; `pitches` are the strides, in elements, of all other dimensions. base
-// must be 16-byte aligned and each pitch a multiple of 16 bytes. False if the driver refuses the
-// map or has no encoder.
+// Encodes the map of a tensor. `sizes` and `box` count elements, the contiguous dimension first;
+// `pitches` are the strides, in elements, of all other dimensions. base must be 16-byte aligned and
+// each pitch a multiple of 16 bytes. False if the driver refuses the map or has no encoder.
 template <int kRank>
 bool encode_tensor(CUtensorMap* map, CUtensorMapDataType type, int element_bytes, const void* base,
                    const int64_t (&sizes)[kRank], const int64_t (&pitches)[kRank - 1],

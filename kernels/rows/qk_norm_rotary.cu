@@ -17,8 +17,9 @@ enum Work { kNormAndRotate, kRotate, kRotateBack };
 template <Work kWork, bool kFp8>
 constexpr int kResidentBlocks = (kWork == kNormAndRotate ? 5 : 6) - (kFp8 ? 1 : 0);
 template <Work kWork, bool kFp8>
-constexpr int64_t kResidentWarps =
-    kFp8 ? 5 * kResidentBlocks<kWork, kFp8> : kWork == kNormAndRotate ? 28 : 32;
+constexpr int64_t kResidentWarps = kFp8                      ? 5 * kResidentBlocks<kWork, kFp8>
+                                   : kWork == kNormAndRotate ? 28
+                                                             : 32;
 
 struct ForwardArgs {
   Bf16 *out, *in;
@@ -28,9 +29,9 @@ struct ForwardArgs {
   RotaryTables rotary;
   int64_t tokens;
   int query_heads, kv_heads, head_dim;
-  int in_row, out_row;  // elements per token
-  int heads;            // heads to write; excludes value heads that do not change
-  bool values_in_place; // value heads are written to `in`
+  int in_row, out_row;   // elements per token
+  int heads;             // heads to write; excludes value heads that do not change
+  bool values_in_place;  // value heads are written to `in`
   int tile_heads;
   float inverse_dim, eps;
 };
@@ -148,7 +149,8 @@ __global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork, kFp8>)
         if (head.exists && row >= 0) {
           store_part<kMode>(head.bytes + int64_t{row} * head.target_pitch, rounded, place,
                             a.head_dim);
-          if (place.low == 0) head.scales[find_scale(a, row)] = static_cast<uint16_t>(rounded.scale);
+          if (place.low == 0)
+            head.scales[find_scale(a, row)] = static_cast<uint16_t>(rounded.scale);
         }
         continue;
       }

@@ -1,6 +1,6 @@
 // Attention forward on the device: values against a naive fp64 kernel, the same bits across
 // schedules, storage, chunks and batches.
-//   attention_check tiny | small | values | bits
+//   attention_check tiny | small | values | bits | fp8
 // `tiny` and `small` are for compute-sanitizer. Exit status 1 on any difference.
 #include <cuda_bf16.h>
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "slimexx/kernels/attention.h"
+#include "tests/kernels/attention_f8_pages.cuh"
 #include "tests/kernels/need_device.h"
 #include "tests/kernels/wide_values.cuh"
 
@@ -21,6 +22,7 @@ namespace {
 
 using slimexx::kernels::AttentionForward;
 using slimexx::kernels::AttentionRuns;
+using slimexx::kernels::testing::Magnitudes;
 using slimexx::kernels::testing::Values;
 using Bf16 = __nv_bfloat16;
 
@@ -124,6 +126,11 @@ struct World {
   std::vector<int> lengths, starts;
   int tokens;
   Buffer<Bf16> q, k, v;
+  // If rounded: keys and values are those of FP8 pages with these bytes and scales, and runs with
+  // pages use such pages.
+  bool rounded = false;
+  Buffer<uint8_t> k_bytes, v_bytes;
+  Buffer<uint16_t> k_scales, v_scales;
   World(int query_heads, int kv_heads, int head_dim, std::vector<int> lens, uint64_t seed,
         size_t spike_every = 0, Values values = Values::kNormal)
       : hq(query_heads),
@@ -133,7 +140,11 @@ struct World {
         tokens(sum(lengths)),
         q(size_t(tokens) * hq * d),
         k(size_t(tokens) * hk * d),
-        v(size_t(tokens) * hk * d) {
+        v(size_t(tokens) * hk * d),
+        k_bytes(k.size),
+        v_bytes(v.size),
+        k_scales(size_t(tokens) * hk),
+        v_scales(k_scales.size) {
     int at = 0;
     for (int n : lengths) {
       starts.push_back(at);
@@ -146,6 +157,17 @@ struct World {
     fill(q, seed);
     fill(k, seed + 1);
     fill(v, seed + 2, size_t(hk) * d, spike_every);
+  }
+  World& round(Magnitudes magnitudes) {
+    rounded = true;
+    const auto heads = static_cast<int64_t>(k_scales.size);
+    const auto blocks = static_cast<unsigned>((heads + 127) / 128);
+    using slimexx::kernels::testing::round_through_f8;
+    round_through_f8<<<blocks, 128>>>(k.data, k_bytes.data, k_scales.data, heads, d,
+                                      Magnitudes::kEqual);
+    round_through_f8<<<blocks, 128>>>(v.data, v_bytes.data, v_scales.data, heads, d, magnitudes);
+    check(cudaGetLastError(), "round_through_f8");
+    return *this;
   }
   void fill_wide(Values values, uint64_t seed) {
     const auto fill = [&](Buffer<Bf16>& to, bool mirrored, uint64_t own_seed) {
@@ -235,9 +257,13 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Ru
   std::vector<int32_t> order(std::max(pages, 1)), table(chunks.size() * table_width, -1);
   for (int i = 0; i < pages; ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+  const bool fp8 = paged && w.rounded;
   Buffer<Bf16> k((paged ? size_t(pages) * page : tokens) * k_row), v(k.size);
+  Buffer<uint16_t> k_scales(fp8 ? size_t(pages) * page * w.hk : 0), v_scales(k_scales.size);
   k.poison();
   v.poison();
+  k_scales.poison();
+  v_scales.poison();
   size_t used = 0;
   for (size_t i = 0; paged && i < chunks.size(); ++i) {
     for (int p = 0; p * page < chunks[i].to; ++p) table[i * table_width + p] = order[used++];
@@ -246,7 +272,17 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Ru
   for (size_t i = 0; i < chunks.size(); ++i) {
     const Chunk& c = chunks[i];
     const size_t first = w.starts[c.sequence] * k_row;
-    if (paged) {
+    if (fp8) {
+      const size_t first_head = size_t(w.starts[c.sequence]) * w.hk;
+      const auto scatter = [&](Bf16* to, uint16_t* to_scales, const uint8_t* from,
+                               const uint16_t* from_scales) {
+        slimexx::kernels::testing::scatter_f8<<<c.to, 128>>>(
+            reinterpret_cast<uint8_t*>(to), to_scales, from + first, from_scales + first_head,
+            device_table.data + i * table_width, w.hk, w.d, page);
+      };
+      scatter(k.data, k_scales.data, w.k_bytes.data, w.k_scales.data);
+      scatter(v.data, v_scales.data, w.v_bytes.data, w.v_scales.data);
+    } else if (paged) {
       for (auto [to, from] : {std::pair{k.data, w.k.data}, std::pair{v.data, w.v.data}}) {
         scatter_pages<<<c.to, 128>>>(to, from + first, device_table.data + i * table_width,
                                      int(k_row), page);
@@ -270,6 +306,7 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Ru
     a.pages = pages;
     a.page_tokens = page;
   }
+  if (fp8) a.k_scales = k_scales.data, a.v_scales = v_scales.data;
   a.tokens = tokens;
   a.query_heads = w.hq, a.kv_heads = w.hk, a.head_dim = w.d;
   a.runs = choose_runs(cu, context, w.hq / w.hk, runs);
@@ -517,13 +554,20 @@ int main(int argc, char** argv) {
   slimexx::kernels::testing::need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (mode == "tiny") {  // two segments of keys, partial blocks, both schedules, packed and paged
-    for (const World& w : {World(2, 1, 128, {3, 1100}, 6), World(3, 1, 64, {1100, 65}, 7)}) {
+    World fp8(2, 1, 128, {3, 1100}, 6), fp8_narrow(3, 1, 64, {1100, 65}, 7);
+    fp8.round(Magnitudes::kMixed);
+    fp8_narrow.round(Magnitudes::kEqual);
+    World wide(2, 1, 128, {3, 1100}, 6), narrow(3, 1, 64, {1100, 65}, 7);
+    for (const World* world : {&wide, &narrow, &fp8, &fp8_narrow}) {
+      const World& w = *world;
       const auto all = whole_sequences(w);
       const Result expected = run(w, all, {}, kWhole);
       compare("packed, by segments", w, expected, all, run(w, all, {}, kSplit));
       compare("paged", w, expected, all, run(w, all, {16}, kWhole, 3));
       const auto steps = decode_steps(w, 3, 8);
       compare("decode", w, expected, steps, run(w, steps, {16}, kSplit));
+      const std::vector<Chunk> chunk{{0, 1, w.lengths[0]}};
+      compare("chunk, by segments", w, expected, chunk, run(w, chunk, {16}, kSplit));
     }
     const World many(8, 8, 64, {1040, 70}, 8);
     const auto all = whole_sequences(many);
@@ -538,6 +582,8 @@ int main(int argc, char** argv) {
     check_values(narrow, kSplit, {16});
     check_bits(w, {16}, 6);
     check_bits(narrow, {32}, 6);
+    World fp8(4, 2, 128, {130, 1, 1100}, 5);
+    check_bits(fp8.round(Magnitudes::kMixed), {16}, 6);
   } else if (mode == "values") {
     for (int d : {64, 128}) {
       const World w(8, 2, d, {1, 63, 129, 1500, 2300}, 10 + d);
@@ -545,6 +591,32 @@ int main(int argc, char** argv) {
       check_values(w, kSplit, {});
       check_values(w, kWhole, {16});
       check_values(w, kSplit, {128});
+    }
+  } else if (mode == "fp8") {
+    for (int d : {64, 128}) {
+      World w(8, 2, d, {1, 63, 129, 1500, 2300}, 40 + d);
+      w.round(Magnitudes::kEqual);
+      check_values(w, kWhole, {16});
+      check_values(w, kSplit, {128});
+    }
+    const auto check_rounded = [](World&& w, const std::vector<int>& pages, size_t decodes) {
+      for (const Magnitudes magnitudes : {Magnitudes::kEqual, Magnitudes::kMixed}) {
+        check_bits(w.round(magnitudes), pages, decodes);
+      }
+    };
+    check_rounded(World(8, 2, 128, {1, 64, 127, 128, 129, 1024, 1025, 2500, 3333}, 50),
+                  {16, 64, 256}, 64);
+    check_rounded(World(7, 1, 128, {2500, 300, 4097}, 51), {32, 128}, 64);
+    check_rounded(World(12, 1, 128, {1300, 17, 2049}, 52), {16}, 64);
+    check_rounded(World(12, 4, 64, {777, 2049, 15}, 53), {16, 128}, 64);
+    check_rounded(World(32, 2, 64, {1300, 90}, 54), {16, 512}, 64);
+    check_rounded(World(96, 1, 128, {1300, 90}, 55), {64}, 8);
+    World long_one(8, 2, 128, {20000}, 56);
+    check_long(long_one.round(Magnitudes::kEqual));
+    for (const Values values : slimexx::kernels::testing::kFiniteValues) {
+      std::printf("%s:\n", slimexx::kernels::testing::name_values(values));
+      check_rounded(World(8, 2, 128, {1300, 129, 2100}, 57, 0, values), {64}, 64);
+      check_rounded(World(4, 2, 64, {1100, 70}, 58, 0, values), {16}, 64);
     }
   } else if (mode == "bits") {
     check_bits(World(8, 2, 128, {1, 64, 127, 128, 129, 1024, 1025, 2500, 3333}, 20), {16, 64, 256},

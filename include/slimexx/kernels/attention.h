@@ -1,6 +1,6 @@
 // Attention forward on Hopper (sm_90a): bf16 in and out, fp32 softmax, causal, variable length,
-// grouped queries, keys packed or paged. Pages hold bf16 or e4m3. Pointers are device pointers; strides count elements.
-// Nothing is allocated, nothing synchronises.
+// grouped queries, keys packed or paged. Pages hold bf16 or e4m3. Pointers are device pointers;
+// strides count elements. Nothing is allocated, nothing synchronises.
 //
 // The bits of a query row depend only on its sequence's keys up to its position (N1, N3): not on
 // where the keys are stored, the rest of the batch, the chunking of the sequence, or the schedule.

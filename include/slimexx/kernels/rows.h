@@ -59,7 +59,8 @@ struct RotaryTables {
   bool interleaved = false;            // true: pairs (2i, 2i+1); false: (i, i + rotary_dim/2)
 };
 struct KvPages {
-  void* k = nullptr;  // [pages * page_tokens, kv_heads, head_dim] bf16 (round_f8: e4m3); null: no pages
+  void* k =
+      nullptr;  // [pages * page_tokens, kv_heads, head_dim] bf16 (round_f8: e4m3); null: no pages
   void* v = nullptr;
   const int32_t* slots = nullptr;  // [tokens], page * page_tokens + offset; below 0: not written
   // Keys and values are quantised to e4m3, with one scale for each token and head
@@ -75,9 +76,9 @@ struct KvPages {
 // once. Rows of `out` have `out_heads` heads: query_heads + 2 kv_heads, or query_heads + kv_heads
 // to leave out the values. With pages, keys and values are written to their slots and only queries
 // to `out`. Without pages all heads of `out` are written; values, if it has them, are copied. `out`
-// may be `in` if it has values. `in` is written only if it is `out`, or with round_f8, without pages and
-// without values in `out`: then the values in `in` become the dequantised values. head_dim <= 256,
-// even. Positions must be rows of the tables; the kernel does not check them.
+// may be `in` if it has values. `in` is written only if it is `out`, or with round_f8, without
+// pages and without values in `out`: then the values in `in` become the dequantised values.
+// head_dim <= 256, even. Positions must be rows of the tables; the kernel does not check them.
 cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, void* in, const void* q_norm,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
