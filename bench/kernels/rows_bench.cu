@@ -121,10 +121,25 @@ void bench_heads(const QkvShape& shape, bool is_qwen, bool is_decode) {
     SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables,
                                     {k[c], v[c], d.slots.data()}, shape, s));
   });
+  const int64_t places = (shape.tokens + 15) / 16 * 16 * shape.kv_heads;
+  const Noise k_scales(places, copies), v_scales(places, copies);
+  const double read = double(n) * 2, queries = double(shape.tokens * shape.query_heads) * 128;
+  measure((name + "_f8_pages").c_str(), text, copies,
+          read + queries * 2 + double(kv) * 2 + 4 * places, [&](int c, cudaStream_t s) {
+            const KvPages pages{k[c], v[c], d.slots.data(), true, k_scales[c], v_scales[c], 16};
+            SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables,
+                                            pages, shape, s));
+          });
   if (is_decode) return;
   measure(name.c_str(), text, copies, double(n) * 4, [&](int c, cudaStream_t s) {
     SLX_CUDA(
         qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables, {}, shape, s));
+  });
+  measure((name + "_f8").c_str(), text, copies, double(n) * 4, [&](int c, cudaStream_t s) {
+    KvPages rounded;
+    rounded.round_f8 = true;
+    SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables, rounded,
+                                    shape, s));
   });
   measure((name + "_alone").c_str(), text, copies, double(turned) * 4, [&](int c, cudaStream_t s) {
     SLX_CUDA(qk_norm_rotary_forward(out[c], heads - shape.kv_heads, in[c], q_norm, k_norm, kEps,

@@ -15,6 +15,7 @@
 #include "kernels/attention/byte_pieces.cuh"
 #include "kernels/common/f8_pairs.cuh"
 #include "kernels/common/ldmatrix.cuh"
+#include "kernels/common/wgmma.cuh"
 
 namespace slimexx::kernels::attention {
 
@@ -117,5 +118,53 @@ struct ValueBytes {
     }
   }
 };
+
+// Computes a block's scores and frees its stage, as soon as the bytes are in registers. Returns
+// with complete scores, because the operands of scores and of values do not fit in the registers
+// together. `queries`: shared address of the tiles of 64 columns.
+template <int kHeadDim, int kRows, class Ring>
+__device__ __forceinline__ void issue_scores_of_bytes(float (&s)[2][kRows / 2], Ring& keys,
+                                                      uint32_t queries) {
+  KeyBytes<kHeadDim> bytes;
+  bytes.read(keys.buffer(), keys.scales());
+  __syncwarp();
+  keys.release();
+  uint32_t a[kHeadDim / 16][2][4];
+#pragma unroll
+  for (int k = 0; k < kHeadDim / 16; ++k) {
+    const uint64_t columns =
+        describe_swizzled_tile(queries) + (k / 4 * kRows * 128 >> 4) + k % 4 * kDescriptorStepK16;
+#pragma unroll
+    for (int t = 0; t < 2; ++t) bytes.dequantise(a[k][t], t, k);
+    wgmma_fence();
+#pragma unroll
+    for (int t = 0; t < 2; ++t) wgmma_k16(s[t], a[k][t], columns, k > 0);
+  }
+  wgmma_commit();
+  wgmma_wait<0>();
+}
+
+// Starts the products of a block's weights and values, and frees its stage. `weights`: shared
+// address of the tiles of 64 keys.
+template <int kHeadDim, int kRows, class Ring>
+__device__ __forceinline__ void issue_values_of_bytes(float (&output)[kHeadDim / 64][kRows / 2],
+                                                      Ring& values, uint32_t weights) {
+  constexpr int kSteps = kBlock / 16, kParts = kHeadDim / 64;
+  ValueBytes<kHeadDim> bytes;
+  bytes.read(values.buffer());
+  uint32_t a[kSteps][kParts][4];
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k) {
+    const uint64_t keys =
+        describe_swizzled_tile(weights) + (k / 4 * kRows * 128 >> 4) + k % 4 * kDescriptorStepK16;
+    bytes.dequantise(a[k], values.scales(), k);
+    wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) wgmma_k16(output[part], a[k][part], keys, true);
+  }
+  wgmma_commit();
+  __syncwarp();
+  values.release();
+}
 
 }  // namespace slimexx::kernels::attention

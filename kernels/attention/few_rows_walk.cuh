@@ -44,7 +44,7 @@ struct FewRowsWalk {
 
   __device__ __forceinline__ void issue_scores(float (&s)[2][kRows / 2]) {
     if constexpr (kFp8) {
-      issue_scores_of_bytes(s);
+      issue_scores_of_bytes<kHeadDim, kRows>(s, keys, shared + Layout::kQueriesAt);
       return;
     }
     const uint64_t rows_of_keys = describe_rows(keys.buffer(), Ring::kPieceBytes);
@@ -61,55 +61,10 @@ struct FewRowsWalk {
     wgmma_commit();
   }
 
-  // FP8: the stage is free as soon as its bytes are in registers. Returns with complete scores,
-  // because the operands of scores and of values do not fit in the registers together.
-  __device__ __forceinline__ void issue_scores_of_bytes(float (&s)[2][kRows / 2]) {
-    KeyBytes<kHeadDim> bytes;
-    bytes.read(keys.buffer(), keys.scales());
-    __syncwarp();
-    keys.release();
-    const uint64_t queries = describe_swizzled_tile(shared + Layout::kQueriesAt);
-    uint32_t a[kHeadDim / 16][2][4];
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-      bytes.dequantise(a[k][0], 0, k);
-      bytes.dequantise(a[k][1], 1, k);
-      wgmma_fence();
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        wgmma_k16(s[t], a[k][t],
-                  queries + (k / 4 * Layout::kTileBytes >> 4) + (k % 4) * kDescriptorStepK16,
-                  k > 0);
-      }
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-  }
-
-  __device__ __forceinline__ void issue_values_of_bytes() {
-    ValueBytes<kHeadDim> bytes;
-    bytes.read(values.buffer());
-    const uint64_t weights = describe_swizzled_tile(shared + Layout::kWeightsAt +
-                                                    weights_in_use * 2 * Layout::kTileBytes);
-    uint32_t a[kBlock / 16][kParts][4];
-#pragma unroll
-    for (int k = 0; k < kBlock / 16; ++k) {
-      bytes.dequantise(a[k], values.scales(), k);
-      wgmma_fence();
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        wgmma_k16(output[part], a[k][part],
-                  weights + (k / 4 * Layout::kTileBytes >> 4) + (k % 4) * kDescriptorStepK16, true);
-      }
-    }
-    wgmma_commit();
-    __syncwarp();
-    values.release();
-  }
-
   __device__ __forceinline__ void issue_values() {
     if constexpr (kFp8) {
-      issue_values_of_bytes();
+      issue_values_of_bytes<kHeadDim, kRows>(
+          output, values, shared + Layout::kWeightsAt + weights_in_use * 2 * Layout::kTileBytes);
       return;
     }
     const uint64_t rows_of_values = describe_swizzled_tile(values.buffer());

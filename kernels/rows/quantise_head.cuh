@@ -4,7 +4,7 @@
 #include "kernels/common/f8_pairs.cuh"
 #include "kernels/float8/convert.cuh"
 #include "kernels/rows/head_lanes.cuh"
-#include "slimexx/tensor/float8.h"
+#include "slimexx/kernels/float8.h"
 
 namespace slimexx::kernels::rows {
 
