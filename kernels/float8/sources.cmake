@@ -1,4 +1,5 @@
 list(APPEND SLX_KERNELS_SOURCES
+  float8/cached_rows.cu
   float8/choose.cpp
   float8/gemm.cpp
   float8/grouped/product.cpp

@@ -7,7 +7,7 @@
 #pragma once
 #include "kernels/common/f8_chunk.cuh"
 #include "kernels/common/stmatrix.cuh"
-#include "kernels/latent_attention/problem.cuh"
+#include "kernels/latent_attention/launch.cuh"
 
 namespace slimexx::kernels::latent_attention {
 

@@ -85,11 +85,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto await = [&] {
     if (!loads_keys || !problem.attention.context_is_written) await_previous_grids();
   };
+  if constexpr (!kF8) await();
   if (group < 0) {
-    if constexpr (kF8) grow_registers<Registers::kLoading>();
-    await();
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
     if constexpr (kF8) {
+      grow_registers<Registers::kLoading>();
+      await();
       load_f8_items<Items::kSplit, Registers::kGroups, true>(problem.attention, keys, query_map,
                                                              query_rotary_map, shared,
                                                              !problem.attention.context_is_written);
@@ -98,8 +99,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                           {query_map, query_rotary_map, keys.map, keys.rotary_map}, shared, warp);
     }
   } else {
-    if constexpr (kF8) shrink_registers<Registers::kComputing>();
-    await();
+    if constexpr (kF8) {
+      shrink_registers<Registers::kComputing>();
+      await();
+    }
     if (group == 0) {
       compute_items<0, kRows>(problem, {shared.base});
     } else {

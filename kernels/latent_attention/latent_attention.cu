@@ -6,7 +6,7 @@
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
-#include "kernels/latent_attention/problem.cuh"
+#include "kernels/latent_attention/launch.cuh"
 
 namespace slimexx::kernels {
 namespace {

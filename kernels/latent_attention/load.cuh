@@ -3,7 +3,7 @@
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
-#include "kernels/latent_attention/problem.cuh"
+#include "kernels/latent_attention/launch.cuh"
 
 namespace slimexx::kernels::latent_attention {
 

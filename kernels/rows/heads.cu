@@ -3,7 +3,7 @@
 // into pages. A thread moves eight elements or rotates one pair.
 #include <algorithm>
 
-#include "kernels/rows/f8_rows.cuh"
+#include "kernels/float8/cached_rows.cuh"
 #include "kernels/rows/norm_parts.cuh"
 #include "kernels/rows/rotate.cuh"
 #include "slimexx/kernels/rows.h"

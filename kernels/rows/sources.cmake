@@ -2,7 +2,6 @@ list(APPEND SLX_KERNELS_SOURCES
   rows/column_sums.cu
   rows/elementwise.cu
   rows/embedding_backward.cu
-  rows/f8_rows.cu
   rows/gather.cu
   rows/heads.cu
   rows/layer_norm.cu

@@ -45,14 +45,16 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
   enter_kernel();
   // The shuffle tells the compiler that all lanes have the same value.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
-  if (warp >= 4) {
-    score_items<S>(problem, shared, warp / 4 - 1);
+  if (kF8 ? warp < 4 && warp != 1 : warp == 0) {
+    if constexpr (kF8) {
+      load_f8_keys<S>(problem, keys, shared, warp == 0 ? 0 : warp - 1);
+    } else {
+      load_keys<S>(problem, &keys, shared);
+    }
   } else if (warp == 1) {
     load_queries<S>(problem, &queries, shared);
-  } else if constexpr (kF8) {
-    load_f8_keys<S>(problem, keys, shared, warp == 0 ? 0 : warp - 1);
-  } else if (warp == 0) {
-    load_keys<S>(problem, &keys, shared);
+  } else if (warp >= 4) {
+    score_items<S>(problem, shared, warp / 4 - 1);
   }
 }
 

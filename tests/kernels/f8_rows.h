@@ -3,6 +3,7 @@
 // Bits.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -13,14 +14,18 @@
 
 namespace slimexx::kernels::testing {
 
-// The value of an e4m3 byte.
-inline float f8_value(uint8_t byte) {
-  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-  const float sign = byte & 0x80 ? -1.0f : 1.0f;
-  if ((byte & 0x7f) == tensor::kF8E4M3Nan) return std::nanf("");
-  return sign * (exponent == 0 ? std::ldexp(float(mantissa), -9)
-                               : std::ldexp(float(8 + mantissa), exponent - 10));
-}
+// The values of all e4m3 bytes.
+inline const std::array<float, 256> kF8Values = [] {
+  std::array<float, 256> values{};
+  for (int byte = 0; byte < 256; ++byte) {
+    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+    const float magnitude = exponent == 0 ? std::ldexp(float(mantissa), -9)
+                                          : std::ldexp(float(8 + mantissa), exponent - 10);
+    values[byte] = byte & 0x80 ? -magnitude : magnitude;
+    if ((byte & 0x7f) == tensor::kF8E4M3Nan) values[byte] = std::nanf("");
+  }
+  return values;
+}();
 
 // Rounds `count` elements with one scale, which it returns; `bytes` gets their e4m3.
 inline float round_group(uint16_t* x, uint8_t* bytes, int64_t count) {
@@ -33,7 +38,7 @@ inline float round_group(uint16_t* x, uint8_t* bytes, int64_t count) {
   const tensor::F8RowScale s = tensor::f8_key_scale(is_nan ? std::nanf("") : amax);
   for (int64_t i = 0; i < count; ++i) {
     bytes[i] = tensor::f32_to_f8_e4m3(to_float(x[i]) * s.factor);
-    x[i] = round_to_bf16(f8_value(bytes[i]) * s.scale);
+    x[i] = round_to_bf16(kF8Values[bytes[i]] * s.scale);
   }
   return s.scale;
 }

@@ -1,5 +1,5 @@
 // Rounds latent rows and index keys through FP8 in place, and stores them in pages.
-#include "kernels/rows/f8_rows.cuh"
+#include "kernels/float8/cached_rows.cuh"
 
 #include "kernels/rows/row_sum.cuh"
 #include "slimexx/kernels/rows.h"

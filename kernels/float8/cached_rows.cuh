@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/float8/convert.cuh"
 #include "kernels/rows/chunk.cuh"
-#include "slimexx/tensor/float8.h"
+#include "slimexx/kernels/float8.h"
 
 namespace slimexx::kernels::rows {
 
