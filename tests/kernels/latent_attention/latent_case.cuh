@@ -12,7 +12,7 @@
 
 #include "slimexx/kernels/latent_attention.h"
 #include "tests/kernels/chunks.cuh"
-#include "tests/kernels/f8_rows.h"
+#include "tests/kernels/rows/f8_rows.h"
 #include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {

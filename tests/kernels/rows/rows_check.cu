@@ -7,6 +7,7 @@
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/rows/rows_arrays.h"
 #include "tests/kernels/rows/rows_f8_cases.h"
+#include "tests/kernels/rows/rows_f8_head_cases.h"
 #include "tests/kernels/rows/rows_head_cases.h"
 #include "tests/kernels/rows/rows_norm_cases.h"
 #include "tests/kernels/rows/rows_plain_cases.h"

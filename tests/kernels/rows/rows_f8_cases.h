@@ -1,165 +1,134 @@
-// Checks that head norms and RoPE round keys and values through FP8: bytes, scales and dequantised
-// values equal those of a loop on the host.
+// Checks rows that are rounded through FP8: values and bytes against the host, bit by bit.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <limits>
+#include <string>
 #include <vector>
 
-#include "slimexx/tensor/float8.h"
-#include "tests/kernels/rows/rows_head_cases.h"
+#include "tests/kernels/rows/f8_rows.h"
+#include "tests/kernels/rows/rows_latent_cases.h"
 
 namespace slimexx::kernels::testing {
 
-inline float decode_f8(uint8_t byte) {
-  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(mantissa), -9)
-                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (byte & 0x80) != 0 ? -magnitude : magnitude;
+// Slots in descending order; every fourth row has none.
+inline std::vector<int32_t> some_slots(int64_t rows) {
+  std::vector<int32_t> slots;
+  for (int64_t i = 0; i < rows; ++i)
+    slots.push_back(i % 4 == 3 ? -1 : static_cast<int32_t>(rows - i));
+  return slots;
+}
+// The pages that the rows give, [rows + 2, width]; unwritten elements are 0xffff.
+inline Bits put_in_slots(const Bits& rows, const std::vector<int32_t>& slots, int64_t width) {
+  Bits pages((slots.size() + 2) * static_cast<size_t>(width), 0xffff);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto row = rows.begin() + static_cast<int64_t>(i) * width;
+    if (slots[i] >= 0) std::copy_n(row, width, pages.begin() + slots[i] * width);
+  }
+  return pages;
 }
 
-// Groups of `dim` elements.
-struct QuantisedHeads {
-  std::vector<uint8_t> bytes;
-  Bits scales, values;  // values: dequantised
-  QuantisedHeads(const Bits& x, int64_t dim)
-      : bytes(x.size()), scales(x.size() / static_cast<size_t>(dim)), values(x.size()) {
-    const auto width = static_cast<size_t>(dim);
-    for (size_t g = 0; g < scales.size(); ++g) {
-      float amax = 0;
-      for (size_t i = g * width; i < (g + 1) * width; ++i) {
-        const float magnitude = std::abs(to_float(x[i]));
-        if (!(magnitude <= amax)) amax = magnitude;
-        if (std::isnan(amax)) break;
-      }
-      const tensor::F8RowScale scale = tensor::f8_key_scale(amax);
-      uint32_t scale_bits;
-      std::memcpy(&scale_bits, &scale.scale, sizeof(scale_bits));
-      scales[g] = static_cast<uint16_t>(scale_bits >> 16);
-      for (size_t i = g * width; i < (g + 1) * width; ++i) {
-        bytes[i] = tensor::f32_to_f8_e4m3(to_float(x[i]) * scale.factor);
-        values[i] = round_to_bf16(decode_f8(bytes[i]) * scale.scale);
-      }
-    }
-  }
-};
-
-// Columns [first, first + width) of rows.
-inline Bits take_columns(const Bits& m, int64_t row, int64_t first, int64_t width) {
-  Bits columns;
-  for (auto from = m.begin(); from != m.end(); from += row) {
-    columns.insert(columns.end(), from + first, from + first + width);
-  }
-  return columns;
-}
-inline void put_columns(Bits& m, int64_t row, int64_t first, const Bits& columns) {
-  const int64_t rows = static_cast<int64_t>(m.size()) / row;
-  const int64_t width = static_cast<int64_t>(columns.size()) / rows;
-  for (int64_t r = 0; r < rows; ++r) {
-    std::copy_n(columns.begin() + r * width, width, m.begin() + r * row + first);
-  }
+// Rows of very different magnitudes; the first is zeros, the second has a NaN, the third an
+// infinity, as far as they exist.
+inline Bits rows_to_round(int64_t rows, int64_t stride, int64_t columns) {
+  Bits x = random_bf16(rows * stride);
+  spread_groups(x, stride, columns, 50, ++current_seed);
+  std::fill_n(x.begin(), columns, uint16_t{0});
+  if (rows > 1) x[static_cast<size_t>(stride + columns - 1)] = 0xffc1;
+  if (rows > 2) x[static_cast<size_t>(2 * stride + columns / 2)] = 0xff80;
+  return x;
 }
 
-// Heads of values that are all zeros, tiny, huge, or not finite.
-inline void put_extreme_values(HeadProblem& p) {
-  const int64_t dim = p.c.head_dim, first = p.row - p.c.kv_heads * dim;
-  for (int64_t t = 0; t < p.c.tokens; ++t) {
-    uint16_t* head = p.in.data() + t * p.row + first;
-    const float factors[] = {1, 0, 0x1p-30f, 0x1p60f, 0x1p-120f, 0x1p126f, -0.0f};
-    const float factor = factors[t % 7];
-    for (int64_t i = 0; i < dim; ++i) {
-      head[i] = round_to_bf16(std::min(std::max(to_float(head[i]), -1.9f), 1.9f) * factor);
-    }
-    if (t % 11 == 5) head[dim / 2] = 0x7FC0;
-    if (t % 13 == 6) head[dim - 1] = 0xFF80;
-  }
-}
-
-// `expected`: the result without rounding.
-inline void check_rounded_heads(const HeadProblem& p, const Bits& expected) {
-  const int64_t dim = p.c.head_dim, kv = p.c.kv_heads * dim, q = p.c.query_heads * dim;
-  const QuantisedHeads keys(take_columns(expected, p.row, q, kv), dim);
-  const QuantisedHeads values(take_columns(expected, p.row, q + kv, kv), dim);
-  Bits wanted = expected, new_in = p.in;
-  put_columns(wanted, p.row, q, keys.values);
-  put_columns(wanted, p.row, q + kv, values.values);
-  put_columns(new_in, p.row, q + kv, values.values);
-  for (const int64_t shift : {0, 1}) {
-    const HeadDevice d(p, shift);
-    KvPages round;
-    round.round_f8 = true;
-    const auto run = [&](const Bf16Array& out, int64_t heads, const Bf16Array& in) {
-      expect_status("qk_norm_rotary_forward, rounded",
-                    qk_norm_rotary_forward(out.data(), heads, in.data(), d.q, d.k, kEps, d.rotary,
-                                           round, d.shape, 0),
-                    cudaSuccess);
-    };
-    const int64_t heads = p.row / dim, narrow = heads - p.c.kv_heads;
-    const Bf16Array in(p.in, shift), out(p.c.tokens * p.row, shift);
-    run(out, heads, in);
-    expect_bits("rounded", out.get(), wanted, p.row);
-    expect_bits("input of rounded", in.get(), p.in, p.row);
-    const Bf16Array turned(p.c.tokens * narrow * dim, shift);
-    run(turned, narrow, in);
-    expect_bits("rounded queries and keys", turned.get(),
-                pack_rows(wanted, p.c.tokens, narrow * dim, p.row), narrow * dim);
-    expect_bits("values rounded in the input", in.get(), new_in, p.row);
-    const Bf16Array both(p.in, shift);
-    run(both, heads, both);
-    expect_bits("rounded in place", both.get(), wanted, p.row);
-  }
-}
-
-inline void check_f8_pages(const HeadProblem& p, const Bits& expected, int64_t page) {
-  const int64_t dim = p.c.head_dim, kv = p.c.kv_heads * dim, q = p.c.query_heads * dim;
-  const QuantisedHeads keys(take_columns(expected, p.row, q, kv), dim);
-  const QuantisedHeads values(take_columns(expected, p.row, q + kv, kv), dim);
-  const int64_t slots = (p.c.tokens + page - 1) / page * page;
-  const std::vector<uint8_t> poison(static_cast<size_t>(slots * kv), 0x34);
-  const Bits no_scales(static_cast<size_t>(slots * p.c.kv_heads), 0x1234);
-  const Bits untouched(static_cast<size_t>(p.c.tokens * (q + kv)), 0x1234);
-  const HeadDevice d(p, 0);
-  const Bf16Array in(p.in), out(untouched), k_scales(no_scales), v_scales(no_scales);
-  const Array<uint8_t> k(poison), v(poison);
-  const Array<int32_t> device_slots(p.slots);
-  const KvPages pages{k.data(),        v.data(), device_slots.data(), true, k_scales.data(),
-                      v_scales.data(), page};
-  expect_status("qk_norm_rotary_forward with FP8 pages",
-                qk_norm_rotary_forward(out.data(), p.c.query_heads + p.c.kv_heads, in.data(), d.q,
-                                       d.k, kEps, d.rotary, pages, d.shape, 0),
+inline void check_round_latent(int64_t tokens, int64_t rank, int64_t rotary) {
+  current_case = "round_latent_rows, " + std::to_string(tokens) + " tokens, " +
+                 std::to_string(rank) + " + " + std::to_string(rotary);
+  const int64_t stride = rank + rotary + 8, row = tensor::latent_f8_row_bytes(rank, rotary) / 2;
+  Bits expected = rows_to_round(tokens, stride, rank);
+  const std::vector<int32_t> host_slots = some_slots(tokens);
+  const Bf16Array y(expected), alone(expected), pages((tokens + 2) * row);
+  const Array<int32_t> slots(host_slots);
+  const Bits bytes = round_latent(expected, stride, rank, rotary, 0);
+  expect_status("round_latent_rows",
+                round_latent_rows(y.data(), stride, tokens, rank, rotary,
+                                  {.rows = pages.data(), .slots = slots.data()}, nullptr),
                 cudaSuccess);
-  Bits queries = untouched;
-  put_columns(queries, q + kv, 0, take_columns(expected, p.row, 0, q));
-  expect_bits("queries beside FP8 pages", out.get(), queries, q + kv);
-  expect_bits("input beside FP8 pages", in.get(), p.in, p.row);
-  const auto check = [&](const char* what, const Array<uint8_t>& got, const Bf16Array& got_scales,
-                         const QuantisedHeads& heads) {
-    std::vector<uint8_t> bytes = poison;
-    Bits scales = no_scales;
-    for (int64_t t = 0; t < p.c.tokens; ++t) {
-      const int64_t slot = p.slots[static_cast<size_t>(t)];
-      if (slot < 0) continue;
-      std::copy_n(heads.bytes.begin() + t * kv, kv, bytes.begin() + slot * kv);
-      for (int64_t h = 0; h < p.c.kv_heads; ++h) {
-        scales[static_cast<size_t>((slot / page * p.c.kv_heads + h) * page + slot % page)] =
-            heads.scales[static_cast<size_t>(t * p.c.kv_heads + h)];
-      }
-    }
-    const std::vector<uint8_t> device = got.get();
-    expect_bits(what, Bits(device.begin(), device.end()), Bits(bytes.begin(), bytes.end()), kv);
-    expect_bits(what, got_scales.get(), scales, page);
-  };
-  check("FP8 keys", k, k_scales, keys);
-  check("FP8 values", v, v_scales, values);
+  expect_status("round_latent_rows without pages",
+                round_latent_rows(alone.data(), stride, tokens, rank, rotary, {}, nullptr),
+                cudaSuccess);
+  expect_bits("rows", y.get(), expected, stride);
+  expect_bits("rows without pages", alone.get(), expected, stride);
+  expect_bits("pages", pages.get(), put_in_slots(bytes, host_slots, row), row);
 }
 
-inline void check_f8_heads(const HeadCase& c) {
-  HeadProblem p(c);
-  put_extreme_values(p);
-  const Bits out = run_heads(p);
-  check_rounded_heads(p, out);
-  for (const int64_t page : {1, 16, 128}) check_f8_pages(p, out, page);
+// latent_rows_forward with round_f8 rounds the rows that it gives without.
+inline void check_rounded_latent_rows(int64_t tokens, int64_t rank, int64_t rotary) {
+  current_case = "latent_rows_forward in FP8, " + std::to_string(tokens) + " tokens, " +
+                 std::to_string(rank) + " + " + std::to_string(rotary);
+  const HeadProblem p({tokens, 1, 1, rotary, rotary, true, false, false});
+  const HeadDevice device(p, 0);
+  const int64_t width = rank + rotary, row = tensor::latent_f8_row_bytes(rank, rotary) / 2;
+  const std::vector<int32_t> host_slots = some_slots(tokens);
+  const Bf16Array x(random_bf16(tokens * width, 3.0f)), w(random_bf16(rank, 0.3f, 1.0f)),
+      plain(tokens * width), y(tokens * width), pages((tokens + 2) * row);
+  const Array<int32_t> slots(host_slots);
+  LatentRows rows{.y = plain.data(), .x = x.data(), .norm = w.data()};
+  rows.y_stride = rows.x_stride = width;
+  rows.tokens = tokens, rows.rank = rank, rows.rotary_width = rotary;
+  expect_status("latent_rows_forward", latent_rows_forward(rows, device.rotary, kEps, nullptr),
+                cudaSuccess);
+  rows.y = y.data(), rows.pages = pages.data(), rows.slots = slots.data(), rows.round_f8 = true;
+  expect_status("latent_rows_forward with round_f8",
+                latent_rows_forward(rows, device.rotary, kEps, nullptr), cudaSuccess);
+  Bits expected = plain.get();
+  const Bits bytes = round_latent(expected, width, rank, rotary, 0);
+  expect_bits("rows", y.get(), expected, width);
+  expect_bits("pages", pages.get(), put_in_slots(bytes, host_slots, row), row);
+}
+
+inline void check_round_keys(int64_t tokens, int64_t dim) {
+  current_case = "round_index_keys, " + std::to_string(tokens) + " keys of " + std::to_string(dim);
+  const int64_t stride = dim + 8;
+  Bits expected = rows_to_round(tokens, stride, dim);
+  const std::vector<int32_t> host_slots = some_slots(tokens);
+  const Bf16Array y(expected), alone(expected), pages((tokens + 2) * dim / 2), scales(tokens + 2);
+  const Array<int32_t> slots(host_slots);
+  std::vector<uint8_t> bytes(static_cast<size_t>(tokens * dim));
+  Bits in_scales;
+  for (int64_t i = 0; i < tokens; ++i) {
+    const float scale = round_group(expected.data() + i * stride, bytes.data() + i * dim, dim);
+    in_scales.push_back(static_cast<uint16_t>(tensor::f8_bits_of(scale) >> 16));
+  }
+  Bits in_pages(bytes.size() / 2);
+  std::memcpy(in_pages.data(), bytes.data(), bytes.size());
+  expect_status(
+      "round_index_keys",
+      round_index_keys(y.data(), stride, tokens, dim,
+                       {.rows = pages.data(), .scales = scales.data(), .slots = slots.data()},
+                       nullptr),
+      cudaSuccess);
+  expect_status("round_index_keys without pages",
+                round_index_keys(alone.data(), stride, tokens, dim, {}, nullptr), cudaSuccess);
+  expect_bits("keys", y.get(), expected, stride);
+  expect_bits("keys without pages", alone.get(), expected, stride);
+  expect_bits("pages", pages.get(), put_in_slots(in_pages, host_slots, dim / 2), dim / 2);
+  expect_bits("scales", scales.get(), put_in_slots(in_scales, host_slots, 1), 1);
+}
+
+inline void check_f8_rows(bool small) {
+  check_round_latent(5, 512, 64);
+  check_round_latent(9, 24, 8);
+  check_round_latent(4, 136, 16);
+  check_rounded_latent_rows(5, 512, 64);
+  check_rounded_latent_rows(9, 24, 8);
+  check_round_keys(9, 128);
+  check_round_keys(5, 40);
+  if (small) return;
+  check_round_latent(700, 512, 64);
+  check_round_latent(33, 1792, 64);
+  check_rounded_latent_rows(700, 512, 64);
+  check_rounded_latent_rows(33, 1792, 8);
+  check_round_keys(2051, 128);
+  check_round_keys(700, 64);
 }
 
 }  // namespace slimexx::kernels::testing

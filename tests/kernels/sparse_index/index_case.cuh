@@ -10,8 +10,8 @@
 
 #include "slimexx/kernels/sparse_index.h"
 #include "tests/kernels/chunks.cuh"
-#include "tests/kernels/f8_rows.h"
 #include "tests/kernels/fill.cuh"
+#include "tests/kernels/rows/f8_rows.h"
 #include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
