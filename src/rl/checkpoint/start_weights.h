@@ -11,16 +11,13 @@
 namespace slimexx::rl {
 
 // Without weights, like describe_model.
-LoadedModel describe_start(const Session& session, const std::string& folder);
-// Loads the model with its weights. `training` as for load_model.
+LoadedModel describe_start(const Session& session, const std::string& folder, Fp8Use fp8_use);
+// Loads the model with its weights. `training` as for load_model; null: the model only scores.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
 // The weights of a described model that is not trained, encoded, in `memory`: see ParameterStore.
 std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory);
-
-// The choice of FP8 for all models of the session.
-Fp8Choice fp8_choice(const Session& session);
 
 }  // namespace slimexx::rl

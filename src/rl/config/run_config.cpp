@@ -42,6 +42,7 @@ class Validation {
     if (!needs_training_) return check_sizes();
     check_algorithm();
     check_bounds(config_, run_);
+    check_fp8(config_, run_);
     check_schedule(config_, run_.optimizer);
     check_trained(config_, run_.train);
     check_folders(config_, run_);

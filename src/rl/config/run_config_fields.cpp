@@ -464,8 +464,9 @@ void bind_section(Binder& b, NumericsOptions& o) {
                   "128x128), in generation and in every forward of training; backward and the "
                   "optimizer stay as they are. On: the weights are quantised after each update. "
                   "Off: FP8 folders are dequantised on load. Auto: on if model.hf_checkpoint has "
-                  "FP8 weights in such blocks.",
-           .choices = {"auto", "off", "on"},
+                  "FP8 weights in such blocks. Rollout_only: only engines compute in FP8, and "
+                  "rl.use_tis corrects for the difference of the log-probs.",
+           .choices = {"auto", "off", "on", "rollout_only"},
            .slime = "-"});
   b.field("fp8_scale_fmt", o.fp8_scale_fmt,
           {.doc = "Scales of FP8 weights. ue8m0: powers of two, so that quantising twice changes "
