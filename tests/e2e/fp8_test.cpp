@@ -4,24 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "e2e/fp8_models.h"
 #include "e2e/small_run.h"
 
 namespace slimexx::e2e {
 namespace {
 
 using Settings = std::vector<std::string>;
-
-// With these sizes two tensor-parallel ranks hold whole blocks. Heads of latent attention have 64
-// rows of each kind.
-constexpr const char* kDense = R"({"hidden_size": 256, "num_attention_heads": 4,
-  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 2})";
-constexpr const char* kExperts = R"({"hidden_size": 128, "num_attention_heads": 4,
-  "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256,
-  "moe_intermediate_size": 128, "num_hidden_layers": 2})";
-constexpr const char* kLatent = R"({"hidden_size": 128, "num_attention_heads": 4,
-  "num_key_value_heads": 4, "q_lora_rank": 128, "kv_lora_rank": 64, "qk_nope_head_dim": 64,
-  "qk_rope_head_dim": 64, "qk_head_dim": 128, "v_head_dim": 64, "intermediate_size": 256,
-  "moe_intermediate_size": 128, "num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]})";
 
 struct Way {
   std::string name;
