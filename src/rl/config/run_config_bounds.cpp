@@ -50,23 +50,6 @@ void check_trained(config::Config& config, const train::TrainOptions& o) {
       config.add_fault(key, "holds an empty text", "remove it");
 }
 
-void check_fp8(config::Config& config, const RunConfig& run) {
-  constexpr const char* kKey = "numerics.fp8";
-  if (run.numerics.fp8 != "rollout_only") return;
-  if (run.is_sft() && !needs_engine(run))
-    config.add_fault(kKey, "is rollout_only, but the run generates nothing", "leave it out");
-  if (run.is_sft() || !generates_samples(run)) return;
-  const std::string why =
-      "with rollout_only the log-probs of engines and training differ; numerics.fp8: on has no "
-      "difference";
-  if (run.numerics.on_logprob_mismatch == "fail")
-    config.add_fault(kKey, "is rollout_only, and numerics.on_logprob_mismatch is fail",
-                     "set on_logprob_mismatch to warn or ignore: " + why);
-  if (!run.rl.use_tis)
-    config.add_fault(kKey, "is rollout_only, and rl.use_tis is false",
-                     "set rl.use_tis to true: " + why);
-}
-
 void check_schedule(config::Config& config, const train::OptimizerOptions& o) {
   if (o.lr_warmup_fraction && o.lr_warmup_iters > 0)
     config.add_fault("optimizer.lr_warmup_fraction", "and lr_warmup_iters are both set",
