@@ -110,6 +110,7 @@ void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks) {
   check_compute(kOp, "plain", ctx, blocks.plain, {kAny, kAny});
   const int64_t rows = blocks.plain.dim(0), columns = blocks.plain.dim(1);
   check_operand(kOp, "values", ctx, blocks.values, DType::kF8E4M3, {rows, columns});
+  if (blocks.rounded.defined()) check_compute(kOp, "rounded", ctx, blocks.rounded, {rows, columns});
   check_f32(kOp, "scales", ctx, blocks.scales, {count_units(rows), columns / kF8Columns});
   check_i32(kOp, "units", ctx, blocks.units, {kAny, 2});
   if (blocks.changed.defined())

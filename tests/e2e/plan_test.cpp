@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "e2e/fp8_models.h"
 #include "e2e/small_run.h"
 #include "slimexx/base/strings.h"
 
@@ -57,6 +58,7 @@ struct PlanCase {
   int num_ranks;
   std::vector<std::string> settings;
   bool evaluates = false;
+  const char* changes = "{}";
 };
 
 void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
@@ -68,7 +70,7 @@ TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   const PlanCase& c = GetParam();
   if (c.num_ranks > 1 && !why_no_ranks().empty()) GTEST_SKIP() << why_no_ranks();
   const Folder folder;
-  make_checkpoint(folder, c.model);
+  make_checkpoint(folder, c.model, c.changes);
   make_prompts(folder);
   std::vector<std::string> settings = c.settings;
   if (c.evaluates)
@@ -86,11 +88,16 @@ TEST_P(PlanOfARun, HasTheTableThatItPrints) {
 const std::vector<std::string> kSft = {"train.loss_type=sft", "data.response_key=label",
                                        "rollout.n_samples_per_prompt=1"};
 
+const std::vector<std::string> kFp8OfEngines = {
+    "numerics.fp8=rollout_only", "numerics.on_logprob_mismatch=ignore", "rl.use_tis=true"};
+
 const PlanCase kCases[] = {
     {"dense", "models/qwen3_tied_mqa", 1, {}},
     {"sandwich_norms", "models/glm4_no_bias", 1, {}},
     {"moments_in_bf16", "models/llama", 1, {"optimizer.state_dtype=bfloat16"}},
     {"optimizer_on_host", "models/llama", 1, {"optimizer.optimizer_cpu_offload=true"}},
+    {"fp8", "models/qwen3_tied_mqa", 1, {"numerics.fp8=on"}, false, kDense},
+    {"fp8_of_engines", "models/qwen3_tied_mqa", 1, kFp8OfEngines, false, kDense},
     {"sft", "models/llama", 1, kSft},
     {"sft_and_evaluation", "models/llama", 1, kSft, true},
     {"experts", "oracle/glm4_moe", 1, {}},
@@ -111,6 +118,13 @@ const PlanCase kCases[] = {
      {"rollout.rollout_num_gpus_per_engine=3", "rollout.dp_size=3",
       "rollout.enable_dp_attention=true", "rollout.ep_size=3",
       "rollout.ep_num_redundant_experts=2"}},
+    {"fp8_of_engine_shards",
+     "models/qwen3_tied_mqa",
+     2,
+     {"numerics.fp8=rollout_only", "numerics.on_logprob_mismatch=ignore", "rl.use_tis=true",
+      "rollout.rollout_num_gpus_per_engine=2"},
+     false,
+     kDense},
     {"engine_of_shards", "models/llama", 2, {"rollout.rollout_num_gpus_per_engine=2"}},
     {"engine_of_whole_mlps",
      "oracle/glm4_moe",

@@ -60,6 +60,7 @@ struct Blocks {
     quantise_blocks(cpu_context(),
                     {.plain = plain,
                      .values = values(),
+                     .rounded = plain,
                      .scales = scales,
                      .units = {units.data(), DType::kI32, {}, {std::ssize(units) / 2, 2}},
                      .rule = rule,

@@ -39,6 +39,7 @@ struct StageParameters {
 };
 using ModelParameters = StageParameters<Tensor>;
 // Views of a store's weights and gradients. The store must hold all of `stage` and may hold more.
+// Products read the plain weights if spec.encoding is_for_engines (encoding.h).
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec);
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,

@@ -25,6 +25,9 @@ struct Encoding {
   tensor::DType values = tensor::DType::kF8E4M3;
   int64_t block_rows = 128, block_columns = 128, unit_rows = ops::kF8UnitRows;
   tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;
+  // True: training computes from the plain weights, which keep their values; only engines compute
+  // from the encoded form. False: all forward passes compute from it.
+  bool is_for_engines = false;
   void (*encode)(const ops::Context&, const ops::QuantisedBlocks&) = ops::quantise_blocks;
 
   int64_t units_per_block() const { return block_rows / unit_rows; }
@@ -54,7 +57,8 @@ Layout list_moved(const Layout& layout);
 // `layout` without the plain form of encoded parameters, for engines.
 Layout without_plain(const Layout& layout);
 
-// Encodes every encoded parameter of the store, and rounds its plain values to the encoded ones.
+// Encodes every encoded parameter of the store. Its plain values are rounded to the encoded ones,
+// unless the encoding is_for_engines.
 // `changed` ([1] i64, or undefined) is increased by the number of values whose bytes changed.
 void encode_weights(const ops::Context& ctx, const ParameterStore& store,
                     tensor::Tensor changed = {});

@@ -18,10 +18,11 @@ inline constexpr int64_t kF8UnitRows = 64, kF8Columns = 128;
 // one of the values is NaN or infinite.
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
 
-// The blocks of a weight. plain[R,K] is rounded to bf16, then quantised, then replaced by value x
-// scale in the compute type.
+// The blocks of a weight: plain[R,K], rounded to bf16, is quantised. `rounded`, if it is defined,
+// gets value x scale in the compute type; it may be `plain`.
 struct QuantisedBlocks {
   Tensor plain = {}, values = {};  // [R,K] in the compute type and kF8E4M3
+  Tensor rounded = {};             // [R,K] in the compute type, or undefined
   Tensor scales = {};              // f32 [R/64,K/128]
   Tensor units = {};               // i32 [B,2]: the units of 64 rows of each block; -1: none
   tensor::F8ScaleRule rule = tensor::F8ScaleRule::kPowerOfTwo;

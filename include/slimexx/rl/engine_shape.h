@@ -37,7 +37,8 @@ int64_t count_leaves(const RolloutOptions& options, const dist::GridSizes& train
 std::string describe_engine(const EngineShape& shape);
 
 // The model as engines run it: redundant experts are placed on ranks, and if dense_tp is not the TP
-// of attention, every rank has the whole dense MLPs for its own rows.
+// of attention, every rank has the whole dense MLPs for its own rows. All products compute from the
+// encoding, if there is one.
 model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spec);
 
 // Whether each rank's engine holds exactly the parameters that the rank trains.

@@ -55,6 +55,7 @@ struct PlannedStage {
   int64_t num_parameters = 0;              // on this rank
   std::vector<tensor::NamedBytes> memory;  // by name, after the start of a run
   int64_t engine_bytes = 0;                // weights that only the engine has
+  int64_t fp8_bytes = 0;                   // FP8 weights and their scales, all copies of the rank
   double decode_dense_bytes = 0,
          decode_expert_bytes = 0;  // weights read by the engine's decode steps
   int64_t used_bytes = 0;          // total, including what the driver holds

@@ -42,6 +42,7 @@ struct RolloutOptions : rollout::EngineKeys {
   int64_t rollout_top_k = -1;
   std::vector<std::string> rollout_stop;
   std::vector<int64_t> rollout_stop_token_ids;
+  std::string quantization = "none";
 };
 
 struct RlOptions {
@@ -127,6 +128,7 @@ struct NumericsOptions {
   bool recompute_old_log_probs = false;
   int64_t check_interval = 20;
   std::string fp8 = "auto", fp8_scale_fmt = "auto";  // see fp8_choice.h
+  std::string fp8_format = "none", fp8_recipe = "none";
 };
 
 // A model that only scores, beside the policy.

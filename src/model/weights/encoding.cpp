@@ -221,8 +221,10 @@ void encode_weights(const ops::Context& ctx, const ParameterStore& store, tensor
     const auto matrix = [](const tensor::Tensor& t) {
       return t.num_dims() == 2 ? t : t.reshaped({t.dim(0) * t.dim(1), t.dim(2)});
     };
-    info.encoding->encode(ctx, {.plain = matrix(held.weight),
+    const tensor::Tensor plain = matrix(held.weight);
+    info.encoding->encode(ctx, {.plain = plain,
                                 .values = matrix(held.values),
+                                .rounded = info.encoding->is_for_engines ? tensor::Tensor() : plain,
                                 .scales = matrix(held.scales),
                                 .units = store.block_units(info.id),
                                 .rule = info.encoding->rule,

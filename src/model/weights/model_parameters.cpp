@@ -7,6 +7,7 @@
 #include "slimexx/base/check.h"
 #include "slimexx/io/hf_folder.h"
 #include "slimexx/model/decoder.h"
+#include "slimexx/model/encoding.h"
 #include "slimexx/model/families.h"
 #include "slimexx/model/stages.h"
 #include "slimexx/tensor/convertible.h"
@@ -183,6 +184,15 @@ ParameterId find_held(const ParameterStore& store, const std::string& name) {
   return id;
 }
 
+// The forms of a parameter that the products of `spec` read. If training and engines share a store
+// whose encoding is only for engines, the two forms have different values.
+ops::Linear read_form(const ParameterStore& store, const ModelSpec& spec, ParameterId id) {
+  const ops::Linear held = store.linear(id);
+  if (!held.is_fp8() || !store.info(id).encoding->is_for_engines) return held;
+  if (spec.encoding->is_for_engines) return {.weight = held.weight};
+  return {.values = held.values, .scales = held.scales};
+}
+
 template <class View>
 ModelParameters bind(const ModelSpec& spec, const StageRange& stage, const View& view) {
   ParameterList list;
@@ -265,8 +275,9 @@ std::vector<ParameterInfo> list_parameters(const ModelSpec& spec) {
 
 ModelParameters bind_weights(const ParameterStore& store, const ModelSpec& spec,
                              const StageRange& stage) {
-  return bind(spec, stage,
-              [&](const std::string& name) { return store.linear(find_held(store, name)); });
+  return bind(spec, stage, [&](const std::string& name) {
+    return read_form(store, spec, find_held(store, name));
+  });
 }
 
 ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spec,

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kRowGrain = 16;
 
+float round_bf16(float x) { return tensor::bf16_to_f32(tensor::f32_to_bf16(x)); }
+
 // Calls visit(row, group, x, scale) for each row and group of 128 columns.
 template <class Visit>
 void for_each_group(const Tensor& x, const Visit& visit) {
@@ -68,6 +70,7 @@ void quantise_blocks(const QuantisedBlocks& b) {
   const int64_t unit_rows = (rows + b.scales.dim(0) - 1) / b.scales.dim(0);
   const int64_t width = columns / b.scales.dim(1), per_block = b.units.dim(1);
   const std::array<float, 256>& value_of = f8_values();
+  const bool has_rounded = b.rounded.defined();
   std::atomic<int64_t> changed{0};
   parallel_for(b.units.dim(0), 1, [&](int64_t begin, int64_t end) {
     int64_t own_changed = 0;
@@ -76,21 +79,21 @@ void quantise_blocks(const QuantisedBlocks& b) {
       for (int64_t first = 0; first < columns; first += width) {
         float amax = 0;
         block_rows.for_each_row([&](int64_t row) {
-          float* x = b.plain.f32() + row * columns + first;
-          for (int64_t i = 0; i < width; ++i) x[i] = tensor::bf16_to_f32(tensor::f32_to_bf16(x[i]));
+          const float* x = b.plain.f32() + row * columns + first;
           amax = std::bit_cast<float>(
               std::max(f8_magnitude(amax), f8_magnitude(f8_largest(x, width))));
         });
-        const float scale = tensor::f8_scale(amax, b.rule);
+        const float scale = tensor::f8_scale(round_bf16(amax), b.rule);
         block_rows.for_each_row([&](int64_t row) {
           b.scales.f32()[row / unit_rows * b.scales.dim(1) + first / width] = scale;
-          float* x = b.plain.f32() + row * columns + first;
+          const float* x = b.plain.f32() + row * columns + first;
+          float* rounded = has_rounded ? b.rounded.f32() + row * columns + first : nullptr;
           uint8_t* q = b.values.data<uint8_t>() + row * columns + first;
           for (int64_t i = 0; i < width; ++i) {
-            const uint8_t value = tensor::f32_to_f8_e4m3(x[i] / scale);
+            const uint8_t value = tensor::f32_to_f8_e4m3(round_bf16(x[i]) / scale);
             own_changed += value != q[i] ? 1 : 0;
             q[i] = value;
-            x[i] = value_of[value] * scale;
+            if (has_rounded) rounded[i] = value_of[value] * scale;
           }
         });
       }

@@ -54,7 +54,7 @@ void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
 
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& b) {
   const kernels::QuantiseBlocksArgs args{.w = b.plain.raw(),
-                                         .rounded = b.plain.raw(),
+                                         .rounded = b.rounded.raw(),
                                          .q = b.values.raw(),
                                          .scales = b.scales.f32(),
                                          .units = b.units.i32(),

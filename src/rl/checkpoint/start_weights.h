@@ -11,8 +11,8 @@
 namespace slimexx::rl {
 
 // Describes the model without its weights, like describe_model.
-LoadedModel describe_start(const Session& session, const std::string& folder);
-// Loads the model with its weights. `training` as for load_model.
+LoadedModel describe_start(const Session& session, const std::string& folder, Fp8Use fp8_use);
+// Loads the model with its weights. `training` as for load_model; null: the model only scores.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
 // Loads the weights of a described model into `memory`, encoded (see ParameterStore), for models

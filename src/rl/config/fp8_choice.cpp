@@ -8,6 +8,7 @@
 
 #include "slimexx/base/error.h"
 #include "slimexx/base/file.h"
+#include "slimexx/base/log.h"
 #include "slimexx/model/families.h"
 #include "slimexx/model/quantization.h"
 #include "slimexx/rl/engine_shape.h"
@@ -16,6 +17,7 @@ namespace slimexx::rl {
 namespace {
 
 constexpr const char* kKey = "numerics.fp8";
+constexpr const char* kRolloutOnly = "rollout_only";
 
 bool has_fp8_blocks(const std::optional<model::Quantization>& folder) {
   const model::Encoding encoding;
@@ -64,10 +66,15 @@ std::vector<std::string> list_plain(const model::ModelSpec& spec) {
 
 }  // namespace
 
-Fp8Choice fp8_choice(const RunConfig& config) {
-  dist::GridSizes sizes = grid_sizes(config.parallel);
-  sizes.tp = static_cast<int>(count_leaves(config.rollout, sizes));
-  return {config.numerics, sizes, config.rollout.kv_cache_dtype == "fp8_e4m3"};
+Fp8Choice make_fp8_choice(const RunConfig& config, Fp8Use use) {
+  Fp8Choice choice{.options = config.numerics,
+                   .sizes = grid_sizes(config.parallel),
+                   .cache = config.rollout.kv_cache_dtype == "fp8_e4m3"};
+  choice.sizes.tp = static_cast<int>(count_leaves(config.rollout, choice.sizes));
+  std::string& mode = choice.options.fp8;
+  if (mode == kRolloutOnly && use == Fp8Use::kGeneration) mode = "on";
+  if (mode == kRolloutOnly && (use == Fp8Use::kScoring || !needs_engine(config))) mode = "off";
+  return choice;
 }
 
 void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
@@ -75,10 +82,13 @@ void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& con
   if (choice.cache) model::set_fp8_cache(spec);
   const auto folder = model::read_quantization(config, join_path(directory, "config.json"));
   if (!is_on(choice, folder, directory)) return;
-  model::choose_encoded(spec, {.rule = find_rule(choice, folder, config)}, choice.sizes);
+  model::choose_encoded(spec,
+                        {.rule = find_rule(choice, folder, config),
+                         .is_for_engines = choice.options.fp8 == kRolloutOnly},
+                        choice.sizes);
   if (!spec.encoded.empty()) return;
   spec.encoding = nullptr;
-  if (choice.options.fp8 != "on") return;  // the load logs that the folder is dequantised
+  if (choice.options.fp8 == "auto") return;  // the load logs that the folder is dequantised
   throw Error(ErrorCode::kUsage,
               fmt::format("no matrix of {} can be FP8: a rank's rows and columns must be whole "
                           "blocks of 128x128 (hidden_size is {}, tensor parallelism {})",
@@ -90,8 +100,9 @@ std::string describe_fp8(const model::ModelSpec& spec) {
   constexpr size_t kNamed = 4;
   const std::vector<std::string> plain = list_plain(spec);
   const char* rule = spec.encoding->rule == tensor::F8ScaleRule::kPowerOfTwo ? "ue8m0" : "float";
-  std::string text =
-      fmt::format("{} matrices in blocks of 128x128 with {} scales", spec.encoded.size(), rule);
+  std::string text = fmt::format("{}{} matrices in blocks of 128x128 with {} scales",
+                                 spec.encoding->is_for_engines ? "in engines only, " : "",
+                                 spec.encoded.size(), rule);
   if (plain.empty()) return text;
   const size_t named = std::min(kNamed, plain.size());
   return text +
@@ -101,10 +112,21 @@ std::string describe_fp8(const model::ModelSpec& spec) {
                      plain.size() > named ? ", ..." : "");
 }
 
+void log_fp8(const model::ModelSpec& spec) {
+  if (spec.encoding == nullptr) return;
+  log_info("FP8: {}", describe_fp8(spec));
+  if (spec.encoding->is_for_engines)
+    log_warn(
+        "numerics.fp8: rollout_only gives up exactness: engines sample from FP8 products, and "
+        "training computes without FP8, so their log-probs differ. Importance sampling "
+        "(rl.use_tis) corrects for the difference, which train/train_rollout_logprob_abs_diff and "
+        "train/tis_abs measure. numerics.fp8: on has no difference");
+}
+
 Json fp8_identity(const model::ModelSpec& spec) {
-  Json identity = {{"fp8", spec.encoding != nullptr ? "on" : "off"},
-                   {"kv_cache_dtype", spec.fp8_cache ? "fp8_e4m3" : "auto"}};
+  Json identity = {{"fp8", "off"}, {"kv_cache_dtype", spec.fp8_cache ? "fp8_e4m3" : "auto"}};
   if (spec.encoding == nullptr) return identity;
+  identity["fp8"] = spec.encoding->is_for_engines ? kRolloutOnly : "on";
   identity["fp8_scale_fmt"] =
       spec.encoding->rule == tensor::F8ScaleRule::kPowerOfTwo ? "ue8m0" : "float";
   identity["not_fp8"] = list_plain(spec);

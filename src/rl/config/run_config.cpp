@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "rl/advantage/estimators.h"
+#include "rl/config/fp8_keys.h"
 #include "rl/config/looked_at.h"
 #include "rl/config/run_config_bounds.h"
 #include "rl/config/run_config_folders.h"
@@ -34,6 +35,7 @@ class Validation {
 
   void check() {
     check_required();
+    settle_fp8(config_, run_);
     check_eval_names();
     check_temperatures();
     check_ranks();
@@ -42,6 +44,7 @@ class Validation {
     if (!needs_training_) return check_sizes();
     check_algorithm();
     check_bounds(config_, run_);
+    check_rollout_only(config_, run_);
     check_schedule(config_, run_.optimizer);
     check_trained(config_, run_.train);
     check_folders(config_, run_);
@@ -368,6 +371,7 @@ void write_resolved(config::Config& config, RunConfig& run) {
   config.derive("eval.eval_stop", run.eval.eval_stop);
   config.derive("eval.eval_stop_token_ids", run.eval.eval_stop_token_ids);
   config.derive(kRunDir, run.observe.run_dir);
+  config.derive("numerics.fp8", run.numerics.fp8);
   config.derive("train.global_batch_size", run.train.global_batch_size);
   config.derive("train.num_steps_per_rollout", run.train.num_steps_per_rollout);
   run.resolved_yaml = config.resolved_yaml();

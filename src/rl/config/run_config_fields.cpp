@@ -1,5 +1,6 @@
 // The keys of the configuration that have no module of their own; the other keys are in the
 // options.cpp of train, rollout and reward, and in rl_options.cpp.
+#include "rl/config/fp8_keys.h"
 #include "rl/config/rl_options.h"
 #include "rl/config/run_config_later.h"
 #include "rl/config/speculation.h"
@@ -191,6 +192,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
            .may_idle = true});
   bind_sampling(b, o);
   rollout::bind(b, o);
+  bind_quantization(b, o);
   bind_later_rollout(b);
   b.end_section();
 }
@@ -460,21 +462,7 @@ void bind_section(Binder& b, NumericsOptions& o) {
            .max = kMaxInt32,
            .slime = "-",
            .when = "rollouts are generated"});
-  b.field("fp8", o.fp8,
-          {.doc = "Compute the projections of attention, MLPs and experts in FP8 (e4m3, blocks of "
-                  "128x128), in generation and in every forward of training; backward and the "
-                  "optimizer do not change. On: the weights are quantised after each update. "
-                  "Off: FP8 folders are dequantised on load. Auto: on if model.hf_checkpoint has "
-                  "FP8 weights in blocks of 128x128.",
-           .choices = {"auto", "off", "on"},
-           .slime = "-"});
-  b.field("fp8_scale_fmt", o.fp8_scale_fmt,
-          {.doc = "Scales of FP8 weights. ue8m0: powers of two, so that quantising twice changes "
-                  "nothing and dequantised weights are exact in bf16. float: largest magnitude / "
-                  "448, as in slime's conversion. auto: as in the folder; ue8m0 if it is not FP8.",
-           .choices = {"auto", "ue8m0", "float"},
-           .slime = "-",
-           .may_idle = true});
+  bind_fp8(b, o);
   b.end_section();
 }
 

@@ -22,7 +22,7 @@ namespace {
 LoadedModel load_evaluated(const EvaluatedWeights& weights, const RunConfig& config,
                            tensor::Device device, dist::World& world) {
   const ModelRanks ranks = make_model_ranks(world, {});
-  const Fp8Choice fp8 = fp8_choice(config);
+  const Fp8Choice fp8 = make_fp8_choice(config, Fp8Use::kGeneration);
   const ModelUse use{.fp8 = &fp8};
   if (weights.are_random)
     return make_random_model(weights.folder, device, false, static_cast<uint64_t>(config.data.seed),
@@ -43,8 +43,7 @@ std::vector<EvalResult> run_evaluation(const RunConfig& config, const EvaluatedW
                                        dist::World& world, const std::function<void()>& on_ready) {
   const LoadedModel policy = load_evaluated(weights, config, device, world);
   encode_weights(*policy.store, device);
-  if (policy.spec.encoding != nullptr && world.rank() == 0)
-    log_info("FP8: {}", describe_fp8(policy.spec));
+  if (world.rank() == 0) log_fp8(policy.spec);
   check_speculation(config.rollout, policy.spec, weights.folder);
   const auto stop = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
                                      config.eval.eval_stop_token_ids, eval_stop_tokens_key(config));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "slimexx/base/error.h"
+#include "slimexx/model/encoding.h"
 
 namespace slimexx::rl {
 namespace {
@@ -219,6 +221,11 @@ model::ModelSpec make_engine_spec(const EngineShape& shape, model::ModelSpec spe
   };
   std::ranges::for_each(spec.layers, adapt);
   for (model::MtpSpec& mtp : spec.mtp) adapt(mtp.layer);
+  if (spec.encoding != nullptr && spec.encoding->is_for_engines) {
+    model::Encoding computed = *spec.encoding;
+    computed.is_for_engines = false;
+    spec.encoding = std::make_shared<const model::Encoding>(computed);
+  }
   return spec;
 }
 

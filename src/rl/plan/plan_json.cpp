@@ -25,6 +25,7 @@ Json stage_to_json(const PlannedStage& stage) {
           {"parameters", stage.num_parameters},
           {"memory", memory},
           {"engine_weights", stage.engine_bytes},
+          {"fp8_weights", stage.fp8_bytes},
           {"used", stage.used_bytes},
           {"training", stage.training_bytes},
           {"limit", stage.limit_bytes},

@@ -38,7 +38,8 @@ class Planner {
 
   RunPlan make() {
     plan_.gpu = request_.gpu;
-    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train, fp8_choice(config_));
+    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train,
+                           make_fp8_choice(config_, Fp8Use::kPolicy));
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
     const model::PipelineSplit split = pipeline_split(config_.parallel);
@@ -92,11 +93,12 @@ class Planner {
   }
 
   void plan_stages() {
+    const Fp8Choice fp8 = make_fp8_choice(config_, Fp8Use::kScoring);
     std::vector<model::ModelSpec> frozen;
     for (const FrozenModelOptions& options : config_.frozen_models) {
       const bool is_here = path_exists(join_path(options.folder, "config.json"));
-      frozen.push_back(read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr,
-                                 fp8_choice(config_)));
+      frozen.push_back(
+          read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr, fp8));
       if (!is_here)
         note(fmt::format("{} does not exist: the {} is assumed to have the policy's architecture",
                          options.folder, options.name));

@@ -114,6 +114,7 @@ class StagePlanner {
     decoders_ = make_policy_decoders(rank_inputs(), inputs.spec, inputs.lengths.max_positions);
     out_.chunks = model::list_stages(inputs.spec, ranks_.split)[static_cast<size_t>(*stage)];
     for (const auto& info : store_.infos()) out_.num_parameters += info.num_elements();
+    count_fp8_bytes(store_);
   }
 
   // Allocates in the order of a run, so that the table of memory is the same.
@@ -186,9 +187,16 @@ class StagePlanner {
         [&](const model::ModelSpec& spec) { return make_engine_layout(rank_inputs(), spec); });
     if (engine_model_.decoder == nullptr) return;
     const model::ParameterStore& store = *engine_model_.store;
-    if (engine_model_.own_store)
+    if (engine_model_.own_store) {
       out_.engine_bytes = model::ParameterStore::weight_bytes(store.infos(), device_);
+      count_fp8_bytes(store);
+    }
     count_decode_bytes(store);
+  }
+
+  void count_fp8_bytes(const model::ParameterStore& store) {
+    for (const model::ParameterGroup& group : store.groups())
+      if (group.is_derived) out_.fp8_bytes += group.num_elements * tensor::dtype_bytes(group.dtype);
   }
 
   // Whether the parameter belongs to an MTP layer that makes no drafts.

@@ -136,8 +136,9 @@ std::string stage_memory_table(const RunPlan& plan) {
       const auto found = std::ranges::find(stage.memory, name, &tensor::NamedBytes::what_for);
       return found == stage.memory.end() ? "-" : bytes_text(found->bytes);
     });
-    if (name == "weights")
-      add("  of that, the engine's own", [](const auto& s) { return bytes_text(s.engine_bytes); });
+    if (name != "weights") continue;
+    add("  of that, the engine's own", [](const auto& s) { return bytes_text(s.engine_bytes); });
+    add("  of that, FP8", [](const auto& s) { return bytes_text(s.fp8_bytes); });
   }
   if (!plan.gpu.is_cpu())
     add("driver and libraries",

@@ -37,7 +37,7 @@ void check_fit(const FrozenModelOptions& options, const model::ModelSpec& spec,
 void build_frozen_models(const Session& session, int64_t longest, TrainerSide& trainer_side) {
   const LoadedModel& policy = trainer_side.policy;
   for (const FrozenModelOptions& options : session.config.frozen_models) {
-    LoadedModel described = describe_start(session, options.folder);
+    LoadedModel described = describe_start(session, options.folder, Fp8Use::kScoring);
     check_fit(options, described.spec, policy.spec, longest);
     FrozenModel& frozen = trainer_side.frozen.emplace_back(
         place_frozen_model(session.rank_inputs(), options, std::move(described),

@@ -221,9 +221,11 @@ void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout
   const bool is_due =
       rollout.is_generated && several_steps && interval > 0 && rollout.index % interval == 0;
   const bool check = session.config.numerics.recompute_old_log_probs || is_due;
-  // A KL in the reward needs log-probs before training, from the trainer if the rollout has none.
-  const bool reward_wants =
-      session.config.rl.kl_coef != 0 && rollout.samples[0].rollout_log_probs.empty();
+  // A KL in the reward needs log-probs before training. They come from the trainer if the rollout
+  // has none, or if only the engines compute in FP8: the reference computes as the trainer does.
+  const bool is_computed_alike = session.config.numerics.fp8 != "rollout_only";
+  const bool reward_wants = session.config.rl.kl_coef != 0 &&
+                            (rollout.samples[0].rollout_log_probs.empty() || !is_computed_alike);
   if (!check && !reward_wants && (!several_steps || exact)) {
     if (several_steps) {
       for (auto& s : rollout.samples) s.old_log_probs = s.rollout_log_probs;

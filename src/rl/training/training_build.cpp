@@ -111,7 +111,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   const std::string& folder = session.config.model.hf_checkpoint;
   // Refuse bad sizes before the weights are read.
   if (session.engine_shape.num_ranks > 1 || speculates(rollout)) {
-    const LoadedModel described = describe_start(session, folder);
+    const LoadedModel described = describe_start(session, folder, Fp8Use::kPolicy);
     make_engine_shape(rollout, session.model_ranks.grid.sizes(), session.roles.num_generators,
                       &described.spec);
     check_speculation(rollout, described.spec, folder);
@@ -119,8 +119,7 @@ void load_policy(const Session& session, TrainerSide& trainer_side, RolloutSide&
   trainer_side.policy =
       load_start(session, session.config.model.hf_checkpoint, true, &session.config.train);
   check_routers(session.config.train, trainer_side.policy);
-  if (trainer_side.policy.spec.encoding != nullptr && session.is_root())
-    log_info("FP8: {}", describe_fp8(trainer_side.policy.spec));
+  if (session.is_root()) log_fp8(trainer_side.policy.spec);
   const LoadedModel& policy = trainer_side.policy;
   rollout_side.stop_token_ids = join_stop_tokens(policy.eos_token_ids, policy.spec.vocab_size,
                                                  rollout.rollout_stop_token_ids);

@@ -21,8 +21,9 @@ constexpr ModelSizes kSizes{.vocab_size = 40,
                             .head_dim = 8,
                             .max_positions = 64};
 
-// A made-up encoding: a byte is the number of its element in its block plus the block's number, and
-// the scale is the sum of the block. So a wrong place or a cut block shows.
+// A made-up encoding, which halves the plain values that it may round: a byte is the number of its
+// element in its block plus the block's number, and the scale is the sum of the block. So a wrong
+// place or a cut block shows.
 void encode_sums(const ops::Context&, const ops::QuantisedBlocks& b) {
   const int64_t rows = b.plain.dim(0), columns = b.plain.dim(1);
   const int64_t unit_rows = rows / b.scales.dim(0), width = columns / b.scales.dim(1);
@@ -36,6 +37,7 @@ void encode_sums(const ops::Context&, const ops::QuantisedBlocks& b) {
         for (int64_t row = unit * unit_rows; row < (unit + 1) * unit_rows; ++row)
           for (int64_t i = column * width; i < (column + 1) * width; ++i) {
             sum += b.plain.f32()[row * columns + i];
+            if (b.rounded.defined()) b.rounded.f32()[row * columns + i] /= 2;
             b.values.data<uint8_t>()[row * columns + i] = static_cast<uint8_t>(count++ % 120);
           }
       }
@@ -179,6 +181,36 @@ TEST(Encoding, EnginesHoldNoPlainForm) {
   EXPECT_LT(ParameterStore::weight_bytes(*without_plain(layout).ranks[0], tensor::Device{}),
             ParameterStore::weight_bytes(list_parameters(random_spec("glm4_moe", kSizes, 0.3)),
                                          tensor::Device{}));
+}
+
+// A store that training and engines share: training reads the plain weights as they were, engines
+// the encoded form.
+TEST(Encoding, OnlyEnginesReadTheirEncoding) {
+  ModelSpec trained = random_spec("glm4_moe", kSizes, 0.3);
+  ParameterStore plain(list_parameters(trained), tensor::Device{}, false);
+  init_random_weights(plain, trained, 7);
+  Encoding encoding = kMadeUp;
+  encoding.is_for_engines = true;
+  choose_encoded(trained, encoding, {});
+  ParameterStore store(list_parameters(trained), tensor::Device{}, false);
+  init_random_weights(store, trained, 7);
+  encode_weights(cpu_context(), store);
+  ModelSpec served = trained;
+  encoding.is_for_engines = false;
+  served.encoding = std::make_shared<const Encoding>(encoding);
+  for (const ParameterInfo& info : store.infos()) {
+    const tensor::Tensor own = store.weight(info.id), same = plain.weight(plain.find(info.name));
+    EXPECT_TRUE(std::equal(own.f32(), own.f32() + own.num_elements(), same.f32())) << info.name;
+  }
+  const auto output = [&](const ModelSpec& spec) {
+    return std::get<GqaParameters<tensor::Tensor>>(bind_weights(store, spec).layers[1].attention).o;
+  };
+  const ops::Linear held = store.linear(store.find("layers.1.attention.o.weight"));
+  EXPECT_EQ(output(trained).weight.raw(), held.weight.raw());
+  EXPECT_FALSE(output(trained).is_fp8());
+  EXPECT_FALSE(output(served).weight.defined()) << "it differs from the encoded form";
+  EXPECT_EQ(output(served).values.raw(), held.values.raw());
+  EXPECT_EQ(output(served).scales.raw(), held.scales.raw());
 }
 
 }  // namespace

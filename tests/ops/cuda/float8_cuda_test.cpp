@@ -50,12 +50,14 @@ struct Weight {
     quantise_blocks(cpu_context(),
                     {.plain = plain,
                      .values = on_host(bytes, k),
+                     .rounded = plain,
                      .scales = scales,
                      .units = Tensor(units.data(), DType::kI32, {}, {std::ssize(units) / 2, 2}),
                      .rule = rule});
     run_op([&](const Context& s) {
       quantise_blocks(s, {.plain = device_plain,
                           .values = device_bytes.view(),
+                          .rounded = device_plain,
                           .scales = device_scales,
                           .units = device_units.view().reshaped({std::ssize(units) / 2, 2}),
                           .rule = rule});

@@ -48,6 +48,9 @@ void expect_derived(const Json& expected, const RunConfig& run) {
   if (expected.contains("num_rollout")) {
     EXPECT_EQ(run.rollout.num_rollout.value_or(0), expected["num_rollout"].get<int64_t>());
   }
+  if (expected.contains("fp8")) {
+    EXPECT_EQ(run.numerics.fp8, expected["fp8"].get<std::string>());
+  }
   if (expected.contains("num_taken")) {
     EXPECT_EQ(run.taken_keys.size(), expected["num_taken"].get<size_t>());
   }
