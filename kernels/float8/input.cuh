@@ -41,8 +41,8 @@ struct InputCursor {
 template <class Tile>
 __device__ __forceinline__ void quantise_input(const Float8Problem& p,
                                                const Float8Shared<Tile>& shared) {
-  constexpr int kGroupsAtOnce = 128 * Tile::kGroups / kGroupLanes, kInFlight = 4;
-  constexpr int kInputBarrier = 12;
+  constexpr int kGroupsAtOnce = 128 * Tile::kGroups / kGroupLanes;
+  constexpr int kInFlight = Tile::kGroups == 1 ? 4 : 2, kInputBarrier = 12;
   const int thread = threadIdx.x - 128, lane = thread % kGroupLanes;
   float* scales = input_scales(p, shared);
   InputCursor loaded{0, 0}, stored{0, 0};
