@@ -1,13 +1,14 @@
 // Times grouped FP8 products beside the bf16 grouped product of the same rows and sizes, in one
 // process and in alternation.
 //
-//   float8_experts_bench [ms T] [all] [ROWS EXPERTS N K ...]
+//   float8_experts_bench [ms T] [all] [token] [ROWS EXPERTS N K ...]
 //
 // Without sizes: gate_up and down of Qwen3-30B-A3B, GLM-4.7-Flash and GLM-4.5 on 16 ranks, for
 // training (8192 tokens) and for decode. Experts are chosen at random. The last lines are those of
 // a single token.
 //   ms T   milliseconds per measurement; 60 or more to reach the power limit
 //   all    every compiled configuration; otherwise only the chosen one
+//   token  only the lines of a single token
 // Few rows also with x in bf16: "two launches" quantises x before the product, "bf16 x" within it.
 // The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
 // TFLOP/s (bf16: 989.5). Launches rotate over copies of the weights, so that these do not stay in
@@ -32,6 +33,7 @@ constexpr int64_t kRotatedBytes = int64_t{300} << 20;
 struct Settings {
   double ms = 0;  // per measurement; 0: depends on the number of rows
   bool all = false;
+  bool token = false;
 };
 
 struct Sizes {
@@ -85,15 +87,25 @@ std::vector<Fp8GemmConfig> list_configs(const Fp8GroupedGemmArgs& args, bool all
   return list;
 }
 
-void time_product(const Sizes& s, const Settings& settings) {
-  const int64_t weights = s.experts * s.n * s.k;
-  const int copies = static_cast<int>(std::clamp<int64_t>(kRotatedBytes / weights + 1, 2, 8));
-  const GroupedFloat8Operands o({.rows = s.rows, .experts = s.experts, .n = s.n, .k = s.k});
-  const DeviceArray<uint8_t> w(copies * weights);
+DeviceArray<uint8_t> copy_weights(const GroupedFloat8Operands& o, int copies) {
+  const int64_t bytes = o.w.count();
+  DeviceArray<uint8_t> w(copies * bytes);
   for (int i = 0; i < copies; ++i) {
-    SLX_CUDA(cudaMemcpy(w.data() + i * weights, o.w.data(), static_cast<size_t>(weights),
+    SLX_CUDA(cudaMemcpy(w.data() + i * bytes, o.w.data(), static_cast<size_t>(bytes),
                         cudaMemcpyDeviceToDevice));
   }
+  return w;
+}
+
+int count_copies(int64_t weights) {
+  return static_cast<int>(std::clamp<int64_t>(kRotatedBytes / weights + 1, 2, 8));
+}
+
+void time_product(const Sizes& s, const Settings& settings) {
+  const int64_t weights = s.experts * s.n * s.k;
+  const int copies = count_copies(weights);
+  const GroupedFloat8Operands o({.rows = s.rows, .experts = s.experts, .n = s.n, .k = s.k});
+  const DeviceArray<uint8_t> w = copy_weights(o, copies);
   const PlainOperands plain(s, copies);
   const DeviceArray<__nv_bfloat16> y(s.rows * s.n);
   Fp8GroupedGemmArgs product = o.grouped(y.data());
@@ -210,6 +222,99 @@ void time_product(const Sizes& s, const Settings& settings) {
   std::fflush(stdout);
 }
 
+// The experts of one token: gate_up with SwiGLU, then down, which reads what gate_up wrote.
+struct TokenExperts {
+  explicit TokenExperts(const Sizes& s)
+      : copies(count_copies(s.experts * s.n * s.k)),
+        up({.rows = s.rows, .experts = s.experts, .n = s.n, .k = s.k, .spread = kSpread}),
+        down({.rows = s.rows, .experts = s.experts, .n = s.k, .k = s.n / 2, .spread = kSpread}),
+        up_w(copy_weights(up, copies)),
+        down_w(copy_weights(down, copies)),
+        plain_up(s, copies),
+        plain_down({s.name, s.rows, s.experts, s.k, s.n / 2}, copies),
+        h(s.rows * s.n / 2),
+        y(s.rows * s.k) {}
+  Fp8GroupedGemmArgs up_args(int i) const {
+    Fp8GroupedGemmArgs a = up.grouped(h.data());
+    a.x = plain_up.x.data();
+    a.w = up_w.data() + i * up.w.count();
+    a.x_is_bf16 = a.one_x_row = true;
+    return a;
+  }
+  Fp8GroupedGemmArgs down_args(int i) const {
+    Fp8GroupedGemmArgs a = down.grouped(y.data());
+    a.x = h.data();
+    a.w = down_w.data() + i * down.w.count();
+    a.x_is_bf16 = a.follows_product = true;
+    return a;
+  }
+  static GroupedGemmArgs plain(const Fp8GroupedGemmArgs& a, const PlainOperands& o, int i) {
+    return {.x = a.x,
+            .w = o.w.data() + i * a.rows.experts * a.n * a.k,
+            .y = a.y,
+            .rows = a.rows,
+            .n = a.n,
+            .k = a.k,
+            .one_x_row = a.one_x_row,
+            .follows_product = a.follows_product};
+  }
+  // The same product after a launch that quantises x.
+  static Fp8GroupedGemmArgs quantise(const GroupedFloat8Operands& o, Fp8GroupedGemmArgs a,
+                                     cudaStream_t stream) {
+    stop_on(launch_quantise_rows({.x = a.x,
+                                  .q = o.x.data(),
+                                  .scales = o.x_scales.data(),
+                                  .m = a.one_x_row ? 1 : a.rows.rows,
+                                  .k = a.k},
+                                 stream));
+    a.x = o.x.data();
+    a.x_scales = o.x_scales.data();
+    a.x_is_bf16 = false;
+    return a;
+  }
+  static constexpr ExpertRows kSpread = ExpertRows::kDistinct;
+  int copies;
+  GroupedFloat8Operands up, down;
+  DeviceArray<uint8_t> up_w, down_w;
+  PlainOperands plain_up, plain_down;
+  DeviceArray<__nv_bfloat16> h, y;
+};
+
+// `s`: the sizes of gate_up.
+void time_token(const Sizes& s, const Settings& settings) {
+  const TokenExperts o(s);
+  std::vector<std::pair<std::string, std::unique_ptr<Replay>>> lines;
+  const auto add = [&](const std::string& name, const Launch& launch) {
+    lines.emplace_back(name, std::make_unique<Replay>(o.copies, launch));
+  };
+  add("bf16", [&](int i, cudaStream_t stream) {
+    stop_on(launch_grouped_gemm_swiglu(o.plain(o.up_args(i), o.plain_up, i), stream));
+    stop_on(launch_grouped_gemm(o.plain(o.down_args(i), o.plain_down, i), stream));
+  });
+  add("four launches", [&](int i, cudaStream_t stream) {
+    stop_on(launch_fp8_grouped_gemm_swiglu(o.quantise(o.up, o.up_args(i), stream), stream));
+    stop_on(launch_fp8_grouped_gemm(o.quantise(o.down, o.down_args(i), stream), stream));
+  });
+  const Fp8GemmConfig chosen_up = choose_fp8_grouped_swiglu_config(o.up_args(0));
+  const Fp8GemmConfig chosen_down = choose_fp8_grouped_gemm_config(o.down_args(0));
+  for (const Fp8GemmConfig& c : {chosen_up, Fp8GemmConfig{true, 64, 16}}) {
+    for (const Fp8GemmConfig& d : {chosen_down, Fp8GemmConfig{true, 64, 8}}) {
+      add("bf16 x " + name_config(c) + ", " + name_config(d),
+          [&, c, d](int i, cudaStream_t stream) {
+            stop_on(launch_fp8_grouped_gemm_swiglu(o.up_args(i), c, stream));
+            stop_on(launch_fp8_grouped_gemm(o.down_args(i), d, stream));
+          });
+    }
+  }
+  std::printf("%s, SwiGLU, down: one token, %ld of %ld experts\n", s.name, long(s.rows),
+              long(s.experts));
+  for (const auto& [name, replay] : lines) {
+    std::printf("  %-52s %9.2f us\n", name.c_str(),
+                replay->measure(settings.ms > 0 ? settings.ms * 1e3 : 10e3));
+  }
+  std::fflush(stdout);
+}
+
 void time_models(const Settings& settings) {
   constexpr Sizes kTraining[] = {{"Qwen3-30B-A3B gate_up", 65536, 128, 1536, 2048},
                                  {"Qwen3-30B-A3B down", 65536, 128, 2048, 768},
@@ -217,18 +322,21 @@ void time_models(const Settings& settings) {
                                  {"GLM-4.7-Flash down", 32768, 64, 2048, 1536},
                                  {"GLM-4.5 on 16 ranks gate_up", 65536, 10, 3072, 5120},
                                  {"GLM-4.5 on 16 ranks down", 65536, 10, 5120, 1536}};
-  for (const Sizes& s : kTraining) time_product(s, settings);
-  for (const int64_t rows : {1, 2, 4, 8, 16, 32, 48, 64}) {
-    for (Sizes s : kTraining) {
-      s.rows = rows * s.experts;
-      time_product(s, settings);
+  if (!settings.token) {
+    for (const Sizes& s : kTraining) time_product(s, settings);
+    for (const int64_t rows : {1, 2, 4, 8, 16, 32, 48, 64}) {
+      for (Sizes s : kTraining) {
+        s.rows = rows * s.experts;
+        time_product(s, settings);
+      }
     }
   }
-  for (Sizes s : kTraining) {  // one token
-    s.rows = std::min<int64_t>(8, s.experts);
+  for (Sizes s : kTraining) {  // one of the 8192 tokens
+    s.rows /= 8192;
     s.one_x_row = std::strstr(s.name, "gate_up") != nullptr;
     s.follows_product = !s.one_x_row;
     time_product(s, settings);
+    if (s.one_x_row) time_token(s, settings);
   }
 }
 
@@ -238,6 +346,8 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "all") == 0) {
       settings.all = true;
+    } else if (std::strcmp(argv[i], "token") == 0) {
+      settings.token = true;
     } else if (std::strcmp(argv[i], "ms") == 0 && i + 1 < argc) {
       settings.ms = std::atof(argv[++i]);
     } else {
@@ -246,7 +356,8 @@ int run(int argc, char** argv) {
   }
   if (sizes.size() % 4 != 0 ||
       std::any_of(sizes.begin(), sizes.end(), [](int64_t s) { return s <= 0; })) {
-    std::fprintf(stderr, "usage: float8_experts_bench [ms T] [all] [ROWS EXPERTS N K ...]\n");
+    std::fprintf(stderr,
+                 "usage: float8_experts_bench [ms T] [all] [token] [ROWS EXPERTS N K ...]\n");
     return 2;
   }
   for (size_t i = 0; i < sizes.size(); i += 4) {

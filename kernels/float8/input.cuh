@@ -41,13 +41,13 @@ struct InputCursor {
 template <class Tile>
 __device__ __forceinline__ void quantise_input(const Float8Problem& p,
                                                const Float8Shared<Tile>& shared) {
-  constexpr int kGroupsAtOnce = 128 * Tile::kGroups / kGroupLanes, kInFlight = 4;
-  constexpr int kInputBarrier = 12;
+  constexpr int kGroupsAtOnce = 128 * Tile::kGroups / kGroupLanes;
+  constexpr int kInFlight = Tile::kGroups == 1 ? 4 : 2, kInputBarrier = 12;
   const int thread = threadIdx.x - 128, lane = thread % kGroupLanes;
   float* scales = input_scales(p, shared);
-  InputCursor loaded{0, 0}, stored{0, 0};
+  InputCursor loaded{0, 0};
   loaded.advance(thread / kGroupLanes, p.k_blocks);
-  stored = loaded;
+  InputCursor stored = loaded;
   const auto load = [&](Elements(&e)[kInFlight]) {
 #pragma unroll
     for (Elements& own : e) {
@@ -64,12 +64,12 @@ __device__ __forceinline__ void quantise_input(const Float8Problem& p,
   await_previous_grids();
   Elements e[kInFlight], next[kInFlight];
   load(e);
-  // The same number of rounds for all lanes of a warp.
-  for (int first = thread / 32 * kWarpGroups; first < p.x_rows * p.k_blocks;
-       first += kInFlight * kGroupsAtOnce) {
+  // `first`: the group of the warp's first lanes.
+  const int groups = p.x_rows * p.k_blocks;
+  for (int first = thread / 32 * kWarpGroups; first < groups;) {
     load(next);
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int i = 0; i < kInFlight && first < groups; ++i, first += kGroupsAtOnce) {
       float scale;
       const uint4 q = quantise_group(e[i], scale);
       if (stored.row < p.x_rows) {

@@ -102,8 +102,12 @@ using Float8GateUpSwappedTile = Float8Tile<true, kRows / 64, kColumns, kCluster,
 template <class Base>
 struct QuantisingTile : Base {
   static constexpr bool kQuantises = true;
-  static constexpr int kStageColumns = 0;
-  static constexpr int kSlotFloats = kSlotUnits;
+  // Two warpgroups also leave room for the next kernel. Then a stage of 128 rows fits four times
+  // beside the largest x, which is enough for two batches of two.
+  static constexpr int kBlocksPerSm = Base::kGroups <= 2 ? 2 : 1;
+  static constexpr int kSharedBytes = kBlocksPerSm == 2 ? 113 * 1024 : kMaxSharedBytes;
+  static constexpr int kBatch = Base::kGroups == 2 ? 2 : Base::kBatch;
+  static constexpr int kStageColumns = 0, kSlotFloats = kSlotUnits;
   // What wgmma reads after the last stage may be staging buffers.
   static constexpr int kAllStagingBytes = Base::kGroups * Base::kStagingBytes;
   static constexpr int kOverreadBytes = Base::kOverreadBytes - kAllStagingBytes;

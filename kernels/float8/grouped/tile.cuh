@@ -14,7 +14,7 @@ static_assert(kMaxExperts == kMostExperts);
 template <class Base>
 struct GroupedFloat8Tile : Base {
   static constexpr bool kGrouped = true;
-  // Only products of few rows leave room for the next one.
+  // Only products that quantise their few rows leave room for the next kernel.
   static constexpr int kBlocksPerSm = Base::kQuantises ? Base::kBlocksPerSm : 1;
   static constexpr int kSharedBytes = Base::kQuantises ? Base::kSharedBytes : kMaxSharedBytes;
   // An expert's rows begin anywhere, but the copy of their scales at a multiple of 4.
