@@ -6,7 +6,7 @@
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/rows/rows_arrays.h"
-#include "tests/kernels/rows/rows_f8_cases.h"
+#include "tests/kernels/rows/rows_f8_head_cases.h"
 #include "tests/kernels/rows/rows_head_cases.h"
 #include "tests/kernels/rows/rows_latent_cases.h"
 #include "tests/kernels/rows/rows_norm_cases.h"
