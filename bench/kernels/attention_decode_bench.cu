@@ -39,7 +39,7 @@ __global__ void rewrite_queries(uint4* q, int count) {
 
 struct Shape {
   int sequences, shortest, longest, kv_heads;
-  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; up to `longest`
+  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; at most `longest`
 };
 
 __global__ void fill_bytes(uint8_t* out, const __nv_bfloat16* from, int64_t count) {

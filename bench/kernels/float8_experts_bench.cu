@@ -4,9 +4,11 @@
 //   float8_experts_bench [ms T] [all] [ROWS EXPERTS N K ...]
 //
 // Without sizes: gate_up and down of Qwen3-30B-A3B, GLM-4.7-Flash and GLM-4.5 on 16 ranks, for
-// training (8192 tokens) and for decode. Experts are chosen at random.
+// training (8192 tokens) and for decode. Experts are chosen at random. The last lines are those of
+// a single token.
 //   ms T   milliseconds per measurement; 60 or more to reach the power limit
 //   all    every compiled configuration; otherwise only the chosen one
+// Few rows also with x in bf16: "two launches" quantises x before the product, "bf16 x" within it.
 // The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
 // TFLOP/s (bf16: 989.5). Launches rotate over copies of the weights, so that these do not stay in
 // L2.
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "bench/kernels/replay.h"
+#include "tests/kernels/float8/bf16_input.cuh"
 #include "tests/kernels/float8/grouped_operands.cuh"
 
 namespace slimexx::kernels::testing {
@@ -34,6 +37,7 @@ struct Settings {
 struct Sizes {
   const char* name;
   int64_t rows, experts, n, k;
+  bool one_x_row = false, follows_product = false;  // see GroupedGemmArgs
 };
 
 void stop_on(const char* fault) {
@@ -52,7 +56,7 @@ std::string name_config(const Fp8GemmConfig& c) {
 struct Line {
   std::string name;
   int element_bytes;  // of x and w
-  size_t beside;      // the bf16 line to compare with
+  size_t beside;      // index of the bf16 line to compare with
   std::unique_ptr<Replay> replay;
   std::vector<double> times = {};
   double median() {
@@ -74,6 +78,7 @@ std::vector<Fp8GemmConfig> list_configs(const Fp8GroupedGemmArgs& args, bool all
   std::vector<Fp8GemmConfig> list{choose_fp8_grouped_gemm_config(args)};
   for (int i = 0; all && i < count_fp8_grouped_gemm_configs(); ++i) {
     Fp8GemmConfig c = get_fp8_grouped_gemm_config(i);
+    if (args.x_is_bf16 ? !suits_fp8_bf16_input(c) : args.one_x_row && !c.swap_operands) continue;
     list.push_back(c);
     for (c.lead = 0; !c.swap_operands && c.lead <= 2; c.lead += 2) list.push_back(c);
   }
@@ -91,6 +96,9 @@ void time_product(const Sizes& s, const Settings& settings) {
   }
   const PlainOperands plain(s, copies);
   const DeviceArray<__nv_bfloat16> y(s.rows * s.n);
+  Fp8GroupedGemmArgs product = o.grouped(y.data());
+  product.one_x_row = s.one_x_row;
+  product.follows_product = s.follows_product;
   std::vector<Line> lines;
   const auto add_bf16 = [&](const char* name, auto&& launch) {
     auto replay = std::make_unique<Replay>(copies, [&, launch](int i, cudaStream_t stream) {
@@ -99,21 +107,45 @@ void time_product(const Sizes& s, const Settings& settings) {
                                      .y = y.data(),
                                      .rows = o.grouped(nullptr).rows,
                                      .n = s.n,
-                                     .k = s.k},
+                                     .k = s.k,
+                                     .one_x_row = s.one_x_row,
+                                     .follows_product = s.follows_product},
                      stream));
     });
     lines.push_back({name, 2, lines.size(), std::move(replay)});
   };
   const auto add_f8 = [&](const std::string& name, size_t beside, auto&& launch) {
     auto replay = std::make_unique<Replay>(copies, [&, launch](int i, cudaStream_t stream) {
-      Fp8GroupedGemmArgs args = o.grouped(y.data());
+      Fp8GroupedGemmArgs args = product;
       args.w = w.data() + i * weights;
       stop_on(launch(args, stream));
     });
     lines.push_back({name, 1, beside, std::move(replay)});
   };
+  const int64_t x_rows = s.one_x_row ? 1 : s.rows;
+  const DeviceArray<uint8_t> q(x_rows * s.k);
+  const DeviceArray<float> scales(s.k / 128 * fp8_scale_stride(x_rows));
+  // `launch` with x in bf16; two: quantised by its own launch.
+  const auto add_bf16_x = [&](const std::string& name, size_t beside, bool two, auto&& launch) {
+    add_f8(name, beside, [&, two, launch](Fp8GroupedGemmArgs args, cudaStream_t stream) {
+      args.x = two ? static_cast<const void*>(q.data()) : plain.x.data();
+      args.x_scales = scales.data();
+      args.x_is_bf16 = !two;
+      const char* fault = !two ? nullptr
+                               : launch_quantise_rows({.x = plain.x.data(),
+                                                       .q = q.data(),
+                                                       .scales = scales.data(),
+                                                       .m = x_rows,
+                                                       .k = s.k},
+                                                      stream);
+      return fault != nullptr ? fault : launch(args, stream);
+    });
+  };
+  Fp8GroupedGemmArgs bf16_args = product;
+  bf16_args.x_is_bf16 = true;
+  const bool quantises = fp8_gemm_quantises(x_rows, s.k);
   add_bf16("bf16", launch_grouped_gemm);
-  const std::vector<Fp8GemmConfig> list = list_configs(o.grouped(nullptr), settings.all);
+  const std::vector<Fp8GemmConfig> list = list_configs(product, settings.all);
   for (size_t index = 0; index < list.size(); ++index) {
     const Fp8GemmConfig c = list[index];
     add_f8(name_config(c) + (index == 0 ? " (chosen)" : ""), 0,
@@ -121,14 +153,34 @@ void time_product(const Sizes& s, const Settings& settings) {
              return launch_fp8_grouped_gemm(args, c, stream);
            });
   }
+  using Args = Fp8GroupedGemmArgs;
+  if (quantises) {
+    add_bf16_x("two launches", 0, true, [c = list[0]](const Args& args, cudaStream_t stream) {
+      return launch_fp8_grouped_gemm(args, c, stream);
+    });
+    for (const Fp8GemmConfig& c : list_configs(bf16_args, settings.all)) {
+      add_bf16_x("bf16 x " + name_config(c), 0, false, [c](const Args& args, cudaStream_t stream) {
+        return launch_fp8_grouped_gemm(args, c, stream);
+      });
+    }
+  }
   if (s.n % 128 == 0) {
     const size_t beside = lines.size();
     add_bf16("bf16 SwiGLU", launch_grouped_gemm_swiglu);
-    const Fp8GemmConfig c = choose_fp8_grouped_swiglu_config(o.grouped(nullptr));
+    const Fp8GemmConfig c = choose_fp8_grouped_swiglu_config(product);
     add_f8(name_config(c) + " SwiGLU", beside,
            [c](const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
              return launch_fp8_grouped_gemm_swiglu(args, c, stream);
            });
+    if (quantises) {
+      const Fp8GemmConfig in_bf16 = choose_fp8_grouped_swiglu_config(bf16_args);
+      for (const bool two : {true, false}) {
+        add_bf16_x((two ? "two launches" : "bf16 x " + name_config(in_bf16)) + " SwiGLU", beside,
+                   two, [c = two ? c : in_bf16](const Args& args, cudaStream_t stream) {
+                     return launch_fp8_grouped_gemm_swiglu(args, c, stream);
+                   });
+      }
+    }
   }
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : s.rows > 4096 ? 20e3 : 3e3;
   for (int round = 0; round < 3; ++round) {
@@ -141,8 +193,9 @@ void time_product(const Sizes& s, const Settings& settings) {
   for (size_t e = 0; e + 1 < o.host_offsets.size(); ++e)
     used += o.host_offsets[e + 1] > o.host_offsets[e] ? 1 : 0;
   const double operations = 2.0 * double(s.rows) * double(s.n) * double(s.k);
-  std::printf("%s: %ld rows, %ld experts (%ld with rows), n %ld k %ld\n", s.name, long(s.rows),
-              long(s.experts), long(used), long(s.n), long(s.k));
+  std::printf("%s: %ld rows%s, %ld experts (%ld with rows), n %ld k %ld\n", s.name, long(s.rows),
+              s.one_x_row ? " of one token" : "", long(s.experts), long(used), long(s.n),
+              long(s.k));
   for (Line& line : lines) {
     const double us = line.median();
     const double bytes =
@@ -171,8 +224,10 @@ void time_models(const Settings& settings) {
       time_product(s, settings);
     }
   }
-  for (Sizes s : kTraining) {  // one token, without a shared row
+  for (Sizes s : kTraining) {  // one token
     s.rows = std::min<int64_t>(8, s.experts);
+    s.one_x_row = std::strstr(s.name, "gate_up") != nullptr;
+    s.follows_product = !s.one_x_row;
     time_product(s, settings);
   }
 }

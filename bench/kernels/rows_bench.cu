@@ -173,7 +173,7 @@ void bench_swiglu(int64_t rows, int64_t width, bool with_backward) {
 }
 
 // Token ids with the frequencies of text, where the k-th most frequent id is about 1 / k as
-// frequent as the first; or all the same.
+// frequent as the first. `all_alike`: one id for all tokens.
 std::vector<int32_t> draw_tokens(int64_t count, int64_t vocabulary, bool all_alike) {
   std::mt19937_64 engine(1);
   std::uniform_real_distribution<double> uniform(0, std::log(double(vocabulary)));

@@ -5,9 +5,9 @@
 // Generation by the engine. RUNNING: concurrent requests, by default all; with fewer, prefills join
 // running decodes.
 //   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...
-// The same with DRAFTS drafts per step by the model's MTP layer: the cost of a step with drafts.
-// With random weights hardly any draft is accepted.
-//   model_bench fp8 ...: the same with FP8 products (numerics.fp8: on).
+// Generation with DRAFTS drafts per step by the model's MTP layer. This measures the cost of a step
+// with drafts: with random weights hardly any draft is accepted.
+//   model_bench fp8 ...: any of these with FP8 products (numerics.fp8: on).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -172,13 +172,13 @@ struct BenchModel {
   model::ParameterStore store;
   BenchModel(const std::string& directory, bool is_fp8)
       : spec(read_spec(directory, is_fp8)), store(spec, kDevice, false) {
-    // All weights are from one range, as in the vLLM run that this is compared with.
+    // All weights are drawn from one range, as in the vLLM run of the comparison.
     model::init_random_weights(store, spec, 1);
     rl::encode_weights(store, kDevice);
   }
 };
 
-// First warms up the engine, so that its decode steps are recorded.
+// Warms up the engine first, so that its decode steps are recorded as graphs before the timed run.
 Timing run_warm(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
                 int64_t prompt, int64_t response) {
   run_requests(engine, spec, count, 32, 40, 99);
@@ -233,8 +233,8 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
     std::fflush(stdout);
     return;
   }
-  // Memory traffic of a decode step: the weights once (of an untied embedding only single rows),
-  // and all cached keys and values.
+  // Memory traffic of a decode step: the weights once (except an untied embedding, where a step
+  // reads only a few rows), and all cached keys and values.
   const auto n = static_cast<double>(count);
   double weight_bytes = m.spec.tied_embeddings
                             ? 0

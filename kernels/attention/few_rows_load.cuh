@@ -17,7 +17,7 @@ namespace slimexx::kernels::attention {
 
 // Map of a [rows, heads, head_dim] tensor; `pitch` is the distance between rows in elements. A box
 // is kPieceRows rows of one head, one column half after the other; its coordinates are 0, head,
-// row, 0. False if the driver refuses.
+// row, 0. Returns false if the driver refuses the map.
 inline bool encode_head_pieces(CUtensorMap* map, const void* base, int64_t rows, int64_t heads,
                                int64_t head_dim, int64_t pitch) {
   const int64_t halves = head_dim / kBoxColumns;
@@ -67,7 +67,7 @@ struct BlockRing {
     }
   }
 
-  // The next three are for the computing warps.
+  // The next three functions are for the computing warps.
   __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
   __device__ __forceinline__ void release() {
     if constexpr (kFp8) {
@@ -98,9 +98,9 @@ struct BlockRing {
     }
   }
 
-  // The next two are for the loading warps. find_row: tensor row where this lane's piece of a block
-  // starts, or -1 if the lane has no piece. A piece that lies entirely past the sequence's keys is
-  // not read: its page may not exist.
+  // The next two functions are for the loading warps. find_row: tensor row where this lane's piece
+  // of a block starts, or -1 if the lane has no piece. A piece that lies entirely past the
+  // sequence's keys is not read: its page may not exist.
   __device__ __forceinline__ static int find_row(const Problem& problem, const KeyRange& range,
                                                  int block) {
     const int lane = threadIdx.x % 32;

@@ -32,7 +32,7 @@ struct FewRowsWalk {
   int position[kOwn];  // positions of the thread's rows in their sequence; -1: no row
   float output[kParts][kRows / 2];
   float maximum[kOwn];
-  float sum;  // of this thread's chain and the neighbouring one
+  float sum;  // of this thread's chain and the neighbouring chain
   uint32_t weights_in_use = 0;
   Ring keys, values;
 
@@ -145,7 +145,7 @@ struct FewRowsWalk {
     sum = extend_sum(sum, floats(Layout::kDecaysAt)[row], total, neighbour);
   }
 
-  // Adds the chains of each row in the order of sum_over_quad; `sums` gets those of the thread's
+  // Adds the chains of each row in the order of sum_over_quad; `sums` gets the sums of the thread's
   // rows.
   __device__ __forceinline__ void gather_sums(float (&sums)[kOwn]) {
     float* shared_sums = floats(Layout::kSumsAt);
@@ -187,7 +187,7 @@ struct FewRowsWalk {
   }
 
   // Walks the blocks of one segment. On return `output` and `maximum` are those of the segment;
-  // gather_sums gives its sums.
+  // gather_sums gives the segment's sums.
   __device__ __forceinline__ void walk(const KeyRange& range) {
     float s[2][kRows / 2], decay[kOwn];
 #pragma unroll

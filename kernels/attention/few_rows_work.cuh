@@ -29,7 +29,7 @@ __device__ __forceinline__ int count_segments(const Sequence& sequence) {
 
 // kSequences: the grid has gridDim.x / kv_heads places, and every round assigns a sequence to each
 // place. Within each group of 32 sequences, place p gets the p-th longest in even rounds and the
-// p-th shortest in odd ones. So all places finish at about the same time, and neighbouring
+// p-th shortest in odd rounds. So all places finish at about the same time, and neighbouring
 // sequences are read at the same time. In the last round, places without a sequence get an empty
 // item. Returns false when no sequence is left.
 __device__ __forceinline__ bool assign_sequence(const Problem& problem, int index, WorkItem& item) {
@@ -57,8 +57,8 @@ __device__ __forceinline__ bool assign_sequence(const Problem& problem, int inde
   return true;
 }
 
-// Finds the item with number `index`; false past the last one. kClusters: `index` is the cluster's
-// number, and the item is this block's segment, which may be empty.
+// Finds the item with number `index`; returns false past the last item. kClusters: `index` is the
+// cluster's number, and the item is this block's segment, which may be empty.
 template <FewRowsSplit kSplit>
 __device__ __forceinline__ bool find_item(const Problem& problem, WorkCursor& cursor, int index,
                                           WorkItem& item) {
@@ -88,7 +88,8 @@ __device__ __forceinline__ KeyRange keys_of(const WorkItem& item, int first_segm
           min(last_segment * kSegmentBlocks, divide_up(keys, kBlock))};
 }
 
-// A thread's outputs with the maxima and sums of its rows, for one segment or several merged ones.
+// A thread's outputs with the maxima and sums of its rows, for one segment or several merged
+// segments.
 template <int kHeadDim, int kRows, bool kFp8>
 struct ItemResult {
   using Walk = FewRowsWalk<kHeadDim, kRows, kFp8>;

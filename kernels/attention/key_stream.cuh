@@ -164,7 +164,7 @@ struct KeyLoader {
     value_cursor.advance();
   }
 
-  // load_first, then load_rest: K0, K1, V0, K2, V1, ..., in the order of use. The page table is
+  // load_first and then load_rest load K0, K1, V0, K2, V1, ..., the order of use. The page table is
   // read one block ahead.
   __device__ __forceinline__ void load_first(const KeyRange& range) {
     value_row = find_row(range, range.first_block);

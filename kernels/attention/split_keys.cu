@@ -1,7 +1,8 @@
 // Split keys (split-KV): a piece of work is one segment of keys for 64 (query, head) rows that
-// share a kv head. It serves short chunks; few_rows.cu serves fewer rows, as in decode. Persistent
-// thread blocks take pieces round robin; the loading warp runs ahead across pieces. A second kernel
-// merges the segments of a row from left to right, with the arithmetic of whole_rows.cu.
+// share a kv head. This kernel is for short chunks; few_rows.cu is for fewer rows, as in decode.
+// Persistent thread blocks take pieces round robin; the loading warp runs ahead across pieces. A
+// second kernel merges the segments of a row from left to right, with the arithmetic of
+// whole_rows.cu.
 //
 // Roles: warps 0 to 3 compute (key_walk.cuh), warp 4 loads keys and values (key_stream.cuh); FP8:
 // warps 5 to 7 dequantise them (key_converter.cuh). Barriers, for each stage of either ring: full,
@@ -44,9 +45,9 @@ struct Piece {
   KeyRange range;
 };
 
-// Finds piece `index` of the launch; false past the last one. Within a sequence the kv head changes
-// fastest, so that neighbouring memory is read at the same time. The range is empty if all queries
-// of the tile come before the segment.
+// Finds piece `index` of the launch; returns false past the last piece. Within a sequence the kv
+// head changes fastest, so that neighbouring memory is read at the same time. The range is empty if
+// all queries of the tile come before the segment.
 __device__ __forceinline__ bool find_piece(const Problem& problem, WorkCursor& cursor, int index,
                                            Piece& piece) {
   int within = 0;

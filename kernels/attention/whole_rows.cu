@@ -186,7 +186,7 @@ struct TileOrder {
     });
   }
 
-  // `index` must not decrease from call to call. False past the last tile.
+  // `index` must not decrease from call to call. Returns false past the last tile.
   __device__ __forceinline__ bool find(const Problem& problem, int index, Tile& tile) {
     int piece = 0;
     tile.index = find_sequence(problem, index, piece);
@@ -303,7 +303,7 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   }
 }
 
-// The loading warp. Its first tile is blockIdx.x; later ones come from the launch's counter. For
+// The loading warp. Its first tile is blockIdx.x; later tiles come from the launch's counter. For
 // each tile it loads queries, keys and values.
 template <int kHeadDim, bool kFp8>
 __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtensorMap& query_map,

@@ -29,10 +29,20 @@ __device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
 }
 
 // Adds the constant upper half to the lower half of a descriptor, which holds the address.
-__device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower) {
+__device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower,
+                                                        uint32_t fields = kSwizzledTileFields) {
   uint64_t descriptor;
-  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(kSwizzledTileFields));
+  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(fields));
   return descriptor;
+}
+
+// The lower half of the descriptor of a K-major tile in chunks of 16 bytes, without swizzle. Chunk
+// c of row r is at 16 (c pitch + r), so a tile may begin at any row. A pitch below the rows of the
+// tile is allowed: rows from `pitch` on are then later chunks of other rows.
+constexpr uint32_t kChunkedTileFields = 128 >> 4;  // upper half: eight rows of 16 bytes
+template <class Tile>
+__device__ __forceinline__ uint32_t describe_chunked_tile(Tile tile, int pitch) {
+  return (shared_address(tile) & 0x3FFFF) >> 4 | static_cast<uint32_t>(pitch) << 16;
 }
 
 // Descriptor units from one k16 step to the next inside a 128-byte row.
@@ -104,7 +114,7 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #define SLX_WGMMA(n, names, regs, a, b, p) \
   SLX_WGMMA_TURNED(n, SLX_ALL(names), SLX_ALL(regs), a, b, p, "0, 0")
 
-// accumulate false: D is overwritten (the same bits as adding to zeros).
+// If `accumulate` is false, D is overwritten (the same bits as adding to zeros).
 __device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
   SLX_WGMMA(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4", "%5", "%6");
@@ -211,7 +221,7 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
   SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
                    "%97", "%98", "1, 1");
 }
-// The same with A in registers.
+// SLX_WGMMA_TURNED with A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
       "{\n"                                                                                     \

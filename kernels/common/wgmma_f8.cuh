@@ -42,7 +42,7 @@ namespace slimexx::kernels {
       : regs                                                                            \
       : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)))
 
-// accumulate false: D is overwritten (the same bits as adding to zeros).
+// If `accumulate` is false, D is overwritten (the same bits as adding to zeros).
 __device__ __forceinline__ void wgmma_f8_k32(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                              bool accumulate) {
   SLX_F8_WGMMA(8, SLX_F8_NAMES4(), SLX_F8_ALL(SLX_F8_REGS4(0)), "%4", "%5", "%6");

@@ -1,5 +1,5 @@
 // Applies RMSNorm and rotation to query and key heads, and stores keys and values in the KV pages
-// if there are any. A lane serves one head for all tokens of its block's part. The next token's
+// if there are any. A lane processes one head for all tokens of its block's part. The next token's
 // elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 #include "kernels/rows/quantise_head.cuh"
@@ -36,7 +36,7 @@ struct ForwardArgs {
   float inverse_dim, eps;
 };
 
-// The head that a lane serves: values that are the same for all tokens.
+// The head that a lane processes: values that are the same for all tokens.
 struct Head {
   int index;
   bool exists, is_value, has_norm, is_paged;

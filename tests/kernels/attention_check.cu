@@ -47,9 +47,9 @@ struct Storage {
 
 enum class Runs {
   kAuto,   // the engine's choice: leading short sequences use split-KV
-  kTight,  // the same, with room for partial results of only one token per sequence
+  kTight,  // like kAuto, with room for partial results of only one token per sequence
   kWhole,  // all sequences use the kernel of whole rows
-  kSplit,  // no sequence uses it; leading ones with few rows use the decode kernel
+  kSplit,  // leading sequences with few rows use the decode kernel, all others split-KV
 };
 
 AttentionRuns choose_runs(const std::vector<int32_t>& cu, const std::vector<int32_t>& context,

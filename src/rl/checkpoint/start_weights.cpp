@@ -10,19 +10,15 @@ uint64_t seed_of(const Session& session) { return static_cast<uint64_t>(session.
 
 }  // namespace
 
-Fp8Choice fp8_choice(const Session& session) {
-  return {session.config.numerics, largest_sizes(session.config)};
-}
-
 LoadedModel describe_start(const Session& session, const std::string& folder) {
-  const Fp8Choice fp8 = fp8_choice(session);
+  const Fp8Choice fp8 = fp8_choice(session.config);
   return describe_model(folder, &session.model_ranks, !is_random(session), {.fp8 = &fp8});
 }
 
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training) {
   const tensor::Device device = session.request.device;
-  const Fp8Choice fp8 = fp8_choice(session);
+  const Fp8Choice fp8 = fp8_choice(session.config);
   const ModelUse use{.training = training, .fp8 = &fp8};
   if (is_random(session))
     return make_random_model(folder, device, with_gradients, seed_of(session), &session.model_ranks,

@@ -169,7 +169,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
       "over_sampling_batch_size", o.over_sampling_batch_size,
       {.unit = "prompts",
        .doc = "Prompts in the first draw with a dynamic sampling filter, and upper bound for later "
-              "draws, which have only the number that is likely to yield the missing groups. "
+              "draws. A later draw has only as many as are likely to yield the missing groups. "
               "Groups beyond rollout_batch_size are discarded. Default: rollout_batch_size.",
        .min = 1,
        .max = kMaxInt32,
@@ -253,15 +253,16 @@ void bind_section(Binder& b, ParallelOptions& o) {
            .min = 0,
            .max = 1e6,
            .slime = "-"});
-  b.field("hang_limit_s", o.hang_limit_s,
-          {.unit = "s",
-           .doc = "End the run with an error that lists which rank waits for which if all ranks "
-                  "have waited for each other in collective calls, or made no progress at all, for "
-                  "this long; 0: only rank_wait_limit_s applies. On several hosts it does not end "
-                  "the run before host_silence_limit_s.",
-           .min = 0,
-           .max = 1e6,
-           .slime = "-"});
+  b.field(
+      "hang_limit_s", o.hang_limit_s,
+      {.unit = "s",
+       .doc = "End the run if all ranks have waited for each other in collective calls, or made "
+              "no progress at all, for this long. The error lists which rank waits for which. "
+              "0: only rank_wait_limit_s applies. On several hosts the limit is at least "
+              "host_silence_limit_s.",
+       .min = 0,
+       .max = 1e6,
+       .slime = "-"});
   b.field("rank_wait_warn_s", o.rank_wait_warn_s,
           {.unit = "s",
            .doc = "If no rank has made progress for this long, log a warning that says what each "
@@ -462,15 +463,15 @@ void bind_section(Binder& b, NumericsOptions& o) {
   b.field("fp8", o.fp8,
           {.doc = "Compute the projections of attention, MLPs and experts in FP8 (e4m3, blocks of "
                   "128x128), in generation and in every forward of training; backward and the "
-                  "optimizer stay as they are. On: the weights are quantised after each update. "
+                  "optimizer do not change. On: the weights are quantised after each update. "
                   "Off: FP8 folders are dequantised on load. Auto: on if model.hf_checkpoint has "
-                  "FP8 weights in such blocks.",
+                  "FP8 weights in blocks of 128x128.",
            .choices = {"auto", "off", "on"},
            .slime = "-"});
   b.field("fp8_scale_fmt", o.fp8_scale_fmt,
           {.doc = "Scales of FP8 weights. ue8m0: powers of two, so that quantising twice changes "
                   "nothing and dequantised weights are exact in bf16. float: largest magnitude / "
-                  "448, as slime's conversion. auto: that of the folder, ue8m0 if it is not FP8.",
+                  "448, as in slime's conversion. auto: as in the folder; ue8m0 if it is not FP8.",
            .choices = {"auto", "ue8m0", "float"},
            .slime = "-",
            .may_idle = true});

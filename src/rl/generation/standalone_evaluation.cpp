@@ -22,7 +22,7 @@ namespace {
 LoadedModel load_evaluated(const EvaluatedWeights& weights, const RunConfig& config,
                            tensor::Device device, dist::World& world) {
   const ModelRanks ranks = make_model_ranks(world, {});
-  const Fp8Choice fp8{config.numerics, largest_sizes(config)};
+  const Fp8Choice fp8 = fp8_choice(config);
   const ModelUse use{.fp8 = &fp8};
   if (weights.are_random)
     return make_random_model(weights.folder, device, false, static_cast<uint64_t>(config.data.seed),

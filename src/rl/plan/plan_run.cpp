@@ -38,7 +38,7 @@ class Planner {
 
   RunPlan make() {
     plan_.gpu = request_.gpu;
-    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train, fp8_choice());
+    plan_.spec = read_spec(config_.model.hf_checkpoint, &config_.train, fp8_choice(config_));
     plan_.roles = make_rank_roles(config_.parallel, request_.num_ranks);
     plan_.grid = dist::GridShape(plan_.roles.num_trainers, grid_sizes(config_.parallel));
     const model::PipelineSplit split = pipeline_split(config_.parallel);
@@ -66,7 +66,6 @@ class Planner {
   }
 
  private:
-  Fp8Choice fp8_choice() const { return {config_.numerics, largest_sizes(config_)}; }
   void note(const std::string& text) { plan_.notes.push_back(text); }
 
   void take_lengths(LengthPlan lengths) {
@@ -96,8 +95,8 @@ class Planner {
     std::vector<model::ModelSpec> frozen;
     for (const FrozenModelOptions& options : config_.frozen_models) {
       const bool is_here = path_exists(join_path(options.folder, "config.json"));
-      frozen.push_back(
-          read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr, fp8_choice()));
+      frozen.push_back(read_spec(is_here ? options.folder : config_.model.hf_checkpoint, nullptr,
+                                 fp8_choice(config_)));
       if (!is_here)
         note(fmt::format("{} does not exist: the {} is assumed to have the policy's architecture",
                          options.folder, options.name));
@@ -156,7 +155,7 @@ class Planner {
       for (int stage = 0; stage < grid.sizes().pp; ++stage)
         if (plan_stage(own, stage).missing_bytes > 0) return false;
       return !roles.are_apart || plan_generator(own).missing_bytes == 0;
-    } catch (const Error&) {  // a run would refuse it
+    } catch (const Error&) {  // a run would refuse this change
       return false;
     }
   }

@@ -6,9 +6,9 @@
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/rows/rows_arrays.h"
+#include "tests/kernels/rows/rows_f8_cases.h"
 #include "tests/kernels/rows/rows_f8_head_cases.h"
 #include "tests/kernels/rows/rows_head_cases.h"
-#include "tests/kernels/rows/rows_latent_cases.h"
 #include "tests/kernels/rows/rows_norm_cases.h"
 #include "tests/kernels/rows/rows_plain_cases.h"
 
@@ -103,7 +103,7 @@ void check_plain(bool small) {
   }
 }
 
-// Null pointers: a kernel that ran would fail.
+// All pointers are null, so a kernel that is launched anyway fails.
 void check_nothing_to_do() {
   current_case = "no rows";
   const cudaError_t none = cudaSuccess;
@@ -170,6 +170,7 @@ int run(bool small) {
   check_all_heads(small);
   check_plain(small);
   check_latent(small);
+  check_f8_rows(small);
   return finish_checks("rows_check");
 }
 
