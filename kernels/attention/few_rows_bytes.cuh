@@ -127,7 +127,6 @@ __device__ __forceinline__ void issue_scores_of_bytes(float (&s)[2][kRows / 2], 
                                                       uint32_t queries) {
   KeyBytes<kHeadDim> bytes;
   bytes.read(keys.buffer(), keys.scales());
-  __syncwarp();
   keys.release();
   uint32_t a[kHeadDim / 16][2][4];
 #pragma unroll
@@ -163,7 +162,6 @@ __device__ __forceinline__ void issue_values_of_bytes(float (&output)[kHeadDim /
     for (int part = 0; part < kParts; ++part) wgmma_k16(output[part], a[k][part], keys, true);
   }
   wgmma_commit();
-  __syncwarp();
   values.release();
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
+#include "kernels/common/warp_release.cuh"
 
 namespace slimexx::kernels::attention {
 
@@ -62,14 +63,18 @@ struct BlockRing {
   __device__ __forceinline__ void init() const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       init_mbarrier(barriers + stage * 8, 1);
-      init_mbarrier(barriers + (kStages + stage) * 8, 4);
+      init_mbarrier(barriers + (kStages + stage) * 8, kFp8 ? 4 * kArrivalsPerWarp : 4);
     }
   }
 
   // The next three functions are for the computing warps.
   __device__ __forceinline__ void await_block() const { wait(full(), cursor.parity); }
   __device__ __forceinline__ void release() {
-    if (threadIdx.x % 32 == 0) arrive(empty());
+    if constexpr (kFp8) {
+      kernels::release(empty());
+    } else if (threadIdx.x % 32 == 0) {
+      arrive(empty());
+    }
     cursor.advance();
   }
   // Zeroes the rows past the sequence's keys, which hold arbitrary bits, and their scales. Their

@@ -46,12 +46,12 @@ struct KeyRings {
   __device__ __forceinline__ uint32_t values_empty(uint32_t stage) const {
     return barriers + (3 * kStages + stage) * 8;
   }
-  // Called by one thread. Each of `consumer_warps` warps arrives once to release a buffer, and each
-  // of `producer_warps` once to fill it.
-  __device__ __forceinline__ void init(uint32_t consumer_warps, uint32_t producer_warps) const {
+  // Called by one thread. Each of `consumer_warps` warps arrives once to release a buffer.
+  // `producer_arrivals`: arrivals that fill it.
+  __device__ __forceinline__ void init(uint32_t consumer_warps, uint32_t producer_arrivals) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
-      init_mbarrier(keys_full(stage), producer_warps);
-      init_mbarrier(values_full(stage), producer_warps);
+      init_mbarrier(keys_full(stage), producer_arrivals);
+      init_mbarrier(values_full(stage), producer_arrivals);
       init_mbarrier(keys_empty(stage), consumer_warps);
       init_mbarrier(values_empty(stage), consumer_warps);
     }

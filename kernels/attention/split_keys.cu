@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads<kFp8>, 1)
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_tensor_map(&key_map);
     prefetch_tensor_map(&value_map);
-    rings.init(4, kFp8 ? kConvertingWarps : 1);
+    rings.init(4, kFp8 ? kConverterArrivals : 1);
     if constexpr (kFp8) bytes.init();
     fence_mbarrier_init();
   }

@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_tensor_map(&key_map);
     prefetch_tensor_map(&value_map);
     typename Layout::Rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt}.init(
-        8, kFp8 ? kConvertingWarps : 1);
+        8, kFp8 ? kConverterArrivals : 1);
     if constexpr (kFp8) ByteStages<kHeadDim, Layout::kStages>{shared + Layout::kFp8At}.init();
     for (uint32_t group = 0; group < 2; ++group) {
       init_mbarrier(shared + Layout::kQueryFullAt + group * 16, 1);

@@ -61,7 +61,7 @@ inline void put_columns(Bits& m, int64_t row, int64_t first, const Bits& columns
   }
 }
 
-// Heads of values that are all zeros, tiny, huge, or not finite.
+// Heads of values that are all zeros, tiny, huge, or not finite; and some keys that are not finite.
 inline void put_extreme_values(HeadProblem& p) {
   const int64_t dim = p.c.head_dim, first = p.row - p.c.kv_heads * dim;
   for (int64_t t = 0; t < p.c.tokens; ++t) {
@@ -73,6 +73,7 @@ inline void put_extreme_values(HeadProblem& p) {
     }
     if (t % 11 == 5) head[dim / 2] = 0x7FC0;
     if (t % 13 == 6) head[dim - 1] = 0xFF80;
+    if (t % 17 == 8) head[-dim] = 0x7F80;  // the last key head
   }
 }
 
