@@ -1,6 +1,6 @@
 // Cached keys in FP8: loads that see what earlier kernels have just written, and dequantisation to
-// bf16 (tensor::f8_key_scale). A product of an e4m3 value and a bf16 scale is exact in f32, so each
-// value is rounded once, for every scale.
+// bf16 (tensor::f8_key_scale). An e4m3 value is a bf16 value too, so the product with the bf16
+// scale is the only rounding, for every scale.
 #pragma once
 #include <cuda_fp16.h>
 
@@ -60,8 +60,11 @@ __device__ __forceinline__ uint4 turn_halves(const uint4& x, int turn) {
   return y;
 }
 
-// Four values of `quad` in memory order.
-__device__ __forceinline__ uint2 dequantise_quad(uint32_t quad, float scale) {
+// A scale in both halves of a register. Exact: scales are bf16 values.
+__device__ __forceinline__ uint32_t pair_of(float scale) { return pack_bf16(scale, scale); }
+
+// Four values of `quad` in memory order, times the scale of the pair `scales`.
+__device__ __forceinline__ uint2 dequantise_quad(uint32_t quad, uint32_t scales) {
   uint32_t low, high;  // pairs of f16, which hold e4m3 values exactly
   asm("{\n"
       ".reg .b16 a, b;\n"
@@ -73,14 +76,17 @@ __device__ __forceinline__ uint2 dequantise_quad(uint32_t quad, float scale) {
       : "r"(quad));
   const auto scaled = [&](uint32_t halves) {
     const float2 x = __half22float2(*reinterpret_cast<const __half2*>(&halves));
-    return pack_bf16(__fmul_rn(x.x, scale), __fmul_rn(x.y, scale));
+    uint32_t product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pack_bf16(x.x, x.y)), "r"(scales));
+    return product;
   };
   return make_uint2(scaled(low), scaled(high));
 }
 
 // Eight values: four of `first`, then four of `second`.
-__device__ __forceinline__ uint4 dequantise_chunk(uint32_t first, uint32_t second, float scale) {
-  const uint2 a = dequantise_quad(first, scale), b = dequantise_quad(second, scale);
+__device__ __forceinline__ uint4 dequantise_chunk(uint32_t first, uint32_t second,
+                                                  uint32_t scales) {
+  const uint2 a = dequantise_quad(first, scales), b = dequantise_quad(second, scales);
   return make_uint4(a.x, a.y, b.x, b.y);
 }
 

@@ -12,8 +12,8 @@ namespace slimexx::kernels::latent_attention {
 // pieces of eight rows. Four lanes have a row.
 struct F8Values {
   static constexpr int kPieces = 2 * kBlock / 8;
-  uint4 values[kPieces];
-  float scales[kPieces];
+  uint4 values[kPieces] = {};
+  float scales[kPieces] = {};
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 
@@ -36,7 +36,7 @@ struct F8Values {
 #pragma unroll
     for (int i = 0; i < kPieces / 2; ++i) {
       const uint4& x = values[which * (kPieces / 2) + i];
-      const float scale = scales[which * (kPieces / 2) + i];
+      const uint32_t scale = pair_of(scales[which * (kPieces / 2) + i]);
       const uint32_t at = to + swizzled_offset(i * 8 + lane() / 4, lane() % 4 * 2);
       store_chunk(at, dequantise_chunk(x.x, x.y, scale));
       store_chunk(at ^ 16, dequantise_chunk(x.z, x.w, scale));
@@ -61,7 +61,8 @@ struct ClusterF8Loader {
     return row_in_page(problem, read_page(problem, item.sequence, position), position);
   }
 
-  // Loads positions [from, to) of the round that starts at key block `first`.
+  // Loads positions [from, to) of the round that starts at key block `first`. The consumer clears
+  // keys that do not exist.
   __device__ __forceinline__ void load(int first, int from, int to) {
     const int lane = threadIdx.x % 32;
     const int of_key = (first + rank) * kBlock + warp() * kWarpKeys + lane % kWarpKeys;
@@ -70,14 +71,9 @@ struct ClusterF8Loader {
     const int begin = max(from - of_piece, 0), end = min(to - of_piece, 8);
     const uint32_t exists = begin < end ? (1u << end) - (1u << begin) : 0;
     const int piece_row = exists != 0 ? find_row(of_piece) : 0;
-    own.load(keys, 0, key_row);
+    own.template load<true>(keys, 0, key_row);
     values.load(keys, rank, piece_row, exists);
   }
-  __device__ __forceinline__ void clear() {
-    own.clear();
-    values = {};
-  }
-
   // One arrival of the warp for everything that it has stored.
   __device__ __forceinline__ void signal(uint32_t barrier) const {
     fence_shared_for_async();
@@ -108,7 +104,6 @@ __device__ __forceinline__ void load_item(ClusterF8Loader<kRows>& loader,
   const int end = min(item.keys, item.last_block * kBlock);
   const int written = attention::count_written_blocks(loader.problem, item.context, 1);
   int first = item.first_block;
-  loader.clear();
   loader.load(first, 0, min(written, end));
   await_previous_grids();  // they wrote queries, the newest keys and perhaps the context
   loader.load(first, written, end);
@@ -118,7 +113,6 @@ __device__ __forceinline__ void load_item(ClusterF8Loader<kRows>& loader,
   loader.store_keys(first);
   loader.store_values(first);
   for (first += kRound; first < item.last_block; first += kRound) {
-    loader.clear();
     loader.load(first, 0, end);
     sync_named(kKeysAreRead, kClusterComputing + kClusterF8Loading);
     loader.store_keys(first);

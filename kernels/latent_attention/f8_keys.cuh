@@ -24,28 +24,26 @@ __device__ __forceinline__ int row_in_page(const attention::Problem& p, int page
   return (page << p.page_shift) + (position & ((1 << p.page_shift) - 1));
 }
 
-// kGroups groups of a warp's rows. Parameter `row` of its functions: lane i has the number of the
-// warp's row i % 16 in the tensor of keys, or -1 if the row does not exist. Such a row reads as
-// zeros.
+// kGroups groups of a warp's rows. Columns that do not exist stay zeros.
 template <int kGroups>
 struct F8Rows {
   struct Group {
-    uint4 values[kGroupKeys];
-    uint4 rotary;  // chunk lane % 8 of row lane / 8
-    float scale;   // scale lane % 4 of row lane / 4, for 16 lanes
+    uint4 values[kGroupKeys] = {};
+    uint4 rotary = {};  // chunk lane % 8 of row lane / 8
+    float scale = 0;    // scale lane % 4 of row lane / 4, for 16 lanes
   };
   Group groups[kGroups];
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (Group& group : groups) group = {};
-  }
-  // Loads the rows that exist, from group `first` on; other rows keep their values.
+  // Loads groups from `first` on. `row`: lane i has the number of the warp's row i % 16 in the
+  // tensor of keys. kMasked: rows below 0 keep their values; otherwise there are none.
+  template <bool kMasked = false>
   __device__ __forceinline__ void load(const F8Keys& keys, int first, int row) {
-    const auto row_at = [&](int own) {
-      return keys.rows + static_cast<int64_t>(max(own, 0)) * keys.stride;
+    const auto load_part = [&](auto& to, int of_lane, bool has_column, int offset) {
+      const int own = __shfl_sync(0xffffffffu, row, of_lane);
+      const bool exists = has_column && (!kMasked || own >= 0);
+      load_if(to, exists, keys.rows + offset + uint64_t{static_cast<uint32_t>(own)} * keys.stride);
     };
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -53,15 +51,12 @@ struct F8Rows {
       const int at = (first + g) * kGroupKeys;
 #pragma unroll
       for (int i = 0; i < kGroupKeys; ++i) {
-        const int own = __shfl_sync(0xffffffffu, row, at + i);
-        load_if(to.values[i], own >= 0 && lane() * 16 < keys.value_dim, row_at(own) + lane() * 16);
+        load_part(to.values[i], at + i, lane() * 16 < keys.value_dim, lane() * 16);
       }
-      const int of_rotary = __shfl_sync(0xffffffffu, row, at + lane() / 8);
-      load_if(to.rotary, of_rotary >= 0 && lane() % 8 * 8 < keys.rotary_dim,
-              row_at(of_rotary) + keys.rotary_at + lane() % 8 * 16);
-      const int of_scale = __shfl_sync(0xffffffffu, row, at + lane() / 4 % kGroupKeys);
-      load_if(to.scale, of_scale >= 0 && lane() % 4 * kF8Group < keys.value_dim,
-              row_at(of_scale) + keys.scales_at + lane() % 4 * 4);
+      load_part(to.rotary, at + lane() / 8, lane() % 8 * 8 < keys.rotary_dim,
+                keys.rotary_at + lane() % 8 * 16);
+      load_part(to.scale, at + lane() / 4 % kGroupKeys, lane() % 4 * kF8Group < keys.value_dim,
+                keys.scales_at + lane() % 4 * 4);
     }
   }
 
@@ -89,10 +84,11 @@ struct F8Rows {
     for (int g = 0; g < kGroups; ++g) {
       const Group& from = groups[g];
       const int at = (first + g) * kGroupKeys;
+      const uint32_t scales = pair_of(from.scale);
 #pragma unroll
       for (int i = 0; i < kGroupKeys; ++i) {
         const uint4& x = from.values[i];
-        const float scale = __shfl_sync(0xffffffffu, from.scale, i * 4 + lane() / (kF8Group / 16));
+        const uint32_t scale = __shfl_sync(0xffffffffu, scales, i * 4 + lane() / (kF8Group / 16));
         const uint32_t chunk = (to ^ ((g * kGroupKeys + i) % 8 * 16)) + (at + i) * 128;
         store_chunk(chunk, dequantise_chunk(x.x, x.y, scale));
         store_chunk(chunk ^ 16, dequantise_chunk(x.z, x.w, scale));

@@ -64,7 +64,7 @@ struct ItemFinder {
 
 // A block as a lane sees it.
 struct F8Block {
-  int row = -1;        // see F8Rows
+  int row = 0;         // see F8Rows; any row for a key that does not exist, as consumers clear it
   int query_row = -1;  // first block of an item: its item's first query row
   bool exists = false;
   bool is_written = false;  // readable before the previous kernels end
@@ -105,7 +105,7 @@ struct BlockFinder {
     if (position >= 0) page = latent_attention::read_page(problem, item.sequence, position);
   }
   __device__ __forceinline__ int find_row() const {
-    return position >= 0 ? row_in_page(problem, page, position) : -1;
+    return position >= 0 ? row_in_page(problem, page, position) : 0;
   }
   __device__ __forceinline__ F8Block find_next() {
     F8Block found = advance();
@@ -145,7 +145,6 @@ __device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
   if (!now.exists) return;
   F8Block next = blocks.find_next();
   F8Rows<kGroups> in_flight;
-  in_flight.clear();
   if (!now.is_written) await();
   in_flight.load(keys, 0, now.row);
   for (uint32_t n = 0; now.exists; ++n) {
@@ -163,7 +162,6 @@ __device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
     for (int g = 0; g < kKeyGroups; g += kGroups) {
       const F8Rows<kGroups> held = in_flight.turned();
       const auto load_next = [&] {
-        in_flight.clear();
         if (g + kGroups < kKeyGroups) {
           in_flight.load(keys, g + kGroups, now.row);
         } else if (is_ready) {

@@ -51,6 +51,7 @@ bool is_served(const AttentionRun& run, int64_t heads) {
 bool has_served_keys(const LatentAttentionForward& p) {
   if (!p.f8_keys) return is_given(p.keys, p.key_stride);
   return p.page_table != nullptr && is_given(p.keys) && p.key_stride % 16 == 0 &&
+         p.key_stride <= INT32_MAX &&
          p.key_stride >= tensor::latent_f8_row_bytes(p.value_dim, p.rotary_dim);
 }
 
@@ -106,7 +107,7 @@ Launch describe(const LatentAttentionForward& problem, const AttentionRun& run, 
   launch.has_f8_keys = problem.f8_keys;
   const tensor::F8LatentRow row = tensor::latent_f8_row(problem.value_dim, problem.rotary_dim);
   launch.f8_keys = {static_cast<const uint8_t*>(problem.keys),
-                    problem.key_stride,
+                    static_cast<uint32_t>(problem.key_stride),
                     launch.problem.value_dim,
                     launch.lists.rotary_dim,
                     static_cast<int>(row.scales_at),

@@ -26,7 +26,7 @@ struct KeyBoxes {
 // FP8 keys, paged (tensor::F8LatentRow).
 struct F8Keys {
   const uint8_t* rows;
-  int64_t stride;  // bytes
+  uint32_t stride;  // bytes
   int value_dim, rotary_dim, scales_at, rotary_at;
   const int32_t* selected;  // as in KeyLists
   int list_width;

@@ -17,12 +17,13 @@ static_assert(kMostIndexHeadDim == 8 * 16, "eight lanes load a key");
 // A key block in a warp's registers: in 16 pieces of four keys, eight lanes per key.
 struct F8Block {
   static constexpr int kPieces = kBlock / 4;
-  uint4 values[kPieces];
-  uint16_t scales[2];  // bf16, of keys lane and lane + 32
+  uint4 values[kPieces] = {};
+  uint16_t scales[2] = {};  // bf16, of keys lane and lane + 32
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 
-  // Keys that no query of the item sees become zeros.
+  // Keys that no query of the item sees keep what was loaded before; their scores are not stored.
+  // Columns that do not exist stay zeros.
   __device__ __forceinline__ void load(const Problem& p, const F8Keys& keys, const Item& item,
                                        int block) {
     const int first = block * kBlock, of_piece = first + lane() % kPieces * 4;
@@ -37,14 +38,12 @@ struct F8Block {
       const int64_t own = __shfl_sync(0xffffffffu, row, i) + lane() / 8;
       const bool exists =
           first + 4 * i + lane() / 8 < item.keys() && lane() % 8 * 16 < keys.head_dim;
-      values[i] = {};
       load_if(values[i], exists, keys.bytes + own * keys.stride + lane() % 8 * 16);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int key = lane() + 32 * i;
       const int64_t own = __shfl_sync(0xffffffffu, row, key / 4) + key % 4;
-      scales[i] = 0;
       load_if(scales[i], first + key < item.keys(), keys.scales + own);
     }
   }
@@ -68,7 +67,7 @@ struct F8Block {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       const uint32_t bits = __shfl_sync(0xffffffffu, scales[i / 8], i % 8 * 4 + lane() / 8);
-      const float scale = __uint_as_float(bits << 16);
+      const uint32_t scale = bits | bits << 16;
       const uint32_t at = to + swizzled_offset(4 * i + lane() / 8, lane() % 4 * 2 + box);
       const uint4 first = dequantise_chunk(values[i].x, values[i].y, scale);
       const uint4 second = dequantise_chunk(values[i].z, values[i].w, scale);
