@@ -89,9 +89,9 @@ void check_pages(const char* op, const char* name, const Context& ctx, const Cac
 void check_latent_pages(const char* op, const Context& ctx, const Tensor& pages, int64_t rank,
                         int64_t rotary_width) {
   if (!pages.defined()) return;
-  const tensor::LatentF8Row form{rank, rotary_width,
-                                 tensor::dtype_bytes(tensor::compute_dtype(ctx.device()))};
-  check_operand(op, "pages", ctx, pages, tensor::DType::kU8, {kAny, kAny, 1, form.bytes()});
+  const tensor::F8LatentRow form = tensor::latent_f8_row(
+      rank, rotary_width, tensor::dtype_bytes(tensor::compute_dtype(ctx.device())));
+  check_operand(op, "pages", ctx, pages, tensor::DType::kU8, {kAny, kAny, 1, form.bytes});
 }
 
 namespace {

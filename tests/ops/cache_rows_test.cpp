@@ -37,11 +37,11 @@ struct Fp8Pages {
 // Pages of latent rows; `unused` fills the bytes.
 struct LatentPages {
   LatentPages(int64_t num_pages, int64_t page_tokens, int64_t rank, int64_t rotary_width)
-      : form{rank, rotary_width, sizeof(float)},
-        shape{num_pages, page_tokens, 1, form.bytes()},
-        bytes(static_cast<size_t>(num_pages * page_tokens * form.bytes()), 0xFF) {}
+      : form(tensor::latent_f8_row(rank, rotary_width, sizeof(float))),
+        shape{num_pages, page_tokens, 1, form.bytes},
+        bytes(static_cast<size_t>(num_pages * page_tokens * form.bytes), 0xFF) {}
   Tensor rows() { return {bytes.data(), DType::kU8, {}, {shape[0], shape[1], 1, shape[3]}}; }
-  tensor::LatentF8Row form;
+  tensor::F8LatentRow form;
   std::vector<int64_t> shape;
   std::vector<uint8_t> bytes;
 };

@@ -17,7 +17,7 @@ namespace slimexx::ops {
 
 struct CacheRows {
   // In the compute type, or FP8 pages: kF8E4M3 [num_pages,page_tokens,Hkv,D]; in latent attention
-  // kU8 [num_pages,page_tokens,1,tensor::LatentF8Row::bytes()].
+  // kU8 [num_pages,page_tokens,1,tensor::F8LatentRow::bytes].
   Tensor rows = {};
   Tensor scales = {};  // for kF8E4M3: bf16 [num_pages,Hkv,page_tokens]
 

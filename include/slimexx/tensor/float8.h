@@ -96,35 +96,22 @@ SLX_F8_FUNCTION F8RowScale f8_key_scale(float amax) {
   return {scale, 1 / scale};
 }
 
-// A row of an FP8 cache of latent attention, in bytes: `rank` e4m3 values, one f32 scale per group
-// of 128 of them (f8_key_scale), then the rotated elements in the compute type. Each part is padded
-// to a multiple of 16 bytes: rank 512 and 64 rotated bf16 elements need 656 bytes.
-struct LatentF8Row {
-  int64_t rank = 0, rotary_width = 0;
-  int64_t element_bytes = 2;  // of a rotated element
-
-  static constexpr int64_t kGroup = 128;
-  constexpr int64_t groups() const { return (rank + kGroup - 1) / kGroup; }
-  constexpr int64_t scales_at() const { return padded(rank); }
-  constexpr int64_t rotary_at() const { return scales_at() + padded(4 * groups()); }
-  constexpr int64_t bytes() const { return rotary_at() + padded(element_bytes * rotary_width); }
-
- private:
-  static constexpr int64_t padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
-};
-
-// A cached row of latent attention in FP8 has three parts: `rank` e4m3 values, whose groups of
-// kF8LatentGroup columns have one scale each (the last group may be narrower); these scales in f32
-// (f8_key_scale); and `rotary_width` bf16 values. Zeros pad each part to a multiple of 16 bytes.
+// A cached row of latent attention in FP8: `rank` e4m3 values, one f32 scale (f8_key_scale) per
+// group of kF8LatentGroup of them (the last group may be narrower), then `rotary_width` elements in
+// the compute type. Zeros pad each part to a multiple of 16 bytes. So a rank of 512 and 64 rotated
+// bf16 elements need 656 bytes.
 inline constexpr int64_t kF8LatentGroup = 128;
 struct F8LatentRow {
-  int64_t scales_at, rotary_at, bytes;  // offsets of the second and third part, and the row's size
+  int64_t rank = 0, rotary_width = 0;
+  int64_t groups = 0, scales_at = 0, rotary_at = 0;  // offsets in bytes
+  int64_t bytes = 0;                                 // of a row
 };
-constexpr F8LatentRow latent_f8_row(int64_t rank, int64_t rotary_width) {
+constexpr F8LatentRow latent_f8_row(int64_t rank, int64_t rotary_width, int64_t element_bytes = 2) {
   const auto pad = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
   const int64_t groups = (rank + kF8LatentGroup - 1) / kF8LatentGroup;
   const int64_t scales_at = pad(rank), rotary_at = scales_at + pad(4 * groups);
-  return {scales_at, rotary_at, rotary_at + pad(2 * rotary_width)};
+  return {rank,      rotary_width, groups,
+          scales_at, rotary_at,    rotary_at + pad(element_bytes * rotary_width)};
 }
 constexpr int64_t latent_f8_row_bytes(int64_t rank, int64_t rotary_width) {
   return latent_f8_row(rank, rotary_width).bytes;

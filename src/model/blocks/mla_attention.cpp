@@ -284,7 +284,7 @@ namespace {
 
 int64_t latent_row_bytes(const MlaSpec& spec, DType dtype) {
   const int64_t element = tensor::dtype_bytes(dtype);
-  return spec.fp8_cache ? tensor::LatentF8Row{spec.kv_rank, spec.rope_dim, element}.bytes()
+  return spec.fp8_cache ? tensor::latent_f8_row(spec.kv_rank, spec.rope_dim, element).bytes
                         : spec.latent_size() * element;
 }
 

@@ -98,6 +98,8 @@ void check_device_sizes(const IndexerSpec& s, tensor::Device device) {
   if (s.head_dim % 8 != 0 || s.head_dim > ops::kMostIndexHeadDim)
     refuse("index_head_dim", s.head_dim,
            fmt::format("multiples of 8 up to {}", ops::kMostIndexHeadDim));
+  if (s.fp8_cache && s.head_dim % 16 != 0)
+    refuse("index_head_dim", s.head_dim, "multiples of 16 with an FP8 KV cache");
 }
 
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens) {

@@ -55,8 +55,8 @@ class ForwardTile {
 
   void run() {
     load_queries();
-    const tensor::LatentF8Row latent{shape_.value_dim, shape_.dim - shape_.value_dim,
-                                     sizeof(float)};
+    const tensor::F8LatentRow latent =
+        tensor::latent_f8_row(shape_.value_dim, shape_.dim - shape_.value_dim, sizeof(float));
     const KeyRows k(args_.k, args_.layout, tile_.sequence, kv_head_, shape_.dim, latent);
     const KeyRows v(args_.v, args_.layout, tile_.sequence, kv_head_, shape_.value_dim, latent);
     for (int64_t start = 0; start < walk_.count; start += kAttentionBlock)

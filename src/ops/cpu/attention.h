@@ -60,7 +60,7 @@ class KeyRows {
  public:
   // `width` elements of a row are read. `latent`: the form of FP8 rows of latent attention.
   KeyRows(const CacheRows& x, const AttentionLayout& layout, int64_t sequence, int64_t head,
-          int64_t width, const tensor::LatentF8Row& latent = {})
+          int64_t width, const tensor::F8LatentRow& latent = {})
       : x_(x), latent_(latent), head_(head), width_(width) {
     if (layout.page_table.defined()) {
       pages_ = layout.page_table.i32() + sequence * layout.page_table.dim(1);
@@ -97,19 +97,20 @@ class KeyRows {
     for (int64_t i = 0; i < n; ++i) to[i] = f8_values()[bytes[i]] * scale;
   }
   void convert_latent(const uint8_t* bytes, float* to) const {
-    for (int64_t g = 0; g < latent_.groups(); ++g) {
+    for (int64_t g = 0; g < latent_.groups; ++g) {
       float scale = 0;
-      std::memcpy(&scale, bytes + latent_.scales_at() + 4 * g, sizeof(scale));
-      const int64_t first = g * latent_.kGroup;
-      convert(bytes + first, std::min(latent_.kGroup, latent_.rank - first), scale, to + first);
+      std::memcpy(&scale, bytes + latent_.scales_at + 4 * g, sizeof(scale));
+      const int64_t first = g * tensor::kF8LatentGroup;
+      convert(bytes + first, std::min(tensor::kF8LatentGroup, latent_.rank - first), scale,
+              to + first);
     }
     if (width_ > latent_.rank)
-      std::memcpy(to + latent_.rank, bytes + latent_.rotary_at(),
+      std::memcpy(to + latent_.rank, bytes + latent_.rotary_at,
                   static_cast<size_t>(width_ - latent_.rank) * sizeof(float));
   }
 
   const CacheRows& x_;
-  tensor::LatentF8Row latent_;
+  tensor::F8LatentRow latent_;
   int64_t head_, width_, first_row_ = 0, page_tokens_ = 1;
   const int32_t* pages_ = nullptr;
 };

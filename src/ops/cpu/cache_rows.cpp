@@ -59,21 +59,21 @@ void round_keys(Tensor keys, const CacheRows& pages, Tensor slots) {
 }
 
 void round_latent_rows(Tensor latent, int64_t rank, Tensor pages, Tensor slots) {
-  const tensor::LatentF8Row form{rank, latent.dim(1) - rank, sizeof(float)};
+  const tensor::F8LatentRow form = tensor::latent_f8_row(rank, latent.dim(1) - rank, sizeof(float));
   parallel_for(latent.dim(0), kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = find_slot(pages, slots, t);
       float* row = latent.f32() + t * latent.stride(0);
-      uint8_t* bytes = slot < 0 ? nullptr : pages.data<uint8_t>() + slot * form.bytes();
-      if (bytes != nullptr) std::memset(bytes, 0, static_cast<size_t>(form.bytes()));
-      for (int64_t g = 0; g < form.groups(); ++g) {
-        const int64_t first = g * form.kGroup;
-        const float scale = round_group(row + first, std::min(form.kGroup, rank - first),
+      uint8_t* bytes = slot < 0 ? nullptr : pages.data<uint8_t>() + slot * form.bytes;
+      if (bytes != nullptr) std::memset(bytes, 0, static_cast<size_t>(form.bytes));
+      for (int64_t g = 0; g < form.groups; ++g) {
+        const int64_t first = g * tensor::kF8LatentGroup;
+        const float scale = round_group(row + first, std::min(tensor::kF8LatentGroup, rank - first),
                                         bytes == nullptr ? nullptr : bytes + first);
-        if (bytes != nullptr) std::memcpy(bytes + form.scales_at() + g * 4, &scale, sizeof(scale));
+        if (bytes != nullptr) std::memcpy(bytes + form.scales_at + g * 4, &scale, sizeof(scale));
       }
       if (bytes != nullptr)
-        std::memcpy(bytes + form.rotary_at(), row + rank,
+        std::memcpy(bytes + form.rotary_at, row + rank,
                     static_cast<size_t>(form.rotary_width) * sizeof(float));
     }
   });
