@@ -29,20 +29,10 @@ __device__ __forceinline__ uint64_t describe_swizzled_tile(Tile tile,
 }
 
 // Adds the constant upper half to the lower half of a descriptor, which holds the address.
-__device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower,
-                                                        uint32_t fields = kSwizzledTileFields) {
+__device__ __forceinline__ uint64_t complete_descriptor(uint32_t lower) {
   uint64_t descriptor;
-  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(fields));
+  asm("mov.b64 %0, {%1, %2};" : "=l"(descriptor) : "r"(lower), "r"(kSwizzledTileFields));
   return descriptor;
-}
-
-// The lower half of the descriptor of a K-major tile in chunks of 16 bytes, without swizzle. Chunk
-// c of row r is at 16 (c pitch + r), so a tile may begin at any row. A pitch below the rows of the
-// tile is allowed: rows from `pitch` on are then later chunks of other rows.
-constexpr uint32_t kChunkedTileFields = 128 >> 4;  // upper half: eight rows of 16 bytes
-template <class Tile>
-__device__ __forceinline__ uint32_t describe_chunked_tile(Tile tile, int pitch) {
-  return (shared_address(tile) & 0x3FFFF) >> 4 | static_cast<uint32_t>(pitch) << 16;
 }
 
 // Descriptor units from one k16 step to the next inside a 128-byte row.

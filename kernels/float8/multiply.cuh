@@ -73,7 +73,7 @@ struct Float8Walk {
   // The descriptor of B for a step of 32 elements. `lower`: its lower half at the first step.
   __device__ __forceinline__ uint64_t describe_columns(uint32_t lower, int step) const {
     if constexpr (Tile::kQuantises) {
-      return complete_descriptor(lower + step * 2 * operands.pitch, kChunkedTileFields);
+      return complete_chunked_descriptor(lower + step * 2 * operands.pitch);
     }
     return complete_descriptor(lower) + step * kDescriptorStepK16;
   }
