@@ -75,11 +75,13 @@ struct F8Rows {
     return result;
   }
 
-  // Stores rows that are turned, from group `first`, an even number, on. `rows`: address of the
+  // Stores rows that are turned, from group `first` on. `rows`: address of the
   // warp's first row in box 0, a multiple of 1024.
   __device__ __forceinline__ void store(int first, uint32_t rows) const {
     const int box = lane() / 4;
-    const uint32_t to = rows + box * kBoxBytes + (lane() % 4 * 2 + box % 2) * 16;
+    // The chunk in row 4 `first`; in another row its bits differ by those of the row's number.
+    const uint32_t to =
+        rows + box * kBoxBytes + ((lane() % 4 * 2 + box % 2) ^ (first * kGroupKeys % 8)) * 16;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const Group& from = groups[g];

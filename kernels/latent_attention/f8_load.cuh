@@ -107,12 +107,6 @@ struct BlockFinder {
   __device__ __forceinline__ int find_row() const {
     return position >= 0 ? row_in_page(problem, page, position) : 0;
   }
-  __device__ __forceinline__ F8Block find_next() {
-    F8Block found = advance();
-    read_page();
-    found.row = find_row();
-    return found;
-  }
 };
 
 template <class Shared>
@@ -126,10 +120,9 @@ __device__ __forceinline__ void signal_block(Shared shared, uint32_t n) {
   }
 }
 
-// Run by warpgroup 0. `awaited`: the kernel has waited for the previous kernels. A set of kGroups
-// groups is in flight per warp. kDouble: it is in flight while the warp stores the set before it,
-// which takes twice the registers.
-template <Items kItems, int kGroups, bool kDouble, class Shared>
+// Run by warpgroup 0. `awaited`: the kernel has waited for the previous kernels. kGroups groups are
+// in flight per warp while it stores the kGroups groups before them.
+template <Items kItems, int kGroups, class Shared>
 __device__ __forceinline__ void load_f8_items(const attention::Problem& problem, const F8Keys& keys,
                                               const CUtensorMap& query_map,
                                               const CUtensorMap& query_rotary_map, Shared shared,
@@ -141,49 +134,47 @@ __device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
     if (!awaited) await_previous_grids();
     awaited = true;
   };
-  F8Block now = blocks.find_next();
-  if (!now.exists) return;
-  F8Block next = blocks.find_next();
+  F8Block now, next;  // stored in this round, and loaded in it
   F8Rows<kGroups> in_flight;
-  if (!now.is_written) await();
-  in_flight.load(keys, 0, now.row);
-  for (uint32_t n = 0; now.exists; ++n) {
+  bool goes_on = true;
+  for (uint32_t n = 0; goes_on || now.exists;) {
     F8Block after;
-    if (next.exists) after = blocks.advance();
-    if (warp == 0 && now.query_row >= 0) {
-      await();  // they wrote the queries
-      Item item;
-      item.row = now.query_row;
-      queries.load(item);
-    }
-    const bool is_ready = awaited || next.is_written;
-    const uint32_t to = shared.stage(n) + warp * (kWarpKeys * 128);
+    if (goes_on) after = blocks.advance();
+    goes_on = after.exists;
+    const bool is_ready = now.exists && (awaited || next.is_written);
+    if (now.exists) {
+      if (warp == 0 && now.query_row >= 0) {
+        await();  // they wrote the queries
+        Item item;
+        item.row = now.query_row;
+        queries.load(item);
+      }
+      const uint32_t to = shared.stage(n) + warp * (kWarpKeys * 128);
 #pragma unroll 1
-    for (int g = 0; g < kKeyGroups; g += kGroups) {
-      const F8Rows<kGroups> held = in_flight.turned();
-      const auto load_next = [&] {
+      for (int g = 0; g < kKeyGroups; g += kGroups) {
+        const F8Rows<kGroups> held = in_flight.turned();
+        if (g == 0) {
+          for (int part = 0; part < 3; ++part) wait(shared.empty(n, part), stage_parity(n) ^ 1);
+        } else {
+          __syncwarp();
+        }
         if (g + kGroups < kKeyGroups) {
           in_flight.load(keys, g + kGroups, now.row);
-        } else if (is_ready) {
-          in_flight.load(keys, 0, next.row);
+        } else {
+          if (is_ready) in_flight.load(keys, 0, next.row);
+          blocks.read_page();
         }
-      };
-      if (g == 0) {
-        for (int part = 0; part < 3; ++part) wait(shared.empty(n, part), stage_parity(n) ^ 1);
-      } else {
-        __syncwarp();
+        held.store(g, to);
       }
-      if (kDouble) load_next();
-      held.store(g, to);
-      if (!kDouble) load_next();
+      signal_block(shared, n++);
+    } else {
+      blocks.read_page();
     }
-    blocks.read_page();
-    signal_block(shared, n);
-    after.row = blocks.find_row();
     if (next.exists && !is_ready) {
-      await();
+      if (!next.is_written) await();
       in_flight.load(keys, 0, next.row);
     }
+    after.row = blocks.find_row();
     now = next;
     next = after;
   }

@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (kF8) {
       grow_registers<Registers::kLoading>();
       await();
-      load_f8_items<Items::kSplit, Registers::kGroups, true>(problem.attention, keys, query_map,
-                                                             query_rotary_map, shared,
-                                                             !problem.attention.context_is_written);
+      load_f8_items<Items::kSplit, Registers::kGroups>(problem.attention, keys, query_map,
+                                                       query_rotary_map, shared,
+                                                       !problem.attention.context_is_written);
     } else if (warp < 3) {
       load_items_together(problem.attention,
                           {query_map, query_rotary_map, keys.map, keys.rotary_map}, shared, warp);

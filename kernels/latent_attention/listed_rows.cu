@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group < 0) {
     shrink_registers<kF8 ? 72 : 56>();
     if constexpr (kF8) {
-      load_f8_items<Items::kListed, 2, false>(problem.attention, keys, query_map, query_rotary_map,
-                                              shared, true);
+      load_f8_items<Items::kListed, 1>(problem.attention, keys, query_map, query_rotary_map, shared,
+                                       true);
     } else {
       load_listed_items(problem, keys, query_map, query_rotary_map, shared);
     }

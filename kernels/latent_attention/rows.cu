@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group < 0) {
     shrink_registers<kF8 ? 72 : 24>();
     if constexpr (kF8) {
-      load_f8_items<kWhole ? Items::kWhole : Items::kSplit, 2, false>(
-          problem.attention, keys, query_map, query_rotary_map, shared, true);
+      load_f8_items<kWhole ? Items::kWhole : Items::kSplit, 1>(problem.attention, keys, query_map,
+                                                               query_rotary_map, shared, true);
     } else if (threadIdx.x < 32) {
       load_items<kWhole>(problem.attention,
                          {query_map, query_rotary_map, keys.map, keys.rotary_map}, shared);
