@@ -65,7 +65,7 @@ while IFS=$'\t' read -r source recipe flag value; do
     colocate) [[ $set_to == "true" ]] && value=true ;;
   esac
   case "$status:$kind:$source" in
-    *:script:script | *:differs:* | later:later:* | works:later:variant | "not needed here:needless:"*) ;;
+    *:script:script | *:differs:* | later:later:* | "not needed here:needless:"*) ;;
     works::* | later::*) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe ($source), and ${key:-no key} is ${set_to:-not set}" ;;
     "not needed here::"*) fault "$file: --$flag $value ($source) is not accounted for: list it as needless" ;;
     *) fault "$file: --$flag $value ($source) is \"$status\" in the reference, and listed as \"$kind\"" ;;

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "e2e/fp8_models.h"
+#include "e2e/fp8/fp8_models.h"
 #include "e2e/small_run.h"
 
 namespace slimexx::e2e {
