@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times every kernel and its peer (cuBLASLt in the same program, PyTorch in the same call) on one Hopper GPU, then whole
+# Times every kernel and its peer (cuBLASLt in the same program, PyTorch in the same run) on one Hopper GPU, then whole
 # models with random weights. Needs build/cuda with -DSLX_BUILD_BENCH=ON, and python3 with torch for the peers.
 #   bench/gpu.sh FOLDER [CONFIG_DIR ...]     logs; a CONFIG_DIR holds a config.json for model_bench
 set -uo pipefail
@@ -9,7 +9,7 @@ shift
 mkdir -p "$out"
 build=build/cuda/bench
 has_torch=$(python3 -c 'import torch; print(torch.cuda.is_available())' 2>/dev/null || echo False)
-[[ $has_torch == True ]] || echo "no PyTorch with CUDA: figures come without that peer"
+[[ $has_torch == True ]] || echo "no PyTorch with CUDA: its times are left out"
 
 # run NAME SECONDS COMMAND...: prints the last lines of the log. The whole log is in FOLDER.
 run() {

@@ -35,7 +35,7 @@ struct Bounds {
   std::string filter;
 };
 
-// With one thread this is its CPU time, which other load on the machine disturbs least.
+// With one thread this is the thread's CPU time, which other load on the host disturbs least.
 double now_seconds() {
   timespec t{};
   clock_gettime(num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);

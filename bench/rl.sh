@@ -4,11 +4,11 @@
 #
 #   bench/rl.sh FOLDER PROMPTS RANKS [KEY=VALUE ...]
 #     FOLDER   config.json, tokenizer.json;  PROMPTS  JSON lines with prompt and label, e.g. dapo-math-17k
-#     KEYs     of the configuration: layout, engine, optimizer
+#     KEYs     configuration: layout, engine, optimizer
 #
-# LAYERS (all), ROLLOUTS (2), SAMPLES per rank (64), GROUP (8), NEW_TOKENS at most (4096), STOPS (25): the number of
-# tokens of the vocabulary that end a response, so that lengths are distributed exponentially. OUT: the run's folder
-# (runs/bench-rl). SLX_BINARY.
+# Environment (default): LAYERS (all), ROLLOUTS (2), SAMPLES per rank (64), GROUP (8), NEW_TOKENS at most (4096); STOPS
+# (25): the number of tokens that end a response, which gives exponentially distributed lengths; OUT: the run's folder
+# (runs/bench-rl); SLX_BINARY: the program.
 # Prints one line per rollout, and stops with status 1 if a log-prob differs between training and generation in any bit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ train_random "$run" "$ranks" "data.prompt_data=$prompts" data.rollout_shuffle=tr
   rollout.rollout_max_prompt_len=1024 "rollout.rollout_max_response_len=${NEW_TOKENS:-4096}" "rollout.rollout_stop_token_ids=[$stops]" \
   rollout.max_running_requests=256 "$@"
 
-# Values from metrics.jsonl, one line per row.
+# Prints values from metrics.jsonl, one line per rollout.
 awk -v n="$samples" -v ranks="$ranks" "$field_awk"'
   BEGIN { printf "%8s %10s %12s %12s %10s %10s %10s %14s %10s %10s\n", "rollout", "response", "generate s", "reference s", "train s", "of it AdamW", "hand-over", "tokens/s a GPU", "gained", "TFLOP/s" }
   field("perf/generate_time") > 0 {

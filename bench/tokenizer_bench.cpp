@@ -1,5 +1,4 @@
-// Tokenizer speed on one core:
-//   bench_tokenizer TOKENIZER_DIR TEXT_LINES_FILE [rounds]
+// Tokenizer speed on one core: tokenizer_bench TOKENIZER_DIR TEXT_LINES_FILE [rounds]
 // Prints the seconds of loading and, for each round, the MB/s of encoding the file line by line and
 // of decoding the ids.
 #include <fmt/core.h>
@@ -20,7 +19,7 @@ namespace {
 using slimexx::text::TokenId;
 using slimexx::text::Tokenizer;
 
-// CPU time of this thread, so that other load on the machine does not count.
+// CPU time of this thread, so that other load on the host does not count.
 double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -63,7 +62,7 @@ void run(const std::string& tokenizer_path, const std::string& text_path, int ro
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    fmt::print(stderr, "usage: bench_tokenizer TOKENIZER_DIR TEXT_LINES_FILE [rounds]\n");
+    fmt::print(stderr, "usage: tokenizer_bench TOKENIZER_DIR TEXT_LINES_FILE [rounds]\n");
     return 2;
   }
   try {

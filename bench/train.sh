@@ -3,10 +3,10 @@
 # docs/performance.md. Needs no checkpoint, only its config.json.
 #
 #   bench/train.sh FOLDER RANKS [KEY=VALUE ...]
-#     FOLDER   config.json;  KEYs  of the configuration: the grid, the optimizer
+#     FOLDER   config.json;  KEYs  configuration: the grid, the optimizer
 #
-# LAYERS (all), SAMPLES per step (32), TOKENS per sample (8192), STEPS (3). OUT: the run's folder (runs/bench-train).
-# SLX_BINARY.
+# Environment (default): LAYERS (all), SAMPLES per step (32), TOKENS per sample (8192), STEPS (3); OUT: the run's folder
+# (runs/bench-train); SLX_BINARY: the program.
 # Prints one line per step; the first step warms up.
 set -euo pipefail
 cd "$(dirname "$0")/.."

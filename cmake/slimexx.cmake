@@ -15,7 +15,7 @@ endif()
 
 find_program(SLX_CCACHE ccache)
 if(SLX_CCACHE)
-  # Clones in other folders share what was compiled.
+  # Clones in other folders share cached objects.
   set(SLX_CCACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${SLX_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLX_CCACHE})
 endif()
@@ -28,7 +28,7 @@ add_library(slx_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(slx_flags INTERFACE -Wno-restrict)  # false positives on std::string, GCC PR105651
 endif()
-# Not for users: another compiler or library warns of other things.
+# Not for users: other compilers and libraries give other warnings.
 option(SLX_WERROR "Make warnings errors" OFF)
 target_compile_options(slx_flags INTERFACE -Wall -Wextra -Wshadow $<$<BOOL:${SLX_WERROR}>:-Werror>
   # One rounding per written operation: a contracted multiply-add in one copy of a loop and not in
@@ -49,15 +49,15 @@ find_package(spdlog 1.10 REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-# Headers are a third of a host compilation. A file whose unnamed namespace has a name of another file's is
-# listed by slx_compile_alone.
+# Headers take a third of the time of a host compilation. If the unnamed namespaces of two files share a name,
+# slx_compile_alone must list one of them.
 option(SLX_UNITY "Compile a module's sources a dozen at a time" OFF)
 function(slx_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # slx_add_module(NAME SOURCES a.cpp ... DEPENDS base ... [LIBRARIES lib ...]): static library slx_NAME.
-# LIBRARIES are private: no third-party header appears in include/slimexx beyond fmt/core and json_fwd.
+# LIBRARIES are private: the only third-party headers in include/slimexx are fmt/core and json_fwd.
 function(slx_add_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(slx_${name} STATIC ${ARG_SOURCES})
@@ -68,7 +68,7 @@ function(slx_add_module name)
 endfunction()
 
 # slx_add_test(MODULE SOURCES a_test.cpp ... [DEPENDS module ...] [LABEL unit]): one GoogleTest program
-# tests_MODULE whose cases CTest lists one by one. tests/test_paths.h says where its data lies.
+# tests_MODULE whose cases CTest lists one by one. tests/test_paths.h has the paths of test data.
 function(slx_add_test module)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   if(NOT ARG_LABEL)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks what the compiler does not: the layer rule, banned includes, sizes, names, source lists, formatting, stale
+# Checks beyond those of the compiler: the layer rule, banned includes, sizes, names, source lists, formatting, stale
 # generated pages. Takes a few seconds; needs bash, awk, git and clang-format-14.
 #
 #   scripts/check.sh             lists faults; status 1 if there are any
@@ -21,7 +21,7 @@ trap 'rm -rf "$scratch"' EXIT
 found=$scratch/found        # lines "RULE PATH[:LINE]: message"; warnings have RULE "warn-..."
 : >"$found"
 
-# A clone may belong to another user than the one who runs this.
+# The clone may belong to another user than the one who runs this script.
 git -c safe.directory='*' ls-files -co --exclude-standard | LC_ALL=C sort -u |
   while read -r file; do [[ -f $file && ! -L $file ]] && printf '%s\n' "$file"; done >"$scratch/files"
 list() { grep -E "$1" "$scratch/files" || true; }
@@ -42,7 +42,7 @@ if command -v clang-format-14 >/dev/null; then
     awk -F: '/\[-Wclang-format-violations\]/ && !seen[$1]++ {
       print "format " $1 ":" $2 ": not formatted; run scripts/format.sh " $1 }' >>"$found"
 else
-  echo "check: no clang-format-14, and another version formats otherwise: formatting went unchecked" >&2
+  echo "check: formatting is not checked: clang-format-14 is missing, and other versions format differently" >&2
 fi
 
 # Generated pages, compared with the last program built.
@@ -56,7 +56,7 @@ fi
 
 for picture in performance learning_curve; do
   if [[ -f docs/$picture.svg ]] && ! scripts/draw_$picture.sh --check >/dev/null 2>&1; then
-    echo "picture docs/$picture.svg: not that of its table; run scripts/draw_$picture.sh" >>"$found"
+    echo "picture docs/$picture.svg: differs from its table; run scripts/draw_$picture.sh" >>"$found"
   fi
 done
 
@@ -67,7 +67,7 @@ elif command -v python3 >/dev/null; then
     printf 'follow_wandb scripts/follow_wandb.py: %s\n' "$(tail -n 1 <<<"$message")" >>"$found"
   fi
 else
-  echo "check: no python3, so scripts/follow_wandb.py went unchecked" >&2
+  echo "check: scripts/follow_wandb.py is not checked: python3 is missing" >&2
 fi
 
 # Removes faults that allow.txt excuses, and reports excuses that match no fault.

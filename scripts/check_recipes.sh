@@ -2,10 +2,10 @@
 # Accounts for every flag of the recipes in configs/*.yaml. scripts/check/recipes.tsv lists the flags of their pages in
 # slime's documentation and of slime's launch scripts; docs/reference/slime-flags.md maps each flag to a key. Either the
 # key is set to the recipe's value, or a comment of the file names the value:
-#   # later: --FLAG VALUE (why)      a run refuses the value so far
-#   # needless: --FLAG VALUE         accepted without effect, or not asked for here
+#   # later: --FLAG VALUE (why)      runs do not support the value yet
+#   # needless: --FLAG VALUE         accepted without effect, or not needed here
 #   # differs: --FLAG VALUE (why)    the file has another value on purpose
-#   # script: --FLAG VALUE           slime's script has this value, and the page another one or none
+#   # script: --FLAG VALUE           slime's script has this value; the page has another value or none
 # Then slimexx plans every file. Prints one line per fault; exits 1 if there is any.
 #
 #   scripts/check_recipes.sh               SLX_BINARY names the program (build/cpu/slimexx)
@@ -31,7 +31,7 @@ value_in() {
     sed -n "s/^[[:space:]]*$2:[[:space:]]*\(.*[^[:space:]]\)[[:space:]]*$/\1/p" | tail -1
 }
 
-# 1, 1.0 and 1e0 are equal; on means true; values that begin with $ or / are paths and equal any value.
+# 1, 1.0 and 1e0 are equal; on means true; values that begin with $ are paths, which equal any value.
 same() {
   local have=$1 want=$2
   [[ $want == on ]] && want=true
@@ -57,7 +57,7 @@ while IFS=$'\t' read -r source recipe flag value; do
   [[ $source == \#* ]] && continue
   file=configs/$recipe.yaml
   checked=$((checked + 1))
-  IFS=$'\t' read -r status key < <(status_of "$flag") || { fault "$recipe: --$flag is on no page of the reference"; continue; }
+  IFS=$'\t' read -r status key < <(status_of "$flag") || { fault "$recipe: --$flag is missing from docs/reference/slime-flags.md"; continue; }
   kind=$(kind_of "$file" "$flag" "$value")
   set_to=$([[ $key == *.* ]] && value_in "$file" "${key##*.}" || true)
   case $flag in
@@ -66,22 +66,22 @@ while IFS=$'\t' read -r source recipe flag value; do
   esac
   case "$status:$kind:$source" in
     *:script:script | *:differs:* | later:later:* | "not needed here:needless:"*) ;;
-    works::* | later::*) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe ($source), and ${key:-no key} is ${set_to:-not set}" ;;
-    "not needed here::"*) fault "$file: --$flag $value ($source) is not accounted for: list it as needless" ;;
-    *) fault "$file: --$flag $value ($source) is \"$status\" in the reference, and listed as \"$kind\"" ;;
+    works::* | later::*) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe ($source), but ${key:-no key} is ${set_to:-not set}" ;;
+    "not needed here::"*) fault "$file: --$flag $value ($source) has no comment: add \"# needless: --$flag $value\"" ;;
+    *) fault "$file: --$flag $value ($source) is \"$status\" in docs/reference/slime-flags.md, but \"$kind\" in the comment of this file" ;;
   esac
 done <scripts/check/recipes.tsv
 
-# Comments of a file must be about flags of the recipe; otherwise they are left over.
+# Comments of a file must name flags of the recipe; other comments are stale.
 for file in configs/*.yaml; do
   recipe=$(basename "$file" .yaml)
   grep -qP "^[a-z]+\t$recipe\t" scripts/check/recipes.tsv || continue
   while read -r flag; do
-    grep -qP "^[a-z]+\t$recipe\t$flag\t" scripts/check/recipes.tsv || fault "$file: --$flag is listed, and the recipe has no such flag"
+    grep -qP "^[a-z]+\t$recipe\t$flag\t" scripts/check/recipes.tsv || fault "$file: a comment names --$flag, but the recipe has no such flag"
   done < <(sed -n 's/^# \(later\|needless\|differs\|script\): --\([a-z0-9-]*\) .*/\2/p' "$file")
 done
 
-# Each file must load and be planned: status 0, or 2 if the plan says that it does not fit.
+# Each file must load and be planned: status 0, or 2 if the plan says that the run does not fit.
 plan() {
   local status=0 text
   text=$("$binary" plan --config "configs/$1.yaml" "${@:2}" 2>&1) || status=$?
@@ -98,7 +98,7 @@ if [[ -x $binary ]]; then
   plan glm4.7-flash-30b-24gpus --gpus 24
   plan glm5.2-744b
 else
-  fault "$binary is not there: build slimexx, or set SLX_BINARY"
+  fault "no program at $binary: build slimexx, or set SLX_BINARY"
 fi
 [[ $faults == 0 ]] || { echo "check_recipes: $faults faults"; exit 1; }
 echo "check_recipes: $checked flags of five recipes are accounted for, and 9 configurations planned"

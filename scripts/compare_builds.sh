@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compares two builds on the CPU byte by byte: log-probs and entropies of given tokens, then three optimizer steps on a
 # given rollout (gradients and weights of the first step, weights after the last). Repeats this for each instruction set
-# of this machine (SLX_CPU_KERNELS) and every model folder that the old build supports. A build that does not read
-# SLX_CPU_KERNELS runs only its best set: name that with --kernels.
+# of this host (SLX_CPU_KERNELS) and every model folder that the old build supports. A build that does not read
+# SLX_CPU_KERNELS always runs its best set: name this set with --kernels.
 #
 #   scripts/compare_builds.sh OLD NEW                          the golden models
 #   scripts/compare_builds.sh OLD NEW MODEL...                 these model folders
@@ -13,13 +13,13 @@ set -euo pipefail
 kernels="generic avx2 avx512"
 while [[ ${1:-} == -* ]]; do
   case $1 in
-    --kernels) kernels=${2:?--kernels wants a list}; shift 2 ;;
+    --kernels) kernels=${2:?--kernels needs a list}; shift 2 ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "scripts/compare_builds.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    *) echo "scripts/compare_builds.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
   esac
 done
-old=$(realpath "${1:?scripts/compare_builds.sh OLD NEW}")
-new=$(realpath "${2:?scripts/compare_builds.sh OLD NEW}")
+old=$(realpath "${1:?usage: scripts/compare_builds.sh OLD NEW}")
+new=$(realpath "${2:?usage: scripts/compare_builds.sh OLD NEW}")
 shift 2
 here=$(realpath "$(dirname "$0")/..")
 models=("$@")

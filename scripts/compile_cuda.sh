@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# If there is nvcc: compiles all CUDA code, the modules that call it and the programs that test it. Runs nothing: that
-# needs a GPU (ctest -L gpu).
+# If nvcc is installed, compiles all CUDA code, the modules that call the kernels, and the kernels' test programs. Runs
+# nothing: the tests need a GPU (ctest -L gpu).
 #
-#   scripts/compile_cuda.sh [TARGET ...]     default: everything but the program itself
+#   scripts/compile_cuda.sh [TARGET ...]     default: everything except the program itself
 #
 # SLX_PRESET: a preset instead of `cuda` (cuda-ci: warnings are errors).
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || true)
 [[ -z $nvcc && -x /usr/local/cuda/bin/nvcc ]] && nvcc=/usr/local/cuda/bin/nvcc
 if [[ -z $nvcc ]]; then
-  echo "== CUDA: no nvcc here, so its code is not compiled"
+  echo "== CUDA: nvcc not found, so the CUDA code is not compiled"
   exit 0
 fi
 printf '\n== CUDA: compile with %s\n' "$("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"

@@ -3,7 +3,7 @@
 #
 #   scripts/draw_learning_curve.sh                        draws the picture
 #   scripts/draw_learning_curve.sh --from METRICS SET     makes the table from a run's metrics.jsonl and an evaluation set's name, and draws
-#   scripts/draw_learning_curve.sh --check                writes nothing; status 1 if the picture is not that of the table
+#   scripts/draw_learning_curve.sh --check                writes nothing; status 1 if the picture differs from the table
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ case ${1:-} in
       { print value("step") + 1 "\t" value("rollout/raw_reward") "\t" value("eval/" set "/pass@1") }' "$metrics" >docs/learning_curve.tsv
     ;;
   -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "scripts/draw_learning_curve.sh: no option $1 (see --help)" >&2; exit 2 ;;
+  *) echo "scripts/draw_learning_curve.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
 esac
 
 draw() {
@@ -73,7 +73,7 @@ draw() {
 drawn=$(draw)
 if $check; then
   [[ -f docs/learning_curve.svg && $drawn == "$(cat docs/learning_curve.svg)" ]] ||
-    { echo "draw_learning_curve: docs/learning_curve.svg is not that of the table; run scripts/draw_learning_curve.sh" >&2; exit 1; }
+    { echo "draw_learning_curve: docs/learning_curve.svg differs from the table; run scripts/draw_learning_curve.sh" >&2; exit 1; }
 else
   printf '%s\n' "$drawn" >docs/learning_curve.svg
 fi

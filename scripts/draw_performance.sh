@@ -2,11 +2,11 @@
 # Draws docs/performance.svg from the tables of docs/performance.md: for each marked row a bar of slimexx beside a bar of its peer.
 #
 #   scripts/draw_performance.sh              writes docs/performance.svg
-#   scripts/draw_performance.sh --check      writes nothing; status 1 if the picture is not that of the tables
+#   scripts/draw_performance.sh --check      writes nothing; status 1 if the picture differs from the tables
 #
 # A row is marked by a comment in its first cell, `<!-- bar: LABEL -->`. Its columns are what | goal | slimexx | peer | machine | date.
-# The cell of slimexx begins with "NUMBER UNIT" or "NUMBER and NUMBER UNIT", that of the peer is "NAME: NUMBER ...": the first numbers are
-# drawn. Bars show the ratio, for which times (s, ms, us) are turned round, so that above 1 slimexx is better.
+# The slimexx cell begins with "NUMBER UNIT" or "NUMBER and NUMBER UNIT"; the peer cell is "NAME: NUMBER ...". The first number of each cell
+# is drawn. Bars show slimexx / peer for rates and peer / slimexx for times (s, ms, us), so that slimexx is better above 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ case ${1:-} in
   '') ;;
   --check) check=true ;;
   -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "scripts/draw_performance.sh: no option $1 (see --help)" >&2; exit 2 ;;
+  *) echo "scripts/draw_performance.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
 esac
 
 draw() {
@@ -36,7 +36,7 @@ draw() {
       colon = 0
       for (i = 1; i <= length(peer); i++) if (substr(peer, i, 2) == ": ") colon = i
       theirs = first_number(substr(peer, colon + 1))
-      if (ours == "" || unit == "" || !colon || theirs == "") fail("a marked row without two numbers and a unit")
+      if (ours == "" || unit == "" || !colon || theirs == "") fail("a marked row needs a number and a unit for slimexx, and a number for the peer")
       n++
       labels[n] = label
       notes[n] = trim(cells[6]) ". Peer: " substr(peer, 1, colon - 1)
@@ -81,7 +81,7 @@ draw() {
 drawn=$(draw)
 if $check; then
   [[ -f docs/performance.svg && $drawn == "$(cat docs/performance.svg)" ]] ||
-    { echo "draw_performance: docs/performance.svg is not that of the tables; run scripts/draw_performance.sh" >&2; exit 1; }
+    { echo "draw_performance: docs/performance.svg differs from the tables; run scripts/draw_performance.sh" >&2; exit 1; }
 else
   printf '%s\n' "$drawn" >docs/performance.svg
 fi

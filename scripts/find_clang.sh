@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the C++ compiler for builds that need clang: CXX if that is clang, otherwise the newest clang++ installed with
-# its run-time for sanitizers and libFuzzer.
+# Prints the C++ compiler for builds that need clang: CXX if that is clang, otherwise the newest clang++ that has its
+# runtime libraries for sanitizers and libFuzzer.
 set -euo pipefail
 if [[ ${CXX:-} == *clang++* ]]; then
   echo "$CXX"
@@ -14,5 +14,5 @@ for name in $(compgen -c clang++ | grep -xE 'clang\+\+(-[0-9]+)?' | sort -Vru); 
     fi
   done
 done
-echo "find_clang.sh: no clang++ with its run-time here; scripts/install_deps.sh --dev installs one" >&2
+echo "find_clang.sh: found no clang++ with its runtime libraries; scripts/install_deps.sh --dev installs one" >&2
 exit 3

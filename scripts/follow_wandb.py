@@ -4,9 +4,9 @@
     pip install wandb && wandb login
     scripts/follow_wandb.py runs/quickstart --project slimexx
 
-Reads RUN/metrics.jsonl and RUN/train_steps.jsonl, and ends when RUN/status.json says that the run has. What was
-sent stands in RUN/wandb.json: started again, it goes on there, in the same W&B run. W&B keeps what it was sent
-first, so steps that a resumed run does again are not sent again.
+Reads RUN/metrics.jsonl and RUN/train_steps.jsonl, and ends when RUN/status.json says that the run has ended.
+RUN/wandb.json stores the W&B run and the last steps sent, so that a second start continues with the next steps.
+W&B keeps the first values of a step, so steps that a resumed run repeats are not sent again.
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 
-FILES = {"metrics.jsonl": "rollout", "train_steps.jsonl": "optimizer_step"}  # and the axis of its rows
+FILES = {"metrics.jsonl": "rollout", "train_steps.jsonl": "optimizer_step"}  # file: x-axis of its rows
 ENDED = ("done", "failed", "interrupted")
 
 
@@ -57,7 +57,7 @@ def send_new_rows(wandb_run, run_dir, state):
 
 def read_config(path):
     try:
-        import yaml  # wandb brings it along
+        import yaml  # wandb depends on it
 
         with open(path, encoding="utf-8") as file:
             return yaml.safe_load(file)
@@ -69,8 +69,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="run folder (observe.run_dir)")
     parser.add_argument("--project", default="slimexx")
-    parser.add_argument("--name", help="of the W&B run; default: the folder's")
-    parser.add_argument("--interval", type=float, default=5, help="seconds between looks")
+    parser.add_argument("--name", help="name of the W&B run (default: the name of the run folder)")
+    parser.add_argument("--interval", type=float, default=5, help="seconds between two reads of the files")
     arguments = parser.parse_args()
     if not os.path.isdir(arguments.run):
         parser.error(f"{arguments.run}: no such run folder")
@@ -91,7 +91,7 @@ def main():
     wandb_run.define_metric("*", step_metric="rollout")
     wandb_run.define_metric("train_step/*", step_metric="optimizer_step")
     while True:
-        # Asked before the rows are read, so that none is missed.
+        # Read the status before the rows, so that no row is missed.
         ended = read_json(os.path.join(arguments.run, "status.json"), {}).get("state") in ENDED
         send_new_rows(wandb_run, arguments.run, state)
         if ended:

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v clang-format-14 >/dev/null; then
-  echo "scripts/format.sh: no clang-format-14 here, and another version formats otherwise (pip install clang-format==14.0.6 has it)" >&2
+  echo "scripts/format.sh: clang-format-14 is missing, and other versions format differently (pip install clang-format==14.0.6)" >&2
   exit 3
 fi
 if [[ $# -gt 0 ]]; then

@@ -3,8 +3,8 @@
 #
 #   scripts/fuzz.sh [SECONDS] [TARGET ...]   each target (default: all) for SECONDS (default 60)
 #   scripts/fuzz.sh -j N ...                 N targets at a time (default 1)
-#   scripts/fuzz.sh --keep [TARGET ...]      copy the few found inputs that reach code which those of
-#                                            tests/fuzz/corpus do not, to be committed there
+#   scripts/fuzz.sh --keep [TARGET ...]      adds to tests/fuzz/corpus the few found inputs that
+#                                            reach new code, so that they can be committed
 #
 # New inputs go to build/fuzz/corpus, crashing ones to build/fuzz/artifacts; status 1 if there is a crash.
 set -euo pipefail
@@ -14,10 +14,10 @@ seconds=60 jobs=1 keep=false
 targets=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -j) jobs=${2:?-j wants a number}; shift ;;
+    -j) jobs=${2:?-j needs a number}; shift ;;
     --keep) keep=true ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -*) echo "scripts/fuzz.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    -*) echo "scripts/fuzz.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
     *[!0-9]*) targets+=("${1#fuzz_}") ;;
     *) seconds=$1 ;;
   esac
@@ -26,7 +26,7 @@ done
 known=$(sed -n 's/^slx_add_fuzz_target(\([a-z_]*\) .*/\1/p' tests/fuzz/CMakeLists.txt)
 [[ ${#targets[@]} -gt 0 ]] || mapfile -t targets <<<"$known"
 for target in "${targets[@]}"; do
-  grep -qx "$target" <<<"$known" || { echo "no target $target; there are:" $known >&2; exit 2; }
+  grep -qx "$target" <<<"$known" || { echo "scripts/fuzz.sh: unknown target $target; the targets are:" $known >&2; exit 2; }
 done
 
 scripts/install_deps.sh --dev
@@ -50,7 +50,7 @@ run_target() {
   fi
 }
 
-# Edges only (-use_counters=0): loop counts would keep thousands of inputs.
+# Only new edges count (-use_counters=0): with loop counts, thousands of inputs would be kept.
 keep_found() {
   local target=$1 corpus=tests/fuzz/corpus/$1
   mkdir -p "build/fuzz/corpus/$target"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs the packages that build and tests need, only from the distribution's own archive, on Debian 12, Debian 13 and
-# Ubuntu 24.04. On other systems it lists the requirements and exits 3. Quick if all are installed.
+# Ubuntu 24.04. On other systems it lists the requirements and exits 3. Takes no time if all are installed.
 #
 #   scripts/install_deps.sh          compilers, libraries, test tools
-#   scripts/install_deps.sh --dev    also clang and the fuzzers' run-time
+#   scripts/install_deps.sh --dev    also clang and the fuzzers' runtime libraries
 set -euo pipefail
 
 with_dev=false
@@ -35,7 +35,7 @@ case $release in
   'ubuntu 24.04') packages+=(clang-format-14); clang=18 ;;
   *)
     cat >&2 <<EOF
-install_deps: this is $release; the package names are known for Debian 12, Debian 13 and Ubuntu 24.04. Install, by whatever name:
+install_deps: no package names are known for $release (only for Debian 12, Debian 13 and Ubuntu 24.04). Install these yourself:
   a C++20 compiler (g++ 12 or clang 14, or later), CMake 3.25, Ninja, pkg-config, git; ccache and mold if you like
   nlohmann-json 3.11, fmt 9, spdlog 1.10 (built against that fmt), yaml-cpp 0.7, utf8proc, Open MPI 4 or 5, zstd, xxHash, PCRE2,
   Boost (headers), libcurl, CLI11 2.1, GoogleTest; for scripts/check.sh clang-format-14
@@ -72,7 +72,7 @@ apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 \
     -o Dpkg::Use-Pty=0 "$@" </dev/null
 }
-# Package lists may be absent or old: fetch new ones only if the present ones fail.
+# Package lists may be absent or old: fetch new lists only if the installation fails.
 if ! apt install --yes --no-install-recommends "${missing[@]}" >/dev/null 2>&1; then
   apt update
   apt install --yes --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Kills (SIGKILL) or stops (SIGSTOP) one rank of a small training run in each of its phases. Checks that all of its
-# processes are gone within ten seconds, that status.json names the rank, its host and its phase, and that only one rank
-# reports this. Needs mpirun, and perl for a slow reward service.
+# Kills (SIGKILL) or stops (SIGSTOP) one rank of a small training run in each phase. Checks that all processes of the
+# run are gone within ten seconds, that status.json names the rank, its host and its phase, and that only one rank
+# reports the failure. Needs mpirun, and perl for a slow reward service.
 #
 #   scripts/kill_ranks.sh                 every phase and both signals once
 #   scripts/kill_ranks.sh --times 10      ten times each
 #   scripts/kill_ranks.sh --quick         every phase once, with alternating signals, and a shorter
 #                                         limit for stopped ranks
-#   --ranks N         processes, an even number (default 2): pairs are tensor parallel
-#   --grid tp|pp      or pipeline stages
-#   --phases "A B"    of: load_model generate reward log_probs forward backward optimizer update_weights
+#   --ranks N         processes, an even number (default 2)
+#   --grid tp|pp      pairs of ranks are tensor parallel (default) or pipeline stages
+#   --phases "A B"    any of: load_model generate reward log_probs forward backward optimizer update_weights
 #                     save_model export (default: the first eight, and save_model)
 #   --slimexx PATH    default: the last program built
 #   --keep            keeps the runs
@@ -35,9 +35,9 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-[[ -x $slimexx ]] || { echo "kill_ranks: no program at '$slimexx': build it first" >&2; exit 2; }
-command -v mpirun >/dev/null || { echo "kill_ranks: no mpirun" >&2; exit 2; }
-[[ $phases != *reward* ]] || command -v perl >/dev/null || { echo "kill_ranks: no perl for the phase reward" >&2; exit 2; }
+[[ -x $slimexx ]] || { echo "kill_ranks: no program at '$slimexx': build it first, or give its path with --slimexx" >&2; exit 2; }
+command -v mpirun >/dev/null || { echo "kill_ranks: mpirun is missing" >&2; exit 2; }
+[[ $phases != *reward* ]] || command -v perl >/dev/null || { echo "kill_ranks: the phase reward needs perl, which is missing" >&2; exit 2; }
 
 most_seconds=10 most_tries=20
 work=$(mktemp -d "${TMPDIR:-/tmp}/slx_kill_XXXXXX")
@@ -50,7 +50,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# A large model for its few tokens: every phase must last long enough to be hit.
+# The model is large for so few tokens, because every phase must last long enough to be hit.
 cat >"$work/config.json" <<END
 {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "dtype": "float32", "vocab_size": 320,
  "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
@@ -111,8 +111,8 @@ start_run() {  # folder, phase
   launcher=$!
 }
 
-# Finds the process ids of the ranks. This starts programs and takes longer than some phases last, so it runs before
-# waiting for the phase. False while a rank is missing.
+# Finds the process ids of the ranks. This starts programs and takes longer than some phases last, so call it
+# before waiting for the phase. False while a rank is missing.
 find_ranks() {
   local pid word
   pids=()
@@ -127,7 +127,7 @@ find_ranks() {
 exec {nothing}<> <(:)
 nap() { read -rt "$1" -u "$nothing" || true; }
 
-# Whether the rank holds the model's file open. There are no records during the start, so this detects load_model.
+# Whether the rank has the model's file open. Ranks write no records at the start, so this detects the phase load_model.
 reads_model() {  # rank
   local descriptor
   for descriptor in "/proc/${pids[$1]}/fd/"*; do
@@ -174,7 +174,7 @@ try_once() {
   run=$work/run_$((++num_runs)) is_hit=false took=
   start_run "$run" "$phase"
   if ! wait_for_phase "$run" "$phase" "$victim"; then
-    fault "the run never came to the phase"
+    fault "the run did not reach the phase"
     kill -KILL "$launcher" 2>/dev/null || true
     wait "$launcher" 2>/dev/null || true
     return 0
@@ -186,11 +186,11 @@ try_once() {
   after=$EPOCHREALTIME
   took=$(awk -v a="$after" -v b="$before" 'BEGIN { printf "%.2f", a - b }')
   if list_living; then
-    fault "after 30 s there are left:$living"
+    fault "after 30 s these processes still run:$living"
     kill -KILL $living 2>/dev/null || true
   fi
   wait "$launcher" 2>/dev/null && fault "mpirun ended with status 0"
-  awk -v t="$took" -v m="$most_seconds" 'BEGIN { exit !(t > m) }' && fault "it took $took s"
+  awk -v t="$took" -v m="$most_seconds" 'BEGIN { exit !(t > m) }' && fault "the processes ended after $took s (limit: $most_seconds s)"
   launcher=
   check_status
   $keep || rm -rf "$run" "$run.tmp" "$run.hf"
@@ -199,14 +199,14 @@ try_once() {
 check_status() {
   local said named
   [[ -f $run/status.json ]] || { fault "no status.json"; return 0; }
-  [[ $(value_of state) == failed ]] || fault "status.json: state $(value_of state)"
-  [[ $(value_of rank) == "$victim" ]] || fault "status.json names rank $(value_of rank)"
-  [[ $(value_of host) == "$(uname -n)" ]] || fault "status.json names host $(value_of host)"
+  [[ $(value_of state) == failed ]] || fault "status.json: state $(value_of state), not failed"
+  [[ $(value_of rank) == "$victim" ]] || fault "status.json names rank $(value_of rank), not $victim"
+  [[ $(value_of host) == "$(uname -n)" ]] || fault "status.json names host $(value_of host), not $(uname -n)"
   local word=died
   [[ $signal == STOP ]] && word="has been stopped"
   [[ $(value_of error) == "rank $victim $word"*"phase $(value_of phase), in "* ]] || fault "status.json: error $(value_of error)"
   said=$(grep -c "\[error\].*rank $victim $word\|error:.*rank $victim $word" "$run.out" || true)
-  [[ $said == 1 ]] || fault "it is said $said times"
+  [[ $said == 1 ]] || fault "the error is reported $said times, not once"
   named=$(value_of phase)
   call=$(value_of call)
   [[ $named == "$phase" ]] && is_hit=true
@@ -235,7 +235,7 @@ for phase in $phases; do
         others=$((others + 1))
       fi
     done
-    ((hits == times)) || fault "met $hits times of $times in $((hits + others)) runs"
+    ((hits == times)) || fault "the phase was hit $hits of $times times in $((hits + others)) runs"
     calls=$(tr ' ' '\n' <<<"$calls" | sed '/^$/d' | sort | uniq -c | awk '{ printf "%s%s x %s", (NR == 1 ? "" : ", "), $1, $2 }')
     awk -v p="$phase" -v s="$signal" -v h="$hits" -v o="$others" -v c="$calls" \
       '{ for (i = 1; i <= NF; ++i) { sum += $i; if ($i > most) most = $i } printf "%-15s %-6s %5d %7d %9.2f %9.2f  %s\n", p, s, h, o, (NF ? sum / NF : 0), most, c }' \

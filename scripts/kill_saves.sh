@@ -6,7 +6,7 @@
 #   scripts/kill_saves.sh                 ten kills
 #   scripts/kill_saves.sh --times 50
 #   --ranks N         ranks as threads of the process (default 1)
-#   --seed N          for the moments (default: a new one each time)
+#   --seed N          seed of the random moments (default: a new seed each time)
 #   --slimexx PATH    default: the last program built
 #   --keep            keeps the runs
 #
@@ -27,7 +27,7 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-[[ -x $slimexx ]] || { echo "kill_saves: no program at '$slimexx': build it first" >&2; exit 2; }
+[[ -x $slimexx ]] || { echo "kill_saves: no program at '$slimexx': build it first, or give its path with --slimexx" >&2; exit 2; }
 RANDOM=$seed
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/slx_saves_XXXXXX")
@@ -49,7 +49,7 @@ END
 "$slimexx" init --model-config "$work/config.json" --tokenizer byte-level --seed 1 --save "$work/model" >/dev/null 2>&1
 for i in 1 2 3 4; do printf '{"prompt": "%d + 1 =", "label": "%d"}\n' "$i" $((i + 1)); done >"$work/prompts.jsonl"
 
-most_saves=2  # completed by a start before it is killed
+most_saves=2  # most saves that a start completes before it is killed
 rollouts=$((times * most_saves + 1))
 # exec: the program itself is the background process, so that the kill hits it.
 start() {  # name, async_save
@@ -72,14 +72,14 @@ num_saves() { grep -c 'checkpoint .* is complete' "$work/out" || true; }
 
 kills=0
 : >"$work/out"
-(start whole true) || fail "the run that nobody kills fails"
+(start whole true) || fail "the run without kills failed"
 
 said=0 in_save=0 resumed_at=-1
 for ((kills = 1; kills <= times; ++kills)); do
   : >"$work/out"
   start killed $( ((kills % 2)) && echo true || echo false) &
   pid=$!
-  # Waits for the start of a save and a random moment more, which may be after its end.
+  # Waits until a save starts, then for a random time, which may last longer than the save.
   wanted=$((RANDOM % most_saves))
   while kill -0 "$pid" 2>/dev/null; do
     fresh=("$work"/killed/checkpoints/step_*.new)
@@ -93,7 +93,7 @@ for ((kills = 1; kills <= times; ++kills)); do
   wait "$pid" 2>/dev/null && fail "the run ended before it was killed"
   pid=
   resumed_at=$(last_number 'continuing from .* at rollout \([0-9]*\)')
-  ((said == 0 || resumed_at >= said)) || fail "checkpoint $said was complete, and the run continued from $resumed_at"
+  ((said == 0 || resumed_at >= said)) || fail "checkpoint $said was complete, but the run continued from $resumed_at"
   complete=$(last_number 'checkpoint .*step_\([0-9]*\) is complete')
   ((complete <= said)) || said=$complete
   ((said == 0)) || compgen -G "$work/killed/checkpoints/step_*/manifest.json" >/dev/null || fail "no complete checkpoint is left"
@@ -109,4 +109,4 @@ for file in "$work/whole/checkpoints/$last"/shard-*; do cmp "$file" "$work/kille
 diff -r "$work/whole.hf" "$work/killed.hf" || fail "the export differs"
 left=$(ls "$work/killed/checkpoints" | tr '\n' ' ')
 [[ $left == "latest $(printf 'step_%06d' $((rollouts - 1))) $last " ]] || fail "checkpoints/ holds $left"
-echo "kill_saves: $times kills, $in_save of them with a save under way, the last continued from rollout $resumed_at: $rollouts rollouts, no byte differs"
+echo "kill_saves: $times kills, $in_save of them during a save; the last start continued from rollout $resumed_at; all $rollouts rollouts are equal byte for byte"

@@ -13,10 +13,10 @@ grids=5
 seed=1
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --random) grids=${2:?--random wants a number}; shift 2 ;;
-    --seed) seed=${2:?--seed wants a number}; shift 2 ;;
+    --random) grids=${2:?--random needs a number}; shift 2 ;;
+    --seed) seed=${2:?--seed needs a number}; shift 2 ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "scripts/parity.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    *) echo "scripts/parity.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
   esac
 done
 scripts/install_deps.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the tests find silent errors: in a copy of the tree, plants one fault at a time that makes a model compute
-# something else, builds the tests and expects some to fail. Prints how many fail, and the name of the first.
+# something else, builds the tests and expects some to fail. Prints how many fail, and up to three of their names.
 #
 #   scripts/plant_faults.sh [NAME ...]      default: all of them
 #
@@ -36,7 +36,7 @@ plant() {
   [[ ${#wanted[@]} -eq 0 || " ${wanted[*]} " == *" $name "* ]] || return 0
   sed -i -E "$change" "$file"
   if git diff --quiet -- "$file"; then
-    echo "$name: $file has no such line any more"
+    echo "$name: $file no longer has the line that the fault changes; mend scripts/plant_faults.sh"
     unseen=1
     return 0
   fi
@@ -45,7 +45,7 @@ plant() {
     grep -m 3 'error' build.log || true
     unseen=1
   elif run; then
-    echo "$name: no test sees it"
+    echo "$name: no test fails"
     unseen=1
   else
     printf '%s: %d tests fail, e.g. %s\n' "$name" "$(grep -cE '\(Failed\)' tests.log)" \

@@ -19,15 +19,15 @@ if [[ -e $run ]]; then
   number=1
   while [[ -e $run.$number ]]; do number=$((number + 1)); done
   mv "$run" "$run.$number"
-  echo "== an earlier quickstart is now $run.$number"
+  echo "== the folder of the earlier quickstart is now $run.$number"
 fi
 started=$SECONDS
 echo "== data and a random model of 821,120 parameters"
 scripts/quickstart_data.sh "$run/data"
 "$slimexx" init --model-config configs/models/quickstart.json --tokenizer byte-level --seed 1 --save "$run/random_model"
-echo "== supervised start: additions of which half are wrong"
+echo "== supervised start: half of the additions are wrong"
 "$slimexx" train --config configs/quickstart-sft.yaml
-echo "== GRPO on $ranks ranks: rewards alone say what is right"
+echo "== GRPO on $ranks ranks: only rewards tell right answers from wrong ones"
 launch=()
 if command -v mpirun >/dev/null && ((ranks > 1)); then
   launch=(mpirun -np "$ranks" --oversubscribe)

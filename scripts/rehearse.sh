@@ -11,11 +11,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 plans_only=false
 [[ ${1:-} != --plan ]] || { plans_only=true; shift; }
-recipe=${1:?a recipe: $(cd configs && ls glm*.yaml | tr '\n' ' ')}
+recipe=${1:?name a recipe: $(cd configs && ls glm*.yaml | tr '\n' ' ')}
 shift
 slimexx=${SLX_BINARY:-build/cpu/slimexx}
 config=configs/$recipe.yaml
-[[ -f $config ]] || { echo "scripts/rehearse.sh: there is no $config" >&2; exit 2; }
+[[ -f $config ]] || { echo "scripts/rehearse.sh: $config does not exist" >&2; exit 2; }
 files=("$config")
 base=$(sed -n 's/^defaults: *//p' "$config")
 [[ -z $base ]] || files+=("configs/$base")
@@ -23,7 +23,7 @@ model=$(basename "$(sed -n 's/^ *hf_checkpoint: *//p' "${files[@]}" | head -1)")
 run=${OUT:-runs/rehearse}/$recipe
 # Remove an earlier rehearsal; its toy model identifies it.
 if [[ -e $run && ! -f $run/toy/config.json ]]; then
-  echo "scripts/rehearse.sh: $run is there, and no rehearsal wrote it: move it, or name another folder by OUT" >&2
+  echo "scripts/rehearse.sh: $run exists, but no rehearsal wrote it: move it, or set OUT to another folder" >&2
   exit 2
 fi
 rm -rf "$run"
@@ -45,7 +45,7 @@ latent=(q_lora_rank=32 kv_lora_rank=32 qk_nope_head_dim=16 qk_rope_head_dim=8 qk
 case $model in
   GLM-4.5 | GLM-4.7) all+=(num_attention_heads=16 head_dim=16) ;;
   GLM-4.7-Flash) all+=("${latent[@]}") ;;
-  # Each of the 256 ranks holds all of the attention: weights and their transfers take a third of its memory each.
+  # Each of the 256 ranks holds all of the attention: weights and their transfers each take a third of the memory.
   GLM-5*) all+=(hidden_size=32 moe_intermediate_size=8 q_lora_rank=16 kv_lora_rank=8 qk_nope_head_dim=8 qk_rope_head_dim=4 qk_head_dim=12 head_dim=4
     v_head_dim=8 num_attention_heads=8 num_key_value_heads=8 index_n_heads=4 index_head_dim=8 index_topk=16) ;;
   GLM-Z1*) all+=(num_attention_heads=8 head_dim=16) ;;

@@ -23,7 +23,7 @@ if [[ ${#programs[@]} -eq 0 ]]; then
   for source in tests/kernels/*_check.cu tests/kernels/*/*_check.cu; do programs+=("$(basename "$source" .cu)"); done
 fi
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-[[ -x $sanitizer ]] || { echo "sanitize_cuda.sh: no compute-sanitizer here" >&2; exit 2; }
+[[ -x $sanitizer ]] || { echo "sanitize_cuda.sh: compute-sanitizer is missing; the CUDA toolkit has it" >&2; exit 2; }
 if ((to_build)); then
   nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
   cmake --preset racecheck -DCMAKE_CUDA_COMPILER="$nvcc" >/dev/null || exit 2
@@ -52,7 +52,7 @@ check() {
   elif [[ $said != *" 0 failures" && $said != *" 0 mismatches" ]]; then
     verdict="FAILED: exit $rc"
   elif [[ $tool == racecheck && $rc -eq 9 ]] && is_foreign "$log"; then
-    verdict="clean but for cuBLASLt's own kernels"
+    verdict="clean except for cuBLASLt's own kernels"
   elif ((rc != 0)) || [[ $summary != *"SUMMARY: 0 "* ]]; then
     verdict="FAILED: exit $rc"
   fi

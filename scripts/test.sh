@@ -15,11 +15,11 @@ preset=cpu
 select=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --preset) preset=${2:?--preset wants a name}; shift 2 ;;
-    -L) select+=(-L "^${2:?-L wants a label}\$"); shift 2 ;;
-    -E) select+=(-E "${2:?-E wants a regular expression}"); shift 2 ;;
+    --preset) preset=${2:?--preset needs a name}; shift 2 ;;
+    -L) select+=(-L "^${2:?-L needs a label}\$"); shift 2 ;;
+    -E) select+=(-E "${2:?-E needs a regular expression}"); shift 2 ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -*) echo "scripts/test.sh: no option $1 (see --help)" >&2; exit 2 ;;
+    -*) echo "scripts/test.sh: unknown option $1 (see --help)" >&2; exit 2 ;;
     *) select+=(-R "$1"); shift ;;
   esac
 done
@@ -34,7 +34,7 @@ announce "configure: preset $preset"
 cmake --preset "$preset"
 announce "build with $jobs jobs"
 cmake --build --preset "$preset" -j "$jobs"
-# CTest runs scripts/check.sh too, as check.tree. Its summary comes last, for people and for CI.
+# CTest also runs scripts/check.sh, as check.tree. CTest's summary comes last, for people and for CI.
 announce "test"
 results=$PWD/build/$preset/tests.xml
 status=0

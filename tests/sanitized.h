@@ -1,4 +1,4 @@
-// SLX_SANITIZED: 1 in a build with the address or thread sanitizer. These allocate memory
+// SLX_SANITIZED: 1 in a build with the address or thread sanitizer. The sanitizers allocate memory
 // themselves, so tests that measure memory are skipped.
 #pragma once
 

@@ -5,13 +5,13 @@
 // ranks exchange the same number. GB/s: routed rows that leave a rank, divided by the time. Each
 // time is the mean of several calls in a row, as in consecutive layers.
 //
-// NCCL's all-to-all is a group of sends and receives; a rank's own rows are copied concurrently. It
-// takes rows sorted by rank and leaves them in that order. Our exchange does more: a dispatch takes
-// tokens and produces rows sorted by expert, and a return brings the results back to the order by
-// expert on the source rank. The kernels read a token once for all its experts on a rank, so fewer
-// bytes cross than the counted rows have. Each line includes the barriers before and after it; in a
-// layer a dispatch and its return share them ("both"). The weighted sum over a token's experts is
-// not included, since it needs one rank only.
+// NCCL's all-to-all is a group of sends and receives; a rank's own rows are copied concurrently.
+// NCCL takes rows sorted by rank and leaves them in that order. Our exchange does more: a dispatch
+// takes tokens and produces rows sorted by expert, and a return sends the results to the source
+// ranks, sorted by expert there too. The kernels read a token once for all its experts on a rank,
+// so fewer bytes leave a rank than the rate counts. Each line includes the barriers before and
+// after it; in a layer a dispatch and its return share them ("both"). The weighted sum over a
+// token's experts is not included, since it needs one rank only.
 #include <fmt/format.h>
 
 #include <bit>
@@ -101,10 +101,10 @@ Rows make_rows(const ops::Context& ctx, const Case& c, const std::vector<int32_t
 struct Lines {
   const Bench& bench;
   const Case& of;
-  double nccl_ms = 0;  // of one direction
+  double nccl_ms = 0;  // NCCL's time for one direction
 
   // Returns the time per call. `ways`: how often a call moves all rows. `crossing`: bytes that
-  // really leave this rank, if they are fewer than those of the counted rows.
+  // leave this rank, printed in addition if above 0.
   double report(const char* what, int ways, const std::function<void()>& call,
                 double crossing = 0) const {
     const auto run = [&] {
@@ -161,7 +161,7 @@ void report_kernels(const Lines& lines, const ops::Context& ctx, const Rows& row
   lines.report("both by kernels", 2, [&] { exchange(true, true); });
 }
 
-// The exchange of training if ranks cannot access each other's memory.
+// Training uses this exchange if ranks cannot access each other's memory.
 void report_messages(const Lines& lines, const ops::Context& ctx, const Rows& rows) {
   const tensor::ArenaScope scope(ctx.arena);
   const model::ExpertDispatch dispatch =
@@ -200,8 +200,8 @@ void run(World& world) {
   tensor::select_device(device);
   const Bench bench{world, device};
   const auto exchange = make_device_collective(world.ranks(), device);
-  // For the largest case: routed rows on both sides, and two more copies, into which the messages
-  // are packed.
+  // Enough for the largest case: routed rows on both sides, and two copies of them as packed
+  // messages.
   tensor::Arena arena(device, int64_t{5} << 30, "rows");
   const auto memory = PeerMemory::make(*exchange, arena.memory());
   Collective one;

@@ -1,14 +1,13 @@
-// Cost of the collectives of a training step: the reduce-scatter of gradients, whole and in parts,
-// and the all-gather of weights; and how much the sums and concurrent matrix products slow each
-// other down. One device per rank:
+// Times the collectives of a training step: the reduce-scatter of gradients, whole and in parts,
+// and the all-gather of weights. Also measures how much sums and concurrent matrix products slow
+// each other down. One device per rank:
 //   mpirun -np 2 nccl_bench [elements, default 2^29] [parts, default 8]
 // GB/s: bytes that a rank must send, elements * bytes * (ranks - 1) / ranks, divided by the time.
-// "in rank order" is the cost of a sum of activations, whose result depends on the order of ranks.
-//
-// The cost of that order is relative to NCCL's time for the same bytes in its own order. For f32
-// sums to equal ranges that is ncclReduceScatter, or with two ranks ncclReduce if it is faster. For
-// sums of bf16 rows to all ranks it is ncclAllReduce of the same number of bytes in f32, the only
-// type that we let NCCL add.
+// "in rank order": sums that add the terms of the ranks in rank order, as sums of activations must.
+// Their rate is printed relative to NCCL's for the same bytes, which NCCL adds in its own order.
+// For f32 sums to equal ranges that is ncclReduceScatter, or with two ranks ncclReduce if it is
+// faster. For sums of bf16 rows to all ranks it is ncclAllReduce of the same number of bytes in
+// f32, the only type that we let NCCL add.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,7 +103,7 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
   double one_ms[1] = {bench.time_ms([&] { products.run(4); }) / 4};
   all_reduce_max(bench.world.ranks(), one_ms);
   // `many` products take longer than the sums, which shows how much of the sums is not hidden.
-  // `few` take half as long, so sums run beside all of them.
+  // `few` products take half as long as the sums, so sums run during all of them.
   const int many = std::max(1, static_cast<int>(2 * sums_ms / one_ms[0]));
   const int few = std::max(1, static_cast<int>(sums_ms / one_ms[0] / 2));
   const double many_ms = bench.time_ms([&] { products.run(many); });
@@ -121,8 +120,8 @@ void report_overlap(const Bench& bench, const Layout& layout, const Tensor& grad
       false);
   if (bench.world.rank() == 0)
     fmt::print(
-        "sums {:7.3f} ms {:5.1f} GB/s; products {:.3f} ms, with them {:.3f} ms: {:.3f} ms "
-        "and {:.0f}% hidden; products during sums take {:.2f} x as long\n",
+        "sums {:7.3f} ms {:5.1f} GB/s; products {:.3f} ms, both at once {:.3f} ms: {:.3f} ms "
+        "and {:.0f}% of the sums hidden; products during sums take {:.2f} x as long\n",
         sums_ms, bench.gigabytes_a_second(bytes, sums_ms), many_ms, both_ms,
         sums_ms - (both_ms - many_ms), 100 * (1 - (both_ms - many_ms) / sums_ms),
         slowed_ms / few_ms);
@@ -159,9 +158,9 @@ void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weig
                [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
-// The exchanges between layers: sums in rank order, to each rank's own range or to all ranks, and
-// gathers of rows; by messages, and by kernels that access the other ranks' memory. Many calls in a
-// row, as in recorded decode steps.
+// Times the exchanges between layers: gathers of rows, and sums in rank order to each rank's own
+// range or to all ranks. Each is done by messages, and by kernels that access the other ranks'
+// memory. A graph has many calls in a row, as a recorded decode step does.
 void report_rows(const Bench& bench, Collective& exchange) {
   const tensor::Stream stream = tensor::compute_stream(bench.device);
   constexpr int64_t kWidth = 4096;

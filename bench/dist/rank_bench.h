@@ -14,8 +14,8 @@
 
 namespace slimexx::dist {
 
-// Text to append to a line of results: our rate relative to NCCL's, which took `nccl` ms for the
-// same bytes. `nccl` 0: empty.
+// Text to append to a line of results: our rate relative to NCCL's. `nccl`: NCCL's time for the
+// same bytes, in the unit of `time`; 0: the text is empty.
 inline std::string share_of_nccl(double time, double nccl) {
   return nccl > 0 ? fmt::format("  {:.2f} of NCCL's rate", nccl / time) : "";
 }

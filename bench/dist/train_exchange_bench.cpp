@@ -1,7 +1,8 @@
-// How much the gradient reduction adds to a training step, with the shape of a config.json, random
-// weights and one microbatch per rank: after backward, and overlapped with it. One device per rank:
+// Measures how much the gradient reduction adds to a training step: after backward, and overlapped
+// with it. The model has the shape of a config.json and random weights; each rank has one
+// microbatch. One device per rank:
 //   mpirun -np 2 train_exchange_bench CONFIG_DIR TOKENS
-// A time ends when the norm of the reduced gradients is known, before the update.
+// Timing ends when the norm of the reduced gradients is known, before the update.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Times the backward pass of attention and, in the same process, a cuBLASLt product.
 //   attention_backward_bench [repeats [shape]]     one shape, or all
-// FLOPs count as 2.5 times those of the causal forward, without what the kernels recompute.
+// FLOPs are counted as 2.5 times those of the causal forward, without recomputation.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // Times attention over whole sequences, as in training and prefill: packed, causal, grouped
 // queries. Each shape runs long enough to reach the chip's power limit; a cold first launch is at
-// least a tenth faster. Peer: bench/peers/attention.py, which warms up for as long.
+// least a tenth faster. bench/peers/attention.py times PyTorch after an equally long warm-up.
 #include <cstdio>
 #include <vector>
 

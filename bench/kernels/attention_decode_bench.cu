@@ -1,7 +1,7 @@
 // Times decode attention: one query per sequence over paged keys and values, as in the engine. Some
 // batches also have a prefill chunk, which is timed alone too. A graph has several layers, whose
 // keys and values are many times the size of L2, and is replayed long enough to reach the chip's
-// power limit.
+// power limit. The last lines compare bf16 and FP8 pages, in turns.
 //   attention_decode_bench [chained]
 // `chained`: before each launch a small kernel rewrites the queries and lets attention start early,
 // like the head norms of a model. The time includes both kernels.
@@ -14,6 +14,7 @@
 #include "bench/kernels/rows_timing.h"
 #include "kernels/common/cluster.cuh"
 #include "slimexx/kernels/attention.h"
+#include "slimexx/tensor/float8.h"
 #include "tests/kernels/need_device.h"
 #include "tests/kernels/normal_values.cuh"
 
@@ -38,7 +39,29 @@ __global__ void rewrite_queries(uint4* q, int count) {
 
 struct Shape {
   int sequences, shortest, longest, kv_heads;
-  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; up to `longest`
+  int chunk = 0;  // tokens of a prefill chunk after the decodes, without context; at most `longest`
+};
+
+__global__ void fill_bytes(uint8_t* out, const __nv_bfloat16* from, int64_t count) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    out[i] = slimexx::tensor::f32_to_f8_e4m3(__bfloat162float(from[i]) * 128);
+  }
+}
+
+// FP8 pages, of the values of bf16 pages.
+struct BytePool {
+  DeviceArray<uint8_t> k, v;
+  DeviceArray<__nv_bfloat16> scales;
+  BytePool(const DeviceArray<__nv_bfloat16>& keys, const DeviceArray<__nv_bfloat16>& values)
+      : k(keys.count()), v(values.count()), scales(keys.count() / kHeadDim) {
+    fill_bytes<<<2048, 256>>>(k.data(), keys.data(), keys.count());
+    fill_bytes<<<2048, 256>>>(v.data(), values.data(), values.count());
+    const uint16_t inverse = 0x3c00;  // 1 / 128
+    const std::vector<uint16_t> host(static_cast<size_t>(scales.count()), inverse);
+    SLX_CUDA(cudaMemcpy(scales.data(), host.data(), host.size() * 2, cudaMemcpyHostToDevice));
+    SLX_CUDA(cudaDeviceSynchronize());
+  }
 };
 
 struct Pool {
@@ -57,7 +80,9 @@ DeviceArray<T> upload(const std::vector<T>& host) {
   return array;
 }
 
-void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy) {
+// `bytes`: null for bf16 pages.
+void time_shape(const Shape& shape, const Pool& pool, const BytePool* bytes, bool chained,
+                double copy) {
   std::mt19937_64 random(7);
   const int sequences = shape.sequences + (shape.chunk > 0);
   const int width = (shape.longest + kPage - 1) / kPage, pages = width * sequences;
@@ -122,13 +147,19 @@ void time_shape(const Shape& shape, const Pool& pool, bool chained, double copy)
     AttentionForward one = a;
     one.k = pool.k.data() + copy_index * layer;
     one.v = pool.v.data() + copy_index * layer;
+    if (bytes != nullptr) {
+      one.k = bytes->k.data() + copy_index * layer;
+      one.v = bytes->v.data() + copy_index * layer;
+      one.k_scales = one.v_scales = bytes->scales.data() + copy_index * layer / kHeadDim;
+    }
     SLX_CUDA(attention_forward(one, stream));
   });
   char name[64];
-  std::snprintf(name, sizeof name, "%d x %d-%d hk %d + %d", shape.sequences, shape.shortest,
-                shape.longest, shape.kv_heads, shape.chunk);
+  std::snprintf(name, sizeof name, "%d x %d-%d hk %d + %d%s", shape.sequences, shape.shortest,
+                shape.longest, shape.kv_heads, shape.chunk, bytes != nullptr ? " FP8" : "");
+  const double head_bytes = bytes != nullptr ? kHeadDim + 2 : 2 * kHeadDim;
   print_line(chained ? "attention_decode chained" : "attention_decode", name, us,
-             4.0 * keys * shape.kv_heads * kHeadDim, copy);
+             2.0 * keys * shape.kv_heads * head_bytes, copy);
 }
 
 }  // namespace
@@ -146,7 +177,15 @@ int main(int argc, char** argv) {
         Shape{2, 8192, 8192, 8}, Shape{1, 8192, 8192, 8}, Shape{1, 2048, 2048, 8},
         Shape{1, 640, 640, 8}, Shape{255, 1088, 1088, 8}, Shape{0, 1088, 1088, 8, 1024},
         Shape{255, 1088, 1088, 8, 1024}}) {
-    time_shape(shape, pool, chained, copy);
+    time_shape(shape, pool, nullptr, chained, copy);
+  }
+  const BytePool bytes(pool.k, pool.v);
+  for (const Shape& shape :
+       {Shape{256, 1088, 1088, 8}, Shape{256, 1088, 1088, 8}, Shape{256, 1088, 1088, 8},
+        Shape{256, 1024, 2048, 8}, Shape{256, 1088, 1088, 2}, Shape{64, 1024, 8192, 8},
+        Shape{8, 4096, 4096, 8}, Shape{1, 8192, 8192, 8}, Shape{0, 1088, 1088, 8, 1024}}) {
+    time_shape(shape, pool, nullptr, chained, copy);
+    time_shape(shape, pool, &bytes, chained, copy);
   }
   return 0;
 }

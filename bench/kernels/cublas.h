@@ -16,12 +16,13 @@ namespace slimexx::kernels::testing {
 
 inline void check_lt(cublasStatus_t status, int line) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "line %d: cuBLASLt status %d\n", line, static_cast<int>(status));
+  std::fprintf(stderr, "cublas.h:%d: a cuBLASLt call failed with status %d\n", line,
+               static_cast<int>(status));
   std::exit(2);
 }
 #define SLX_LT(call) ::slimexx::kernels::testing::check_lt((call), __LINE__)
 
-// d = op(a) op(b) + beta d with contiguous column-major matrices; a and b are bf16, sums fp32.
+// d = op(a) op(b) + beta d with contiguous column-major matrices; a and b are bf16, sums are fp32.
 struct CublasProduct {
   struct Matrix {
     int64_t rows, columns;

@@ -4,7 +4,7 @@
 //
 //   experts_bench [seconds per measurement, 0.3]
 //
-// Rates count 2 R n k operations; bytes are the minimum that must move.
+// Rates count 2 x rows x n x k operations; bytes are the minimum that must move.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -30,7 +30,7 @@ void check_launch(const char* fault) {
   std::exit(2);
 }
 
-// Each shape with equal counts, and with a random expert per row.
+// Each shape is timed with equal counts and with a random expert per row.
 std::vector<GroupedCase> cases() {
   return {{"GLM-4.7-Flash gate_up, 8192 tokens", 32768, 64, 3072, 2048},
           {"GLM-4.5 on 16 ranks gate_up, 16384 tokens", 8192, 10, 3072, 5120},

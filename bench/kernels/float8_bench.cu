@@ -3,11 +3,13 @@
 //
 //   float8_bench [ms T] [best] [early] [swiglu] [M N K ...]
 //
-// Without sizes: four products of an 8B model at 1, 16, 64, 256 and 8192 rows, then the quantisers.
+// Without sizes: the quantisers, then four products of an 8B model at 1 to 8192 rows.
 //   ms T   milliseconds per measurement; 60 or more to reach the power limit
 //   best   only the chosen configuration; otherwise all that suit the number of rows
 //   early  every configuration with early launch; otherwise only the chosen one
 //   swiglu the products with SwiGLU as epilogue; without sizes only those of gate and up
+// Few rows also with x in bf16, launched early: "two launches" quantises x before the product,
+// "bf16 x" within it.
 // The bound of a product is the larger of its bytes at 4.28 TB/s and of its operations at 1979
 // TFLOP/s (bf16: 989.5). 4.28 TB/s is the copy rate of an H200; the memory of an H100 has at most
 // 3.35 TB/s, so what is limited by memory reaches at most 78 % of this bound there.
@@ -19,13 +21,13 @@
 
 #include "bench/kernels/replay.h"
 #include "kernels/float8/choose.h"
-#include "tests/kernels/float8/operands.cuh"
+#include "tests/kernels/float8/bf16_input.cuh"
 #include "tests/kernels/gemm_case.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
 
-constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the L2
+constexpr int64_t kRotatedBytes = int64_t{300} << 20;  // several times the size of the L2
 constexpr double kMemoryRate = 4.28e6;                 // bytes per us
 constexpr double kTensorRate = 1979e6;                 // FP8 operations per us
 
@@ -59,10 +61,11 @@ struct Line {
   std::string name;
   std::unique_ptr<Replay> replay;
   int element_bytes;  // of x and w
+  bool early;
   std::vector<double> times = {};
 };
 
-// `columns`: those of y.
+// `columns`: columns of y.
 void print_line(const Line& line, int64_t m, int64_t n, int64_t k, int64_t columns,
                 double bf16_us) {
   const double us = median(line.times), operations = 2.0 * double(m) * double(n) * double(k);
@@ -99,6 +102,20 @@ std::vector<Fp8GemmConfig> list_configs(int64_t m, int64_t n, int64_t k, const S
   return list;
 }
 
+// Configurations of products that quantise m rows of x, the chosen one first.
+std::vector<Fp8GemmConfig> list_bf16_configs(int64_t m, int64_t n, int64_t k,
+                                             const Settings& settings) {
+  const bool swiglu = settings.swiglu;
+  std::vector<Fp8GemmConfig> list;
+  if (!fp8_gemm_quantises(m, k)) return list;
+  list.push_back(swiglu ? choose_fp8_gemm_swiglu_config(m, n, k, true)
+                        : choose_fp8_gemm_config(m, n, k, true));
+  for (const Fp8GemmConfig& c : list_configs(m, n, k, settings)) {
+    if (suits_fp8_bf16_input(c)) list.push_back(c);
+  }
+  return list;
+}
+
 int count_copies(int64_t bytes) {
   return static_cast<int>(std::clamp<int64_t>(kRotatedBytes / bytes + 1, 2, 32));
 }
@@ -116,7 +133,7 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
       args.overlap_previous = overlap;
       stop_on(settings.swiglu ? launch_gemm_swiglu(args, stream) : launch_gemm(args, stream));
     });
-    lines.push_back({name, std::move(replay), 2});
+    lines.push_back({name, std::move(replay), 2, overlap});
   };
   const auto add_f8 = [&](const std::string& name, const Fp8GemmConfig& c, bool overlap) {
     auto replay = std::make_unique<Replay>(f8_copies, [&](int i, cudaStream_t stream) {
@@ -125,12 +142,37 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
       stop_on(settings.swiglu ? launch_fp8_gemm_swiglu(args, c, stream)
                               : launch_fp8_gemm(args, c, stream));
     });
-    lines.push_back({name, std::move(replay), 1});
+    lines.push_back({name, std::move(replay), 1, overlap});
+  };
+  const DeviceArray<__nv_bfloat16> x(m * k);
+  const DeviceArray<uint8_t> q(m * k);
+  const DeviceArray<float> scales(k / 128 * fp8_scale_stride(m));
+  fill_normal<<<2048, 256>>>(x.data(), x.count(), 44, 1.0f);
+  // Products of x in bf16; two: launch_quantise_rows, then the product.
+  const auto add_bf16_x = [&](const std::string& name, const Fp8GemmConfig& c, bool two) {
+    auto replay = std::make_unique<Replay>(f8_copies, [&, c, two](int i, cudaStream_t stream) {
+      Fp8GemmArgs args = o.args(m, y.data(), i);
+      args.overlap_previous = true;
+      args.x_is_bf16 = !two;
+      args.x = two ? static_cast<const void*>(q.data()) : x.data();
+      args.x_scales = scales.data();
+      if (two) {
+        stop_on(launch_quantise_rows(
+            {.x = x.data(), .q = q.data(), .scales = scales.data(), .m = m, .k = k}, stream));
+      }
+      stop_on(settings.swiglu ? launch_fp8_gemm_swiglu(args, c, stream)
+                              : launch_fp8_gemm(args, c, stream));
+    });
+    lines.push_back({name, std::move(replay), 1, true});
   };
   add_bf16("bf16", false);
   add_bf16("bf16 early", true);
   const std::vector<Fp8GemmConfig> list = list_configs(m, n, k, settings);
   add_f8("fp8 early (chosen)", list[0], true);
+  if (m <= 64) add_bf16_x("two launches", list[0], true);
+  for (const Fp8GemmConfig& c : list_bf16_configs(m, n, k, settings)) {
+    add_bf16_x("bf16 x " + name_config(c), c, false);
+  }
   for (const Fp8GemmConfig& c : list) add_f8(name_config(c), c, settings.early);
   const double target_us = settings.ms > 0 ? settings.ms * 1e3 : m > 1024 ? 15e3 : 1.5e3;
   for (int round = 0; round < 2; ++round) {
@@ -139,11 +181,9 @@ void time_product(int64_t m, int64_t n, int64_t k, const Settings& settings) {
       line.times.push_back(line.replay->measure(target_us));
     }
   }
-  // Line 0 is bf16, line 1 bf16 launched early, line 2 FP8 launched early. Lines 1 and 2 are
-  // compared with line 1, all others with line 0.
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const bool early = i == 1 || i == 2 || (i > 2 && settings.early);
-    print_line(lines[i], m, n, k, settings.swiglu ? n / 2 : n, median(lines[early ? 1 : 0].times));
+  // Line 0 is bf16, line 1 bf16 launched early.
+  for (const Line& line : lines) {
+    print_line(line, m, n, k, settings.swiglu ? n / 2 : n, median(lines[line.early ? 1 : 0].times));
   }
   std::fflush(stdout);
 }
@@ -226,7 +266,7 @@ int run(int argc, char** argv) {
     time_rows(8192, 12288, target_us);
     time_blocks(24576, 4096, target_us);
   }
-  for (const int64_t m : {1, 16, 64, 256, 8192}) {
+  for (const int64_t m : {1, 2, 4, 8, 16, 64, 256, 8192}) {
     constexpr int64_t kLayer[4][2] = {{6144, 4096}, {4096, 4096}, {24576, 4096}, {4096, 12288}};
     for (const auto& [n, k] : kLayer) {
       if (!settings.swiglu || n == 24576) time_product(m, n, k, settings);

@@ -11,7 +11,7 @@
 namespace slimexx::kernels::testing {
 
 // Median time of launches that the host queues ahead, each after a pass over more memory than L2
-// holds. The peer's timing does the same.
+// holds. Triton's do_bench, which times the peers, does the same.
 template <class Work>
 double median_us(int repeats, const Work& work) {
   static const DeviceArray<uint8_t> flushed(int64_t{256} << 20);

@@ -1,5 +1,6 @@
 // Times the gradients of the matrix product and, in alternation, the first sixteen algorithms that
-// cuBLASLt's heuristic suggests: without in-place reductions (ours is one of these), and all.
+// cuBLASLt's heuristic suggests: once without in-place reductions (we use one of these), once
+// without this restriction.
 //
 //   gemm_backward_bench [choices] M N K [M N K ...]
 //   choices: describes and times each algorithm without in-place reductions
@@ -21,7 +22,7 @@ constexpr double kNominalTflops = 989;
 constexpr double kTargetUs = 5e3;
 constexpr int kRounds = 5;
 constexpr double kSlow =
-    1.08;  // candidates slower than this times the best of round one are not timed again
+    1.08;  // times the best of round one: slower candidates are not timed again
 
 using Launch = std::function<void()>;
 
@@ -122,8 +123,8 @@ void compare(const BackwardOperands& o, const BackwardKind& kind, bool with_choi
   const auto best = std::min_element(us.begin() + 1, us.end());
   const double tflops = 2e-6 * double(o.shape.m) * double(o.shape.n) * double(o.shape.k) / us[0];
   std::printf(
-      "%s %ld %ld %ld %9.1f us %6.1f TFLOP/s %4.1f %% of nominal; best ordered is choice %ld: "
-      "%.3f, best of all: %.3f of ours\n",
+      "%s %ld %ld %ld %9.1f us %6.1f TFLOP/s %4.1f %% of nominal; best without in-place reductions "
+      "is choice %ld: %.3f of our time, best of all: %.3f\n",
       name_short(kind), long(o.shape.m), long(o.shape.n), long(o.shape.k), us[0], tflops,
       100 * tflops / kNominalTflops, long(best_ordered - us.begin() - 1), *best_ordered / us[0],
       *best / us[0]);

@@ -64,7 +64,7 @@ std::string name_config(const GemmConfig& c) {
   return text;
 }
 
-// Parses a printed name; false if it is not one.
+// Parses a printed name; returns false if `name` is not one.
 bool read_config(const char* name, GemmConfig* c) {
   char kind = 0;
   *c = {};
@@ -88,7 +88,8 @@ double median(std::vector<double> v) {
   return (v[v.size() / 2] + v[(v.size() - 1) / 2]) / 2;
 }
 
-// The 30 fastest variants and settings under the cost model, with full and with balanced tiles.
+// The 30 candidates with the lowest estimated cost: variants with full and with balanced tiles, and
+// with other leads.
 std::vector<GemmConfig> list_candidates(const Operands& o) {
   std::vector<GemmConfig> list;
   for (int i = 0; i < count_gemm_configs(); ++i) {

@@ -1,11 +1,12 @@
 // Times latent attention with the sizes of GLM-4.7-Flash (20 heads) and DeepSeek (128 heads): the
-// latent forward of training, the backward per head, the head products, and decode over pages. Also
-// with the sizes of GLM-5 (64 heads), where each query sees 2048 selected keys.
+// latent forward of training, the backward per head, the head products, and decode over pages.
+// GLM-5's sizes (64 heads) are timed with 2048 selected keys per query.
 //   latent_attention_bench [repeats]
 // FLOPs: the forward counts the latent form, the backward 2.5 times the expanded forward; both are
 // halved for the causal mask and leave out what the kernels recompute. With selected keys only
 // pairs of a query and a key that it sees count. Bytes of a decode are the latent rows that it
-// reads; they are compared with the bytes that a copy reads and writes.
+// reads; they are compared with the bytes that a copy reads and writes. FP8 keys are timed beside
+// bf16 keys.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -88,6 +89,40 @@ void time_decode(int heads, int sequences, int keys_each, double copy, int repea
               heads, sequences, keys_each, name_lists(list).c_str(), us, rate, 100 * rate / copy);
 }
 
+// Decode with bf16 and with FP8 keys, in turns: the smaller of two medians each.
+void time_f8_decode(int heads, int sequences, int keys_each, double copy, int repeats,
+                    int list = 0) {
+  const LatentOperands operands({.lengths = std::vector<int32_t>(sequences, keys_each),
+                                 .heads = heads,
+                                 .list = list,
+                                 .last = 1,
+                                 .f8 = true});
+  const auto batch = [&](bool bf16) {
+    return LatentBatch(
+        operands, operands.sequences.whole(),
+        {.page_tokens = 64, .runs = LatentRuns::kAuto, .has_lse = false, .bf16 = bf16});
+  };
+  const LatentBatch wide = batch(true), narrow = batch(false);
+  double us[2] = {1e30, 1e30};
+  for (int turn = 0; turn < 2; ++turn)
+    for (const LatentBatch* own : {&wide, &narrow}) {
+      double& best = us[own == &narrow];
+      best = std::min(best, median_us(repeats, [&] {
+                        SLX_CUDA(latent_attention_forward(own->problem, nullptr));
+                      }));
+    }
+  const int read = list > 0 ? std::min(list, keys_each) : keys_each;
+  const double rows = double(sequences) * read;
+  const double rates[2] = {
+      2.0 * rows * kWidth / us[0] * 1e-6,
+      rows * double(tensor::latent_f8_row_bytes(kValues, kRotary)) / us[1] * 1e-6};
+  std::printf(
+      "latent decode, %d heads, %d x %d keys%s: bf16 %.1f us, %.0f %% of copy; FP8 %.1f us, %.0f "
+      "%% of copy; %.2f of the time\n",
+      heads, sequences, keys_each, name_lists(list).c_str(), us[0], 100 * rates[0] / copy, us[1],
+      100 * rates[1] / copy, us[1] / us[0]);
+}
+
 void time_products(int heads, int64_t tokens, int repeats) {
   constexpr int kNope = 192, kHeadValues = 256;
   const Bf16Array q(tokens * heads * kNope), latent(tokens * heads * kWidth),
@@ -138,7 +173,12 @@ int main(int argc, char** argv) {
     time_decode(heads, 64, 8192, copy, repeats);
     time_decode(heads, 256, 2048, copy, repeats);
   }
-  for (const int keys : {400, 1536}) time_decode(20, 1, keys, copy, repeats);
+  for (const int heads : {20, 128}) time_f8_decode(heads, 256, 1088, copy, repeats);
+  for (const int keys : {400, 1536}) {
+    time_decode(20, 1, keys, copy, repeats);
+    time_f8_decode(20, 1, keys, copy, repeats);
+  }
+  time_f8_decode(64, 32, 32768, copy, repeats, 2048);
   time_forward(64, {8192}, repeats, 2048);
   time_forward(64, std::vector<int32_t>(4, 2048), repeats, 2048);
   time_forward(16, {8192}, repeats, 2048);

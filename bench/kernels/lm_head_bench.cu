@@ -1,6 +1,6 @@
 // Times the LM head, the plain bf16 product of the same shape (ours and cuBLASLt's), and the LM
-// head with f32 logits in memory. They alternate in changing order, because the device's clock
-// depends on what ran before.
+// head with f32 logits in memory. Their order changes in every round, because the device's clock
+// depends on the previous kernels.
 //
 //   lm_head_bench ROWS VOCABULARY K [ROWS VOCABULARY K ...]
 #include <algorithm>

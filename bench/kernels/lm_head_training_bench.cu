@@ -184,10 +184,10 @@ void measure_shape(int64_t rows, int64_t vocabulary, int64_t k) {
   const Head h(rows, vocabulary, k);
   std::vector<Candidate> list = {
       {"log-probs, entropies", [&] { h.forward(false); }},
-      {"the same, logits kept", [&] { h.forward(true); }},
+      {"log-probs, entropies, logits kept", [&] { h.forward(true); }},
       {"dlogits, recomputed logits", [&] { h.form_again(0, rows); }},
       {"dlogits from kept logits", [&] { h.form_kept(h.dlogits.data(), vocabulary); }},
-      {"dlogits in their place", [&] { h.form_kept(h.logits.data(), 2 * vocabulary); }},
+      {"dlogits overwrite kept logits", [&] { h.form_kept(h.logits.data(), 2 * vocabulary); }},
       {"dhidden", [&] { h.input_grad(h.dlogits.data(), vocabulary, 0, rows); }},
       {"dhidden, wide rows", [&] { h.input_grad(h.logits.data(), 2 * vocabulary, 0, rows); }},
       {"dw", [&] { h.weight_grad(h.dlogits.data(), vocabulary, 0, rows); }},

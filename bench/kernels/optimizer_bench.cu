@@ -1,5 +1,5 @@
 // Times AdamW (30 bytes per element) and the sum of squares against the copy bandwidth of the same
-// run: for one range, and for the shards that one of eight ranks owns in 38 arrays.
+// run. Both run on one range, and on the shards that one of eight ranks owns in 38 arrays.
 // bench/peers/rows.py compares with torch.
 #include "slimexx/kernels/optimizer.h"
 

@@ -57,7 +57,7 @@ class Replay {
     SLX_CUDA(cudaEventElapsedTime(&ms, begin_, end_));
     return static_cast<double>(ms) * 1e3 / (repeats * launches_);
   }
-  // Number of replays that takes about `target_us`, from `least` to `most`.
+  // Number of replays that takes about `target_us`, clamped to [least, most].
   int count_repeats(double target_us, int least, int most) {
     return std::clamp(static_cast<int>(target_us / (time(2) * launches_)), least, most);
   }

@@ -121,10 +121,25 @@ void bench_heads(const QkvShape& shape, bool is_qwen, bool is_decode) {
     SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables,
                                     {k[c], v[c], d.slots.data()}, shape, s));
   });
+  const int64_t places = (shape.tokens + 15) / 16 * 16 * shape.kv_heads;
+  const Noise k_scales(places, copies), v_scales(places, copies);
+  const double read = double(n) * 2, queries = double(shape.tokens * shape.query_heads) * 128;
+  measure((name + "_f8_pages").c_str(), text, copies,
+          read + queries * 2 + double(kv) * 2 + 4 * places, [&](int c, cudaStream_t s) {
+            const KvPages pages{k[c], v[c], d.slots.data(), true, k_scales[c], v_scales[c], 16};
+            SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables,
+                                            pages, shape, s));
+          });
   if (is_decode) return;
   measure(name.c_str(), text, copies, double(n) * 4, [&](int c, cudaStream_t s) {
     SLX_CUDA(
         qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables, {}, shape, s));
+  });
+  measure((name + "_f8").c_str(), text, copies, double(n) * 4, [&](int c, cudaStream_t s) {
+    KvPages rounded;
+    rounded.round_f8 = true;
+    SLX_CUDA(qk_norm_rotary_forward(out[c], heads, in[c], q_norm, k_norm, kEps, d.tables, rounded,
+                                    shape, s));
   });
   measure((name + "_alone").c_str(), text, copies, double(turned) * 4, [&](int c, cudaStream_t s) {
     SLX_CUDA(qk_norm_rotary_forward(out[c], heads - shape.kv_heads, in[c], q_norm, k_norm, kEps,
@@ -158,7 +173,7 @@ void bench_swiglu(int64_t rows, int64_t width, bool with_backward) {
 }
 
 // Token ids with the frequencies of text, where the k-th most frequent id is about 1 / k as
-// frequent as the first; or all the same.
+// frequent as the first. `all_alike`: one id for all tokens.
 std::vector<int32_t> draw_tokens(int64_t count, int64_t vocabulary, bool all_alike) {
   std::mt19937_64 engine(1);
   std::uniform_real_distribution<double> uniform(0, std::log(double(vocabulary)));

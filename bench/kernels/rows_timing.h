@@ -68,7 +68,7 @@ inline double measure_copy() {
   return 2.0 * double(bytes) / best * 1e-3;
 }
 
-// Prints name, shape, time, bandwidth for the bytes that must move, and its share of a copy's.
+// Prints name, shape, time, bandwidth for the bytes that must move, and its share of a copy's rate.
 inline void print_line(const char* name, const char* shape, double us, double bytes, double copy) {
   std::printf("%-24s %-20s %9.2f us %6.0f GB/s %3.0f %% of copy\n", name, shape, us,
               bytes / us * 1e-3, 100 * bytes / us * 1e-3 / copy);

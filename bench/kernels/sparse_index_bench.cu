@@ -49,7 +49,7 @@ void time_decode(int sequences, int keys_each, int columns, int page, double cop
   const double bound = bytes / copy * 1e-6;
   std::printf(
       "decode, %d x %d keys of %d, pages of %d: scores %.1f us, %.0f GB/s, %.0f %% of copy; with "
-      "the selection %.1f us, %.2f times reading the keys\n",
+      "the selection %.1f us, %.2f times the time to read the keys\n",
       sequences, keys_each, columns, page, score_us, bytes / score_us * 1e-3,
       100 * bound / score_us, both_us, both_us / bound);
 }

@@ -3,7 +3,7 @@
 //
 //   swiglu_gemm_bench [all] [seconds per measurement, 0.3] M F K [M F K ...]
 //
-// all: with every tile that the cost model estimates within a quarter of the best one.
+// all: also every tile whose estimated cost is at most 1.25 times that of the chosen one.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

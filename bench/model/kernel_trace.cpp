@@ -4,16 +4,16 @@
 //
 //   CUDA_INJECTION64_PATH=build/cuda/bench/libkernel_trace.so build/cuda/bench/model_bench ...
 //
-// A step ends with a kernel whose name contains SLX_TRACE_LAST (default copy_samples_to_host). Of
-// the last 400 steps it averages those with the most frequent number of kernels. It prints, in
-// microseconds, each kernel in order, at most SLX_TRACE_ROWS (default 90) of them, then sums by
-// kernel and grid. `gap`: from the latest end of all earlier kernels to this start, negative if
-// they overlap. `alone`: how much this kernel lengthens the step.
+// A step ends with a kernel whose name contains SLX_TRACE_LAST (default copy_samples_to_host). The
+// average is over those of the last 400 steps that have the most frequent number of kernels. The
+// output, in microseconds, is each kernel in order, at most SLX_TRACE_ROWS (default 90) of them,
+// then sums by kernel and grid. `gap`: time from the latest end of all earlier kernels to the start
+// of this kernel, negative if they overlap. `alone`: how much this kernel lengthens the step.
 //
-// With SLX_TRACE_BETWEEN_RANKS=1 it considers the time from the first to the last such kernel
-// instead. It prints how long communication kernels ran (NCCL's and those of peers.h), how long
-// they ran with no other kernel beside them (both include waits for other ranks), and how long no
-// kernel ran. For training set SLX_TRACE_LAST=adamw.
+// With SLX_TRACE_BETWEEN_RANKS=1 the library considers the time from the first to the last
+// SLX_TRACE_LAST kernel instead. It prints how long communication kernels ran (NCCL's and those of
+// peers.h), how long they ran with no other kernel beside them, and how long no kernel ran. The
+// first two times include waits for other ranks. For training set SLX_TRACE_LAST=adamw.
 #include <cupti.h>
 #include <cxxabi.h>
 
@@ -124,8 +124,8 @@ void report_between_ranks(const std::vector<Kernel>& all, const std::string& las
   const double own = covered_ms(all, begin, end, [&](const Kernel& k) { return !is_between(k); });
   const double between = covered_ms(all, begin, end, is_between);
   std::printf(
-      "%.1f ms from the first to the last %s: between ranks %.1f ms (%.1f %%), with no other "
-      "kernel %.1f ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
+      "%.1f ms from the first to the last %s: communication %.1f ms (%.1f %%), communication alone "
+      "%.1f ms (%.1f %%), no kernel %.1f ms (%.1f %%)\n",
       whole, last_name.c_str(), between, 100 * between / whole, any - own,
       100 * (any - own) / whole, whole - any, 100 * (whole - any) / whole);
   std::fflush(stdout);
@@ -203,7 +203,9 @@ void report() {
 extern "C" int InitializeInjection() {
   if (cuptiActivityRegisterCallbacks(request_buffer, take_buffer) != CUPTI_SUCCESS ||
       cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS) {
-    std::fprintf(stderr, "kernel_trace: CUPTI refused\n");
+    std::fprintf(
+        stderr,
+        "kernel_trace: CUPTI did not start, so nothing is traced; is another profiler active?\n");
     return 0;
   }
   std::atexit(report);

@@ -5,9 +5,10 @@
 // Generation by the engine. RUNNING: concurrent requests, by default all; with fewer, prefills join
 // running decodes.
 //   model_bench speculate CONFIG_DIR DRAFTS {REQUESTS IN OUT}...
-// The same with DRAFTS drafts per step by the model's MTP layer: the cost of a step with drafts.
-// With random weights hardly any draft is accepted.
-//   model_bench fp8 ...: the same with FP8 products (numerics.fp8: on).
+// Generation with DRAFTS drafts per step by the model's MTP layer. This measures the cost of a step
+// with drafts: with random weights hardly any draft is accepted.
+//   model_bench [fp8] [fp8-cache] ...: any of these with FP8 products (numerics.fp8: on), with FP8
+// keys and values (rollout.kv_cache_dtype: fp8_e4m3), or both.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include "slimexx/ops/policy_loss.h"
 #include "slimexx/rl/loaded_model.h"
 #include "slimexx/rollout/engine.h"
+#include "slimexx/tensor/float8.h"
 #include "slimexx/train/trainer.h"
 
 namespace slimexx {
@@ -31,9 +33,9 @@ namespace {
 
 constexpr tensor::Device kDevice{tensor::DeviceType::kCuda, 0};
 
-rl::Fp8Choice fp8_choice(bool is_fp8) {
-  rl::Fp8Choice choice{.options = {}, .sizes = {}};
-  choice.options.fp8 = is_fp8 ? "on" : "off";
+rl::Fp8Choice fp8_choice(bool products, bool cache) {
+  rl::Fp8Choice choice{.options = {}, .sizes = {}, .cache = cache};
+  choice.options.fp8 = products ? "on" : "off";
   return choice;
 }
 
@@ -69,8 +71,8 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocabulary, uint64_t seed)
 }
 
 void time_training(const std::string& directory, int64_t num_tokens, const std::string& recompute,
-                   double activation_gib, const train::OptimizerOptions& optimizer, bool is_fp8) {
-  const rl::Fp8Choice fp8 = fp8_choice(is_fp8);
+                   double activation_gib, const train::OptimizerOptions& optimizer,
+                   const rl::Fp8Choice& fp8) {
   const rl::LoadedModel m =
       rl::make_random_model(directory, kDevice, true, 1, nullptr, {.fp8 = &fp8});
   const model::Decoder transformer(m.spec, kDevice, num_tokens);
@@ -160,25 +162,51 @@ Timing run_requests(rollout::Engine& engine, const model::ModelSpec& spec, int64
   return timing;
 }
 
-model::ModelSpec read_spec(const std::string& directory, bool is_fp8) {
+model::ModelSpec read_spec(const std::string& directory, const rl::Fp8Choice& fp8) {
   const io::HfFolder folder = io::HfFolder::open_without_weights(directory);
   model::ModelSpec spec = model::read_model_spec(folder.config(), directory);
-  rl::choose_fp8(spec, fp8_choice(is_fp8), folder.config(), directory);
+  rl::choose_fp8(spec, fp8, folder.config(), directory);
   return spec;
+}
+
+// As an engine holds them: encoded parameters without their plain form.
+std::vector<model::ParameterInfo> list_engine_parameters(const model::ModelSpec& spec) {
+  std::vector<model::ParameterInfo> infos = model::list_parameters(spec);
+  for (model::ParameterInfo& info : infos) info.has_plain = !info.encoding;
+  return infos;
+}
+
+// Writes FP8 values of normally distributed weights. One scale serves all blocks.
+void fill_encoded_weights(model::ParameterStore& store) {
+  constexpr int64_t kChunk = int64_t{1} << 24;
+  constexpr float kDeviation = 0.02f, kLargest = 4.5f * kDeviation;
+  constexpr float kScale = kLargest / tensor::kF8E4M3Max;
+  std::vector<uint8_t> values(kChunk);
+  PhiloxStream stream(7, 1);
+  for (uint8_t& value : values)
+    value = tensor::f32_to_f8_e4m3(static_cast<float>(stream.next_normal()) * kDeviation / kScale);
+  const std::vector<float> scales(kChunk, kScale);
+  for (const model::ParameterInfo& info : store.derived()) {
+    const void* from = info.dtype == tensor::DType::kF8E4M3
+                           ? static_cast<const void*>(values.data())
+                           : static_cast<const void*>(scales.data());
+    for (int64_t begin = 0; begin < info.num_elements(); begin += kChunk)
+      store.write_bytes(info, begin, from, std::min(kChunk, info.num_elements() - begin));
+  }
 }
 
 struct BenchModel {
   model::ModelSpec spec;
   model::ParameterStore store;
-  BenchModel(const std::string& directory, bool is_fp8)
-      : spec(read_spec(directory, is_fp8)), store(spec, kDevice, false) {
-    // All weights are from one range, as in the vLLM run that this is compared with.
+  BenchModel(const std::string& directory, const rl::Fp8Choice& fp8)
+      : spec(read_spec(directory, fp8)), store(list_engine_parameters(spec), kDevice, false) {
+    // All weights are drawn from one range, as in the vLLM run of the comparison.
     model::init_random_weights(store, spec, 1);
-    rl::encode_weights(store, kDevice);
+    fill_encoded_weights(store);
   }
 };
 
-// First warms up the engine, so that its decode steps are recorded.
+// Warms up the engine first, so that its decode steps are recorded as graphs before the timed run.
 Timing run_warm(rollout::Engine& engine, const model::ModelSpec& spec, int64_t count,
                 int64_t prompt, int64_t response) {
   run_requests(engine, spec, count, 32, 40, 99);
@@ -233,14 +261,14 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
     std::fflush(stdout);
     return;
   }
-  // Memory traffic of a decode step: the weights once (of an untied embedding only single rows),
-  // and all cached keys and values.
+  // Memory traffic of a decode step: the weights once (except an untied embedding, where a step
+  // reads only a few rows), and all cached keys and values.
   const auto n = static_cast<double>(count);
   double weight_bytes = m.spec.tied_embeddings
                             ? 0
                             : -2.0 * static_cast<double>(m.spec.vocab_size * m.spec.hidden_size);
   for (const model::ParameterInfo& info : m.store.infos())
-    if (!info.encoding) weight_bytes += 2.0 * static_cast<double>(info.num_elements());
+    if (info.has_plain) weight_bytes += 2.0 * static_cast<double>(info.num_elements());
   for (const model::ParameterInfo& info : m.store.derived())
     weight_bytes += static_cast<double>(m.store.weight(info.id).size_bytes());
   double kv_bytes_per_token = 0;
@@ -264,8 +292,13 @@ void time_generation(const BenchModel& m, double bandwidth, int64_t count, int64
 }
 
 int run(int argc, char** argv) {
-  const bool is_fp8 = argc > 1 && std::string(argv[1]) == "fp8";
-  if (is_fp8) --argc, ++argv;
+  const auto take = [&](const char* word) {
+    if (argc < 2 || std::string(argv[1]) != word) return false;
+    --argc, ++argv;
+    return true;
+  };
+  const bool products = take("fp8"), cache = take("fp8-cache");
+  const rl::Fp8Choice fp8 = fp8_choice(products, cache);
   const std::string mode = argc > 1 ? argv[1] : "";
   const auto number = [&](int i) { return std::atoll(argv[i]); };
   if (mode == "train" && argc >= 4 && argc <= 8) {
@@ -273,9 +306,9 @@ int run(int argc, char** argv) {
     optimizer.optimizer_cpu_offload = argc > 6 && std::string(argv[6]) == "host";
     if (argc > 7) optimizer.state_dtype = argv[7];
     time_training(argv[2], number(3), argc > 4 ? argv[4] : "auto",
-                  argc > 5 ? std::atof(argv[5]) : 0, optimizer, is_fp8);
+                  argc > 5 ? std::atof(argv[5]) : 0, optimizer, fp8);
   } else if (mode == "generate" && argc >= 6 && argc % 3 == 0) {
-    const BenchModel m(argv[2], is_fp8);
+    const BenchModel m(argv[2], fp8);
     const double bandwidth = copy_bandwidth();
     for (int i = 3; i < argc; i += 3) {
       const std::string counts = argv[i];
@@ -285,14 +318,15 @@ int run(int argc, char** argv) {
       time_generation(m, bandwidth, number(i), running, number(i + 1), number(i + 2));
     }
   } else if (mode == "speculate" && argc >= 7 && argc % 3 == 1) {
-    const BenchModel m(argv[2], is_fp8);
+    const BenchModel m(argv[2], fp8);
     for (int i = 4; i < argc; i += 3)
       time_speculation(m, number(3), number(i), number(i + 1), number(i + 2));
   } else {
-    fmt::print(stderr,
-               "usage: model_bench [fp8] train DIR TOKENS [auto|full|none [GIB [device|host "
-               "[float32|bfloat16]]]] | generate DIR REQUESTS[/RUNNING] IN OUT ... | speculate DIR "
-               "DRAFTS REQUESTS IN OUT ...\n");
+    fmt::print(
+        stderr,
+        "usage: model_bench [fp8] [fp8-cache] train DIR TOKENS [auto|full|none [GIB [device|host "
+        "[float32|bfloat16]]]] | generate DIR REQUESTS[/RUNNING] IN OUT ... | speculate DIR "
+        "DRAFTS REQUESTS IN OUT ...\n");
     return 2;
   }
   return 0;

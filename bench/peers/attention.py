@@ -1,4 +1,4 @@
-"""Attention forward of PyTorch's own backends, to be run in one go with attention_bench: long enough to meet the power limit."""
+"""Times the attention forward of PyTorch's own backends, long enough to reach the power limit. Run it directly after attention_bench."""
 import sys
 
 import torch
@@ -11,7 +11,7 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTEN
 
 
 def median_ms(work):
-    """Of five runs of 0.2 s without pause, as attention_bench takes them."""
+    """Median of five runs of 0.2 s without pause, as in attention_bench."""
     def run(repeats):
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()

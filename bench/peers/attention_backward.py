@@ -1,5 +1,5 @@
-"""Gradient of causal attention by cuDNN through PyTorch, to be run in one go with
-attention_backward_bench. FLOPs are counted as 2.5 times the causal forward's."""
+"""Times the gradient of causal attention by cuDNN through PyTorch. Run it directly after
+attention_backward_bench. FLOPs are counted as 2.5 times those of the causal forward."""
 import sys
 
 import torch

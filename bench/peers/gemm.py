@@ -1,5 +1,5 @@
-"""torch.nn.functional.linear on the shapes of gemm_bench, timed alike: graph replays over weights
-that together exceed the L2.
+"""torch.nn.functional.linear on the shapes of gemm_bench, timed in the same way: graph replays over
+weights that together exceed L2.
 
     python3 bench/peers/gemm.py M N K [M N K ...]
 """

@@ -1,4 +1,4 @@
-"""The LM head with log-softmax and gather as one writes it in torch, on the shapes of lm_head_bench.
+"""The LM head with log-softmax and gather as usually written in torch, on the shapes of lm_head_bench.
 
     python3 bench/peers/lm_head.py ROWS VOCABULARY K [ROWS VOCABULARY K ...]
 """

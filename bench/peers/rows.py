@@ -1,5 +1,5 @@
-"""torch beside rows_bench and optimizer_bench: the same work, through torch.compile where it is not
-one torch kernel, by graph replays over operands that exceed the L2.
+"""Compares torch with rows_bench and optimizer_bench: the same work, through torch.compile unless it
+is one torch kernel, timed by graph replays over operands that exceed L2.
 
     rows_bench > ours.txt; optimizer_bench >> ours.txt; python3 bench/peers/rows.py ours.txt
 """

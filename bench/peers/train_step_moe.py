@@ -1,7 +1,7 @@
 """Train steps of mixture-of-experts models by Hugging Face transformers, one GPU: forward and
-backward of one packed sequence, experts by grouped_mm. What model_bench train runs beside it.
+backward of one packed sequence, experts by grouped_mm. The peer of model_bench train.
 
-    train_step_moe.py TOKENS CONFIG_FOLDER ...     folders with a config.json, layers already cut
+    train_step_moe.py TOKENS CONFIG_FOLDER ...     folders with a config.json, with the layers to time
 """
 import os
 import sys
@@ -14,7 +14,7 @@ HEAD_ROWS = 2048  # rows of f32 logits at a time
 
 
 def spread_tokens(model, config):
-    """As model_bench starts: tokens stay different from layer to layer, so that routers do not send all to a few experts."""
+    """Initialises as model_bench does: tokens stay different from layer to layer, so that routers do not send all to a few experts."""
     with torch.no_grad():
         if not config.tie_word_embeddings:
             model.model.embed_tokens.weight.normal_()

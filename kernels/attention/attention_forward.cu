@@ -30,6 +30,13 @@ bool is_served(const AttentionRun& run, int64_t group) {
          run.max_query_len <= run.max_key_len && run.max_query_len * group <= INT32_MAX / 2;
 }
 
+bool has_fp8_pages(const AttentionForward& problem) { return problem.k_scales != nullptr; }
+
+bool are_served_fp8_pages(const AttentionForward& problem) {
+  return problem.page_table != nullptr && is_given(problem.k_scales) &&
+         is_given(problem.v_scales) && problem.k_stride % 16 == 0 && problem.v_stride % 16 == 0;
+}
+
 bool is_served(const AttentionForward& problem) {
   const bool paged = problem.page_table != nullptr;
   const int64_t page = problem.page_tokens;
@@ -43,6 +50,8 @@ bool is_served(const AttentionForward& problem) {
          problem.cu_seqlens != nullptr && is_given(problem.q, problem.q_stride) &&
          is_given(problem.k, problem.k_stride) && is_given(problem.v, problem.v_stride) &&
          is_given(problem.out, problem.out_stride) &&
+         (problem.k_scales == nullptr) == (problem.v_scales == nullptr) &&
+         (!has_fp8_pages(problem) || are_served_fp8_pages(problem)) &&
          (paged ? page >= 16 && (page & (page - 1)) == 0 && problem.pages > 0 &&
                       problem.pages * page <= INT32_MAX
                 : problem.context_lens == nullptr);
@@ -79,16 +88,22 @@ Launch describe(const AttentionForward& problem, const AttentionRun& run, int64_
   p.partial_output = static_cast<float*>(problem.workspace) + kCounterBytes / sizeof(float);
   p.partial_state =
       reinterpret_cast<float2*>(p.partial_output + count_partials(problem) * problem.head_dim);
+  p.k_scales = static_cast<const uint16_t*>(problem.k_scales);
+  p.v_scales = static_cast<const uint16_t*>(problem.v_scales);
   launch.tokens = problem.tokens;
   launch.max_segments = static_cast<int>(count_segments(run.max_key_len));
   return launch;
 }
 
-// Tensor maps of keys and values: pieces for few_rows.cu, boxes for the other kernels.
+// Tensor maps of keys and values: pieces for few_rows.cu and FP8 pages, otherwise boxes.
 bool encode_keys(Launch& launch, const AttentionForward& problem, bool few_rows) {
   const int64_t rows =
       problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
   const auto encode = [&](CUtensorMap* map, const void* base, int64_t stride) {
+    if (has_fp8_pages(problem)) {
+      return attention::encode_byte_pieces(map, base, rows, problem.kv_heads, problem.head_dim,
+                                           stride, few_rows);
+    }
     return few_rows ? attention::encode_head_pieces(map, base, rows, problem.kv_heads,
                                                     problem.head_dim, stride)
                     : encode_bf16_heads(map, base, rows, problem.kv_heads, problem.head_dim, stride,

@@ -24,6 +24,13 @@
 // products. The 8 TMA loads of each loading warp take about 400 clocks. So memory bandwidth is
 // the limit, with time to spare for the work between sequences, and the last thread blocks of a
 // launch can load at three times their share of the bandwidth.
+//
+// FP8 pages: a block is 33 KB, 1640 clocks. Dequantising its 32,768 elements takes 2.75
+// instructions each: 700 issue slots of each of the four schedulers. Shared memory moves the block
+// twice, in 520 clocks. A warpgroup dequantises, multiplies and weighs one after another, which
+// would take about 2300 clocks alone. So two thread blocks share a multiprocessor, each with half
+// of the memory, and have 3280 clocks for a block. Two blocks of keys and two of values if there
+// are 16 rows.
 #include "kernels/attention/few_rows_work.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/device.h"
@@ -33,10 +40,14 @@ namespace slimexx::kernels::attention {
 namespace {
 
 constexpr int kThreads = 192;  // one computing warpgroup, a warp that loads keys, one for values
+// Per multiprocessor. While one thread block of FP8 keys waits for its products, the other one
+// dequantises.
+template <bool kFp8>
+constexpr int kResidentBlocks = kFp8 ? 2 : 1;
 
 // Copies an item's queries from global memory, through registers, to the swizzled tiles in shared
-// memory. Rows that do not exist are 0.
-template <int kHeadDim, int kRows>
+// memory. Rows that do not exist are 0. FP8: the columns get the order of the keys' operands.
+template <int kHeadDim, int kRows, bool kFp8>
 struct Queries {
   static constexpr int kChunks = kHeadDim / 8;
   static constexpr int kEach = (kRows * kChunks + 127) / 128;
@@ -60,17 +71,18 @@ struct Queries {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int row = (i * 128 + threadIdx.x) / kChunks, chunk = threadIdx.x % kChunks;
+      const uint4 ordered = kFp8 ? order_columns(x[i]) : x[i];
       if (row < kRows) {
         *reinterpret_cast<uint4*>(tiles + chunk / 8 * (kRows * 128) +
-                                  swizzled_offset(row, chunk % 8)) = x[i];
+                                  swizzled_offset(row, chunk % 8)) = ordered;
       }
     }
   }
 };
 
 // Sets the positions of the walk's rows from the item.
-template <int kHeadDim, int kRows>
-__device__ __forceinline__ void place_rows(FewRowsWalk<kHeadDim, kRows>& walk,
+template <int kHeadDim, int kRows, bool kFp8>
+__device__ __forceinline__ void place_rows(FewRowsWalk<kHeadDim, kRows, kFp8>& walk,
                                            const Problem& problem, const WorkItem& item) {
   walk.rows = item.sequence.queries * problem.group;
 #pragma unroll
@@ -80,12 +92,12 @@ __device__ __forceinline__ void place_rows(FewRowsWalk<kHeadDim, kRows>& walk,
   }
 }
 
-template <int kHeadDim, int kRows, FewRowsSplit kSplit>
+template <int kHeadDim, int kRows, FewRowsSplit kSplit, bool kFp8>
 __device__ __forceinline__ void compute_items(const Problem& problem,
-                                              FewRowsWalk<kHeadDim, kRows>& walk) {
+                                              FewRowsWalk<kHeadDim, kRows, kFp8>& walk) {
   WorkCursor cursor;
   WorkItem item;
-  Queries<kHeadDim, kRows> queries;
+  Queries<kHeadDim, kRows, kFp8> queries;
   int index = blockIdx.x;
   bool found = find_item<kSplit>(problem, cursor, index, item);
   if (found) queries.read(problem, item);
@@ -98,35 +110,35 @@ __device__ __forceinline__ void compute_items(const Problem& problem,
     found = find_item<kSplit>(problem, cursor, index, next);
     if (found) queries.read(problem, next);
     place_rows(walk, problem, item);
-    ItemResult<kHeadDim, kRows> merged;
+    ItemResult<kHeadDim, kRows, kFp8> merged;
     for (int segment = item.first_segment; segment < item.last_segment; ++segment) {
       walk.walk(keys_of(item, segment, segment + 1));
       if (segment == item.first_segment) {
         merged.take(walk);
       } else {
-        ItemResult<kHeadDim, kRows> later;
+        ItemResult<kHeadDim, kRows, kFp8> later;
         later.take(walk);
         merged.join(later, problem.c);
       }
     }
     if (kSplit != FewRowsSplit::kSequences && !found) allow_next_grid();
-    store_result<kHeadDim, kRows>(problem, item, walk.position, merged);
+    store_result(problem, item, walk.position, merged);
     item = next;
   }
 }
 
 // Each thread block of a cluster computes one segment of a sequence; the first block merges them.
-template <int kHeadDim, int kRows>
+template <int kHeadDim, int kRows, bool kFp8>
 __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
-                                                     FewRowsWalk<kHeadDim, kRows>& walk,
+                                                     FewRowsWalk<kHeadDim, kRows, kFp8>& walk,
                                                      int index) {
   WorkCursor cursor;
   WorkItem item;
   if (!find_item<FewRowsSplit::kClusters>(problem, cursor, index, item)) return;
   place_rows(walk, problem, item);
-  ItemResult<kHeadDim, kRows> merged;
+  ItemResult<kHeadDim, kRows, kFp8> merged;
   if (item.first_segment < item.last_segment) {
-    Queries<kHeadDim, kRows> queries;
+    Queries<kHeadDim, kRows, kFp8> queries;
     queries.read(problem, item);
     queries.write(walk.query_tiles());
     walk.publish();
@@ -140,7 +152,7 @@ __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
   const int segments = count_segments(item.sequence);
   if (item.first_segment == 0) {
     for (int rank = 1; rank < segments; ++rank) {
-      ItemResult<kHeadDim, kRows> later;
+      ItemResult<kHeadDim, kRows, kFp8> later;
       later.read(walk.shared, rank);
       merged.join(later, problem.c);
     }
@@ -148,20 +160,23 @@ __device__ __forceinline__ void compute_cluster_item(const Problem& problem,
   sync_cluster();  // no block may exit before the first block has read its shared memory
   if (item.first_segment > 0) return;
   item.last_segment = segments;
-  store_result<kHeadDim, kRows>(problem, item, walk.position, merged);
+  store_result(problem, item, walk.position, merged);
 }
 
-template <int kHeadDim, int kRows, FewRowsSplit kSplit>
-__global__ void __launch_bounds__(kThreads, 1)
+template <int kHeadDim, int kRows, FewRowsSplit kSplit, bool kFp8>
+__global__ void __launch_bounds__(kThreads, kResidentBlocks<kFp8>)
     attend_few_rows(const __grid_constant__ Problem problem,
                     const __grid_constant__ CUtensorMap key_map,
                     const __grid_constant__ CUtensorMap value_map, int cluster_blocks) {
-  using Layout = FewRowsShared<kHeadDim, kRows>;
+  using Layout = FewRowsShared<kHeadDim, kRows, kFp8>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t shared = shared_address(memory);
   using Ring = typename Layout::Ring;
-  const Ring keys{shared, shared + Layout::kBarriersAt, {}};
-  const Ring values{shared + Ring::kBytes, keys.barriers + Ring::kBarrierBytes, {}};
+  const Ring keys{shared, shared + Layout::kBarriersAt, shared + Layout::kScalesAt, {}};
+  const Ring values{shared + Ring::kBytes,
+                    keys.barriers + Ring::kBarrierBytes,
+                    keys.block_scales + Ring::kScaleBytes,
+                    {}};
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_tensor_map(&key_map);
@@ -183,14 +198,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr bool kClusters = kSplit == FewRowsSplit::kClusters;
   const int first = kClusters ? static_cast<int>(blockIdx.x) / cluster_blocks : blockIdx.x;
   if (threadIdx.x < 128) {
-    FewRowsWalk<kHeadDim, kRows> walk;
+    FewRowsWalk<kHeadDim, kRows, kFp8> walk;
     walk.memory = memory;
     walk.shared = shared;
     walk.c = problem.c;
     walk.keys = keys;
     walk.values = values;
     if constexpr (kClusters) {
-      compute_cluster_item<kHeadDim, kRows>(problem, walk, first);
+      compute_cluster_item(problem, walk, first);
     } else {
       compute_items<kHeadDim, kRows, kSplit>(problem, walk);
     }
@@ -203,50 +218,54 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int index = first; find_item<kSplit>(problem, cursor, index, item); index += gridDim.x) {
     KeyRange range = keys_of(item, item.first_segment, item.last_segment);
     range.written_blocks = count_written_blocks(problem, item.sequence.context, kBlock);
-    ring.load(problem, loads_keys ? key_map : value_map, range);
+    ring.load(problem, loads_keys ? key_map : value_map,
+              loads_keys ? problem.k_scales : problem.v_scales, range);
   }
 }
 
-template <int kHeadDim, int kRows, FewRowsSplit kSplit>
-cudaError_t launch(const Launch& launch, int sm_count, cudaStream_t stream) {
-  auto* kernel = attend_few_rows<kHeadDim, kRows, kSplit>;
+// `block_count`: the number of thread blocks that run at the same time.
+template <int kHeadDim, int kRows, FewRowsSplit kSplit, bool kFp8>
+cudaError_t launch(const Launch& launch, int block_count, cudaStream_t stream) {
+  auto* kernel = attend_few_rows<kHeadDim, kRows, kSplit, kFp8>;
   const int64_t items = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads *
                         (kSplit == FewRowsSplit::kSequences ? 1 : launch.max_segments);
-  // If there are no more kv heads than SMs, the grid is a multiple of the kv heads: a thread block
-  // keeps its kv head in all rounds, and the heads of a sequence finish together.
+  // If there are no more kv heads than block_count, the grid is a multiple of the kv heads: a
+  // thread block keeps its kv head in all rounds, and the heads of a sequence finish together.
   const int heads = launch.problem.kv_heads;
-  int places = sm_count / heads;
+  int places = block_count / heads;
   if (kSplit == FewRowsSplit::kSequences && places > 32) places = places / 32 * 32;
-  const int most = places > 0 ? places * heads : sm_count;
+  const int most = places > 0 ? places * heads : block_count;
   constexpr bool kClusters = kSplit == FewRowsSplit::kClusters;
   const int64_t blocks = items < most || kClusters ? items : most;
   const int cluster = kClusters ? launch.max_segments : 1;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), kThreads,
-                          FewRowsShared<kHeadDim, kRows>::kBytes, static_cast<unsigned>(cluster)};
+                          FewRowsShared<kHeadDim, kRows, kFp8>::kBytes,
+                          static_cast<unsigned>(cluster)};
   return launch_early(kernel, shape, stream, launch.problem, launch.key_map, launch.value_map,
                       cluster);
 }
 
-template <int kHeadDim, int kRows>
-cudaError_t launch(const Launch& parameters, FewRowsSplit split, int sm_count,
+template <int kHeadDim, int kRows, bool kFp8>
+cudaError_t launch(const Launch& parameters, FewRowsSplit split, int block_count,
                    cudaStream_t stream) {
+  using enum FewRowsSplit;
   switch (split) {
-    case FewRowsSplit::kSegments:
-      return launch<kHeadDim, kRows, FewRowsSplit::kSegments>(parameters, sm_count, stream);
-    case FewRowsSplit::kSequences:
-      return launch<kHeadDim, kRows, FewRowsSplit::kSequences>(parameters, sm_count, stream);
-    case FewRowsSplit::kClusters:
-      return launch<kHeadDim, kRows, FewRowsSplit::kClusters>(parameters, sm_count, stream);
+    case kSegments:
+      return launch<kHeadDim, kRows, kSegments, kFp8>(parameters, block_count, stream);
+    case kSequences:
+      return launch<kHeadDim, kRows, kSequences, kFp8>(parameters, block_count, stream);
+    case kClusters:
+      return launch<kHeadDim, kRows, kClusters, kFp8>(parameters, block_count, stream);
   }
   return cudaErrorInvalidValue;
 }
 
-FewRowsSplit choose_split(const Launch& launch, int sm_count) {
+FewRowsSplit choose_split(const Launch& launch, int sm_count, int block_count) {
   constexpr int kPlenty = 3;  // with this many sequences per thread block, their lengths even out
   constexpr int kLongest = 8, kLargestCluster = 8;
   const int64_t pairs = static_cast<int64_t>(launch.problem.sequences) * launch.problem.kv_heads;
-  if (launch.max_segments <= kLongest && launch.problem.kv_heads <= sm_count &&
-      pairs >= int64_t{kPlenty} * sm_count) {
+  if (launch.max_segments <= kLongest && launch.problem.kv_heads <= block_count &&
+      pairs >= int64_t{kPlenty} * block_count) {
     return FewRowsSplit::kSequences;
   }
   // A cluster runs within one GPC, so many large clusters do not all fit at once (16 clusters of 8
@@ -257,23 +276,30 @@ FewRowsSplit choose_split(const Launch& launch, int sm_count) {
   return fits ? FewRowsSplit::kClusters : FewRowsSplit::kSegments;
 }
 
-}  // namespace
-
-cudaError_t launch_few_rows(const Launch& parameters, int head_dim, cudaStream_t stream) {
+template <bool kFp8>
+cudaError_t launch(const Launch& parameters, int head_dim, cudaStream_t stream) {
   int sm_count = 0;
   cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return error;
-  const FewRowsSplit split = choose_split(parameters, sm_count);
+  const int blocks = sm_count * kResidentBlocks<kFp8>;
+  const FewRowsSplit split = choose_split(parameters, sm_count, blocks);
   const bool narrow = parameters.problem.max_rows <= 8;
   if (head_dim == 128) {
-    error = narrow ? launch<128, 8>(parameters, split, sm_count, stream)
-                   : launch<128, 16>(parameters, split, sm_count, stream);
+    error = narrow ? launch<128, 8, kFp8>(parameters, split, blocks, stream)
+                   : launch<128, 16, kFp8>(parameters, split, blocks, stream);
   } else {
-    error = narrow ? launch<64, 8>(parameters, split, sm_count, stream)
-                   : launch<64, 16>(parameters, split, sm_count, stream);
+    error = narrow ? launch<64, 8, kFp8>(parameters, split, blocks, stream)
+                   : launch<64, 16, kFp8>(parameters, split, blocks, stream);
   }
   const bool merges = parameters.max_segments > 1 && split == FewRowsSplit::kSegments;
   return error == cudaSuccess && merges ? launch_merge(parameters, head_dim, stream) : error;
+}
+
+}  // namespace
+
+cudaError_t launch_few_rows(const Launch& parameters, int head_dim, cudaStream_t stream) {
+  return parameters.problem.k_scales != nullptr ? launch<true>(parameters, head_dim, stream)
+                                                : launch<false>(parameters, head_dim, stream);
 }
 
 }  // namespace slimexx::kernels::attention

@@ -17,9 +17,11 @@ __device__ __forceinline__ uint64_t describe_rows(uint32_t address, uint32_t str
   return describe_swizzled_tile(address) + (static_cast<uint64_t>((stride - 1024) >> 4) << 32);
 }
 
-template <int kHeadDim, int kRows>
+template <int kHeadDim, int kRows, bool kFp8>
 struct FewRowsShared {
-  using Ring = BlockRing<kHeadDim>;
+  // FP8: two thread blocks share a multiprocessor.
+  static constexpr int kStages = (kFp8 && kRows == 16 ? 320 : 384) / kHeadDim;
+  using Ring = BlockRing<kHeadDim, kStages, kFp8>;
   static constexpr uint32_t kTileBytes = kRows * 128;  // all query rows, 64 columns
   static constexpr uint32_t kQueriesAt = 2 * Ring::kBytes;
   static constexpr uint32_t kWeightsAt = kQueriesAt + kHeadDim / 64 * kTileBytes;  // for 2 blocks
@@ -31,7 +33,8 @@ struct FewRowsShared {
   static constexpr uint32_t kMaximaAt = kChainsAt + kRows * kRowPitch * 4;  // [warp][row]
   static constexpr uint32_t kDecaysAt = kMaximaAt + 4 * kRows * 4;
   static constexpr uint32_t kSumsAt = kDecaysAt + kRows * 4;
-  static constexpr uint32_t kBarriersAt = kSumsAt + kRows * 4;
+  static constexpr uint32_t kScalesAt = kSumsAt + kRows * 4;
+  static constexpr uint32_t kBarriersAt = kScalesAt + 2 * Ring::kScaleBytes;
   static constexpr uint32_t kBytes = kBarriersAt + 2 * Ring::kBarrierBytes;
 };
 

@@ -8,19 +8,20 @@
 // 32 w + 16 i + 8 t + l / 4 (i, t = 0, 1). Maxima go through shared memory. A row's sum is 8 chains
 // of 16 weights, as in row_arithmetic.cuh. Each chain has keys of all four warps, so the weights go
 // through shared memory: thread 8 r + k adds up chain k of row r while the tensor cores multiply by
-// the values.
+// the values. FP8: keys and values are A operands in registers (few_rows_bytes.cuh).
 #pragma once
 #include <cstdint>
 
+#include "kernels/attention/few_rows_bytes.cuh"
 #include "kernels/attention/few_rows_shared.cuh"
 #include "kernels/attention/row_arithmetic.cuh"
 #include "kernels/common/cluster.cuh"
 
 namespace slimexx::kernels::attention {
 
-template <int kHeadDim, int kRows>
+template <int kHeadDim, int kRows, bool kFp8>
 struct FewRowsWalk {
-  using Layout = FewRowsShared<kHeadDim, kRows>;
+  using Layout = FewRowsShared<kHeadDim, kRows, kFp8>;
   using Ring = typename Layout::Ring;
   static constexpr int kOwn = kRows / 4;  // query rows of a thread; the n-th is 8 (n / 2) + n % 2
   static constexpr int kParts = kHeadDim / 64;
@@ -31,7 +32,7 @@ struct FewRowsWalk {
   int position[kOwn];  // positions of the thread's rows in their sequence; -1: no row
   float output[kParts][kRows / 2];
   float maximum[kOwn];
-  float sum;  // of this thread's chain and the neighbouring one
+  float sum;  // of this thread's chain and the neighbouring chain
   uint32_t weights_in_use = 0;
   Ring keys, values;
 
@@ -41,7 +42,11 @@ struct FewRowsWalk {
   }
   __device__ __forceinline__ static int own_column() { return threadIdx.x % 4 * 2; }
 
-  __device__ __forceinline__ void issue_scores(float (&s)[2][kRows / 2]) const {
+  __device__ __forceinline__ void issue_scores(float (&s)[2][kRows / 2]) {
+    if constexpr (kFp8) {
+      issue_scores_of_bytes<kHeadDim, kRows>(s, keys, shared + Layout::kQueriesAt);
+      return;
+    }
     const uint64_t rows_of_keys = describe_rows(keys.buffer(), Ring::kPieceBytes);
     const uint64_t queries = describe_swizzled_tile(shared + Layout::kQueriesAt);
 #pragma unroll
@@ -57,6 +62,11 @@ struct FewRowsWalk {
   }
 
   __device__ __forceinline__ void issue_values() {
+    if constexpr (kFp8) {
+      issue_values_of_bytes<kHeadDim, kRows>(
+          output, values, shared + Layout::kWeightsAt + weights_in_use * 2 * Layout::kTileBytes);
+      return;
+    }
     const uint64_t rows_of_values = describe_swizzled_tile(values.buffer());
     const uint64_t weights = describe_swizzled_tile(shared + Layout::kWeightsAt +
                                                     weights_in_use * 2 * Layout::kTileBytes);
@@ -135,7 +145,7 @@ struct FewRowsWalk {
     sum = extend_sum(sum, floats(Layout::kDecaysAt)[row], total, neighbour);
   }
 
-  // Adds the chains of each row in the order of sum_over_quad; `sums` gets those of the thread's
+  // Adds the chains of each row in the order of sum_over_quad; `sums` gets the sums of the thread's
   // rows.
   __device__ __forceinline__ void gather_sums(float (&sums)[kOwn]) {
     float* shared_sums = floats(Layout::kSumsAt);
@@ -167,17 +177,17 @@ struct FewRowsWalk {
   __device__ __forceinline__ void finish_scores(float (&s)[2][kRows / 2]) {
     pin_registers(s[0]);
     pin_registers(s[1]);
-    keys.release();
+    if constexpr (!kFp8) keys.release();
   }
 
   __device__ __forceinline__ void finish_values() {
     wgmma_wait<0>();
     pin_output();
-    values.release();
+    if constexpr (!kFp8) values.release();
   }
 
   // Walks the blocks of one segment. On return `output` and `maximum` are those of the segment;
-  // gather_sums gives its sums.
+  // gather_sums gives the segment's sums.
   __device__ __forceinline__ void walk(const KeyRange& range) {
     float s[2][kRows / 2], decay[kOwn];
 #pragma unroll
@@ -198,12 +208,15 @@ struct FewRowsWalk {
       pin_output();
       wgmma_fence();
       issue_scores(s);
+      if constexpr (kFp8) finish_scores(s);
       values.await_block();
       wgmma_fence();
       issue_values();
       add_weights();
-      wgmma_wait<1>();
-      finish_scores(s);
+      if constexpr (!kFp8) {
+        wgmma_wait<1>();
+        finish_scores(s);
+      }
       weigh(s, block, decay);
       finish_values();
 #pragma unroll

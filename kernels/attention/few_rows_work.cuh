@@ -29,7 +29,7 @@ __device__ __forceinline__ int count_segments(const Sequence& sequence) {
 
 // kSequences: the grid has gridDim.x / kv_heads places, and every round assigns a sequence to each
 // place. Within each group of 32 sequences, place p gets the p-th longest in even rounds and the
-// p-th shortest in odd ones. So all places finish at about the same time, and neighbouring
+// p-th shortest in odd rounds. So all places finish at about the same time, and neighbouring
 // sequences are read at the same time. In the last round, places without a sequence get an empty
 // item. Returns false when no sequence is left.
 __device__ __forceinline__ bool assign_sequence(const Problem& problem, int index, WorkItem& item) {
@@ -57,8 +57,8 @@ __device__ __forceinline__ bool assign_sequence(const Problem& problem, int inde
   return true;
 }
 
-// Finds the item with number `index`; false past the last one. kClusters: `index` is the cluster's
-// number, and the item is this block's segment, which may be empty.
+// Finds the item with number `index`; returns false past the last item. kClusters: `index` is the
+// cluster's number, and the item is this block's segment, which may be empty.
 template <FewRowsSplit kSplit>
 __device__ __forceinline__ bool find_item(const Problem& problem, WorkCursor& cursor, int index,
                                           WorkItem& item) {
@@ -88,10 +88,11 @@ __device__ __forceinline__ KeyRange keys_of(const WorkItem& item, int first_segm
           min(last_segment * kSegmentBlocks, divide_up(keys, kBlock))};
 }
 
-// A thread's outputs with the maxima and sums of its rows, for one segment or several merged ones.
-template <int kHeadDim, int kRows>
+// A thread's outputs with the maxima and sums of its rows, for one segment or several merged
+// segments.
+template <int kHeadDim, int kRows, bool kFp8>
 struct ItemResult {
-  using Walk = FewRowsWalk<kHeadDim, kRows>;
+  using Walk = FewRowsWalk<kHeadDim, kRows, kFp8>;
   float output[Walk::kParts][kRows / 2];
   float maximum[Walk::kOwn], sum[Walk::kOwn];
 
@@ -165,11 +166,12 @@ struct ItemResult {
 
 // Stores outputs of rows whose keys all lie in the item, and partial results of rows with further
 // keys; rows without keys in the item store nothing. Lanes 4 apart swap values, so that each lane
-// holds neighbouring columns of one row.
-template <int kHeadDim, int kRows>
+// holds neighbouring columns of one row: pairs 8 columns apart, or with FP8 (where a lane's two
+// columns are neighbours) four columns.
+template <int kHeadDim, int kRows, bool kFp8>
 __device__ __forceinline__ void store_result(const Problem& problem, const WorkItem& item,
                                              const int (&positions)[kRows / 4],
-                                             const ItemResult<kHeadDim, kRows>& merged) {
+                                             const ItemResult<kHeadDim, kRows, kFp8>& merged) {
   const int lane = threadIdx.x % 32;
   const bool odd = lane / 4 % 2 == 1;
   const bool tells_state = threadIdx.x < 8;
@@ -183,19 +185,28 @@ __device__ __forceinline__ void store_result(const Problem& problem, const WorkI
       const float other = __shfl_xor_sync(0xffffffffu, odd ? even_row : odd_row, 4);
       pairs[x] = odd ? make_float2(other, odd_row) : make_float2(even_row, other);
     }
+    if constexpr (kFp8) {
+#pragma unroll
+      for (int x = 0; x < 2 * (kHeadDim / 64); x += 2) {
+        const float2 first = pairs[x], second = pairs[x + 1];
+        pairs[x] = make_float2(first.x, second.x);
+        pairs[x + 1] = make_float2(first.y, second.y);
+      }
+    }
     const int position = odd ? positions[2 * g + 1] : positions[2 * g];
     const float maximum = odd ? merged.maximum[2 * g + 1] : merged.maximum[2 * g];
     const float sum = odd ? merged.sum[2 * g + 1] : merged.sum[2 * g];
     if (position < item.first_segment * kAttentionSegmentKeys) continue;
     const int row = 8 * g + lane % 4 * 2 + (odd ? 1 : 0);
-    const int column = static_cast<int>(threadIdx.x / 32) * 16 + lane / 8 * 2;
+    constexpr int kNext = kFp8 ? 2 : 8;  // columns from pair to pair
+    const int column = static_cast<int>(threadIdx.x / 32) * 16 + lane / 8 * (kFp8 ? 4 : 2);
     if (item.first_segment > 0 || position >= item.last_segment * kAttentionSegmentKeys) {
       const int64_t at = partial_row(problem, item.first_segment, item.sequence, item.head, row);
       if (tells_state) problem.partial_state[at] = make_float2(maximum, sum);
 #pragma unroll
       for (int x = 0; x < 2 * (kHeadDim / 64); ++x) {
         *reinterpret_cast<float2*>(problem.partial_output + at * kHeadDim + column + x / 2 * 64 +
-                                   x % 2 * 8) = pairs[x];
+                                   x % 2 * kNext) = pairs[x];
       }
       continue;
     }
@@ -208,7 +219,7 @@ __device__ __forceinline__ void store_result(const Problem& problem, const WorkI
 #pragma unroll
     for (int x = 0; x < 2 * (kHeadDim / 64); ++x) {
       *reinterpret_cast<uint32_t*>(problem.out + token * problem.out_stride + head * kHeadDim +
-                                   column + x / 2 * 64 + x % 2 * 8) =
+                                   column + x / 2 * 64 + x % 2 * kNext) =
           finish_pair(pairs[x].x, pairs[x].y, inverse);
     }
   }

@@ -18,15 +18,16 @@ struct RowTile {
   int position[2];  // positions of the thread's two rows in their sequence; -1: no row
 };
 
-// Policies of a walk: Segments says what happens between segments, Cursor tracks the ring stage.
+// Policies of a walk: Segments defines the work between segments, Cursor tracks the ring stage.
 template <int kHeadDim>
 struct OneSegment {
   static constexpr bool kMerges = false;
   __device__ __forceinline__ void merge(const float (&)[kHeadDim / 2], SoftmaxState&, float) {}
 };
 
-// The shuffle tells the compiler that all lanes have the same stage. It then computes descriptors
-// on the uniform datapath, which saves a sixth of a step's instructions for one shuffle per step.
+// The shuffle tells the compiler that all lanes have the same stage. The compiler then computes
+// descriptors on the uniform datapath, which saves a sixth of a step's instructions for one shuffle
+// per step.
 template <int kStages>
 struct UniformCursor : RingCursor<kStages> {
   __device__ __forceinline__ void agree() {
@@ -104,7 +105,7 @@ struct KeyWalk {
     sync_named(barrier_id, 128);
   }
 
-  // Computes the scores of `block` and adds the weighted values of the block before it.
+  // Computes the scores of `block` and adds the weighted values of the previous block.
   template <bool kMasked>
   __device__ __forceinline__ void step(RowTile<kHeadDim>& rows, float (&s)[kScores],
                                        uint32_t (&p)[kScores / 2], int block, bool last) {
@@ -135,7 +136,7 @@ struct KeyWalk {
     release(rings.values_empty(value_cursor.stage));
     value_cursor.advance();
     // Start a new segment from +0, like the kernels that compute segments separately. A decay of 0
-    // would not be enough: a negative output times 0 is -0, and an infinite one times 0 is NaN.
+    // would not be enough: a negative output times 0 is -0, and an infinite output times 0 is NaN.
     if (new_segment) {
       segments.merge(rows.output, finished, c);
 #pragma unroll

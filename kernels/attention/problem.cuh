@@ -21,12 +21,13 @@ struct Problem {
   bool context_is_written;  // see AttentionForward
   int sequences, query_heads, kv_heads, group;
   float scale;
-  float c;                // scale * log2 e
-  int max_rows;           // upper bound on query rows of a sequence for one kv head
-  int64_t partial_rows;   // query rows of all split sequences, for one kv head
-  float* partial_output;  // [segments][kv_heads][partial_rows][head_dim]
-  float2* partial_state;  // [segments][kv_heads][partial_rows]: maximum, sum
-  uint32_t* next_tile;    // tile counter of whole_rows.cu; 0 at the start of a launch
+  float c;                              // scale * log2 e
+  int max_rows;                         // upper bound on query rows of a sequence for one kv head
+  int64_t partial_rows;                 // query rows of all split sequences, for one kv head
+  float* partial_output;                // [segments][kv_heads][partial_rows][head_dim]
+  float2* partial_state;                // [segments][kv_heads][partial_rows]: maximum, sum
+  uint32_t* next_tile;                  // tile counter of whole_rows.cu; 0 at the start of a launch
+  const uint16_t *k_scales, *v_scales;  // FP8 pages: see AttentionForward; null: bf16
 };
 
 // Number of key blocks (of `block_keys` keys) that may be read before the previous kernels end.

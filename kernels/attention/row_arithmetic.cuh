@@ -4,10 +4,10 @@
 //
 // Per segment, block after block (raw scores s, c = scale * log2 e):
 //   m' = max(m, max s);  a = 2^((m - m') c);  p = 2^(s c - m' c);  l = l a + sum p;  O = O a + P V
-// Merge of a segment (m, l, o) into the earlier ones (M, L, O), left to right:
+// Merge of a segment (m, l, o) into the earlier segments (M, L, O), left to right:
 //   M' = max(M, m);  O = O 2^((M - M') c) + o 2^((m - M') c);  L likewise.
-// Lane l of a warp holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns. It
-// sums its even and its odd columns separately; the quad's sums are added once per segment.
+// Lane l of a warp holds 2 rows (accumulator rows l/4 and l/4 + 8) and 2 of every 8 columns. The
+// lane sums its even and its odd columns separately; the quad's sums are added once per segment.
 #pragma once
 #include <cstdint>
 
@@ -133,8 +133,8 @@ __device__ __forceinline__ void sum_over_quad(SoftmaxState& state) {
   }
 }
 
-// Factors for merging a finished segment into the row's earlier ones. A segment in which the row
-// has no key is skipped, so that it does not even change the sign of a zero.
+// Factors for merging a finished segment into the row's earlier segments. A segment in which the
+// row has no key is skipped, so that it does not even change the sign of a zero.
 struct SegmentMerge {
   float earlier, later;
   bool skip;

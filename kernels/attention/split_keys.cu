@@ -1,17 +1,20 @@
 // Split keys (split-KV): a piece of work is one segment of keys for 64 (query, head) rows that
-// share a kv head. It serves short chunks; few_rows.cu serves fewer rows, as in decode. Persistent
-// thread blocks take pieces round robin; the loading warp runs ahead across pieces. A second kernel
-// merges the segments of a row from left to right, with the arithmetic of whole_rows.cu.
+// share a kv head. This kernel is for short chunks; few_rows.cu is for fewer rows, as in decode.
+// Persistent thread blocks take pieces round robin; the loading warp runs ahead across pieces. A
+// second kernel merges the segments of a row from left to right, with the arithmetic of
+// whole_rows.cu.
 //
-// Roles: warps 0 to 3 compute (key_walk.cuh), warp 4 loads keys and values (key_stream.cuh).
-// Barriers, for each stage of either ring: full, 1 arrival (the loading warp); empty, 4 (lane 0 of
-// each computing warp). Named barrier 1: the computing warpgroup.
+// Roles: warps 0 to 3 compute (key_walk.cuh), warp 4 loads keys and values (key_stream.cuh); FP8:
+// warps 5 to 7 dequantise them (key_converter.cuh). Barriers, for each stage of either ring: full,
+// 1 arrival (the loading warp; FP8: 3, lane 0 of each converting warp); empty, 4 (lane 0 of each
+// computing warp); FP8: loaded, 1 (the loading warp). Named barrier 1: the computing warpgroup.
 //
 // Cost per block of 128 keys, head dim 128: 64 KB of keys and values take about 3500 clocks at 4.28
 // TB/s over 132 SMs; products padded to 64 rows take 1024 clocks and the softmax about 1000. So
 // memory bandwidth is the limit, although one warpgroup does products and softmax almost without
 // overlap. Partial results of a segment are 512 bytes per row, against 512 KB of keys and values
 // read for all rows of a kv head.
+#include "kernels/attention/key_converter.cuh"
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/device.h"
@@ -21,7 +24,8 @@ namespace slimexx::kernels::attention {
 namespace {
 
 constexpr int kTileRows = 64;
-constexpr int kThreads = 160;  // one computing warpgroup, one loading warp
+template <bool kFp8>
+constexpr int kThreads = 160 + (kFp8 ? kConvertingWarps * 32 : 0);
 
 template <int kHeadDim>
 struct Shared {
@@ -30,7 +34,9 @@ struct Shared {
   static constexpr uint32_t kQueryHalfBytes = kTileRows * 128;
   static constexpr uint32_t kQueryBytes = Rings::kHalves * kQueryHalfBytes;
   static constexpr uint32_t kBarriersAt = kQueryBytes + Rings::kBytes;
-  static constexpr uint32_t kBytes = kBarriersAt + Rings::kBarrierBytes;
+  static constexpr uint32_t kFp8At = kBarriersAt + Rings::kBarrierBytes;
+  template <bool kFp8>
+  static constexpr uint32_t kBytes = kFp8At + (kFp8 ? ByteStages<kHeadDim, kStages>::kBytes : 0);
 };
 
 struct Piece {
@@ -39,9 +45,9 @@ struct Piece {
   KeyRange range;
 };
 
-// Finds piece `index` of the launch; false past the last one. Within a sequence the kv head changes
-// fastest, so that neighbouring memory is read at the same time. The range is empty if all queries
-// of the tile come before the segment.
+// Finds piece `index` of the launch; returns false past the last piece. Within a sequence the kv
+// head changes fastest, so that neighbouring memory is read at the same time. The range is empty if
+// all queries of the tile come before the segment.
 __device__ __forceinline__ bool find_piece(const Problem& problem, WorkCursor& cursor, int index,
                                            Piece& piece) {
   int within = 0;
@@ -173,8 +179,18 @@ __device__ __forceinline__ void compute_pieces(const Problem& problem, uint32_t 
   }
 }
 
-template <int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 1)
+// Calls work(range) for the keys of each piece of work of this thread block.
+template <class Work>
+__device__ __forceinline__ void for_each_range(const Problem& problem, const Work& work) {
+  WorkCursor cursor;
+  Piece piece;
+  for (int index = blockIdx.x; find_piece(problem, cursor, index, piece); index += gridDim.x) {
+    if (!is_empty(piece)) work(piece.range);
+  }
+}
+
+template <int kHeadDim, bool kFp8>
+__global__ void __launch_bounds__(kThreads<kFp8>, 1)
     attend_segments(const __grid_constant__ Problem problem,
                     const __grid_constant__ CUtensorMap key_map,
                     const __grid_constant__ CUtensorMap value_map) {
@@ -182,11 +198,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t shared = shared_address(memory);
   const typename Layout::Rings rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt};
+  const ByteStages<kHeadDim, Layout::kStages> bytes{shared + Layout::kFp8At};
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_tensor_map(&key_map);
     prefetch_tensor_map(&value_map);
-    rings.init(4);
+    rings.init(4, kFp8 ? kConverterArrivals : 1);
+    if constexpr (kFp8) bytes.init();
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -195,33 +213,43 @@ __global__ void __launch_bounds__(kThreads, 1)
     compute_pieces<kHeadDim>(problem, shared);
     return;
   }
-  KeyLoader<kHeadDim, Layout::kStages> loader{problem, key_map, value_map, rings, {}, {}};
-  WorkCursor cursor;
-  Piece piece;
-  for (int index = blockIdx.x; find_piece(problem, cursor, index, piece); index += gridDim.x) {
-    if (!is_empty(piece)) loader.load(piece.range);
+  if (!kFp8 || threadIdx.x < 160) {
+    KeyLoader<kHeadDim, Layout::kStages, kFp8> loader{problem, key_map, value_map, rings,
+                                                      bytes,   {},      {}};
+    for_each_range(problem, [&](const KeyRange& range) { loader.load(range); });
+    return;
   }
+  const int warp = static_cast<int>(threadIdx.x) / 32 - 5;
+  KeyConverter<kHeadDim, Layout::kStages> converter{rings, bytes, warp, {}, {}};
+  for_each_range(problem, [&](const KeyRange& range) { converter.convert(range); });
 }
 
-template <int kHeadDim>
+template <int kHeadDim, bool kFp8>
 cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return error;
-  auto* kernel = attend_segments<kHeadDim>;
+  auto* kernel = attend_segments<kHeadDim, kFp8>;
   const int64_t tiles = (launch.problem.max_rows + kTileRows - 1) / kTileRows;
   const int64_t pieces =
       tiles * launch.max_segments * launch.problem.sequences * launch.problem.kv_heads;
   const auto blocks = static_cast<unsigned>(pieces < sm_count ? pieces : sm_count);
-  return launch_early(kernel, {dim3(blocks), kThreads, Shared<kHeadDim>::kBytes}, stream,
-                      launch.problem, launch.key_map, launch.value_map);
+  const LaunchShape shape{dim3(blocks), kThreads<kFp8>, Shared<kHeadDim>::template kBytes<kFp8>};
+  return launch_early(kernel, shape, stream, launch.problem, launch.key_map, launch.value_map);
+}
+
+template <bool kFp8>
+cudaError_t launch(const Launch& parameters, int head_dim, cudaStream_t stream) {
+  return head_dim == 128 ? launch<128, kFp8>(parameters, stream)
+                         : launch<64, kFp8>(parameters, stream);
 }
 
 }  // namespace
 
 cudaError_t launch_split_keys(const Launch& parameters, int head_dim, cudaStream_t stream) {
-  const cudaError_t error =
-      head_dim == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  const cudaError_t error = parameters.problem.k_scales != nullptr
+                                ? launch<true>(parameters, head_dim, stream)
+                                : launch<false>(parameters, head_dim, stream);
   const bool merges = parameters.max_segments > 1;
   return error == cudaSuccess && merges ? launch_merge(parameters, head_dim, stream) : error;
 }

@@ -4,15 +4,17 @@
 // Persistent thread blocks take tiles from a counter in ascending order; the loading warp runs
 // ahead into the next tile. A tile's bits do not depend on the block that computes it.
 //
-// Roles: warpgroup 0 loads (one warp); warpgroups 1 and 2 compute 64 rows each, so that the softmax
-// of one overlaps the products of the other. Ping-pong ordering by barriers made it slower, by up
-// to 5 % with head dim 128 and 10 % with 64 (H200 at its power limit).
+// Roles: warpgroup 0 loads (one warp; FP8: its other warps dequantise); warpgroups 1 and 2 compute
+// 64 rows each, so that the softmax of one overlaps the products of the other. Ping-pong ordering
+// by barriers made it slower, by up to 5 % with head dim 128 and 10 % with 64 (H200 at its power
+// limit).
 //
 // How to read: TileOrder is the scheduler, load_tiles the producer with KeyLoader of
 // key_stream.cuh, compute_tiles the consumer with KeyWalk of key_walk.cuh. Barriers: keys and
-// values, for each stage full (1 arrival, the loading warp) and empty (8, lane 0 of each computing
-// warp); queries, for each warpgroup full (1) and empty (4); the queue of tiles, two deep, full (1)
-// and empty (8). Named barriers 1 and 2: the computing warpgroups, each its own.
+// values, for each stage full (1 arrival, the loading warp; FP8: 3, lane 0 of each converting warp)
+// and empty (8, lane 0 of each computing warp), FP8: loaded (1); queries, for each warpgroup full
+// (1) and empty (4); the queue of tiles, two deep, full (1) and empty (8; FP8: 11). Named barriers
+// 1 and 2: the computing warpgroups, each its own.
 //
 // Cost, head dim 128, per block of 128 keys and 128 queries: 8.4 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM; 16384 exponentials = 1024 clocks at 16/clk/SM, hidden when the warpgroups are
@@ -24,6 +26,7 @@
 //
 // Shared memory, head dim 128: queries 32 KB, two blocks of keys and two of values 128 KB, running
 // outputs of the merged segments 64 KB (also used as staging for the result).
+#include "kernels/attention/key_converter.cuh"
 #include "kernels/attention/key_walk.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/common/device.h"
@@ -116,7 +119,9 @@ struct Shared {
   // Two barriers per warpgroup: queries full, queries empty. Then the queue of tiles.
   static constexpr uint32_t kQueryFullAt = kBarriersAt + Rings::kBarrierBytes;
   static constexpr uint32_t kTilesAt = kQueryFullAt + 32;
-  static constexpr uint32_t kBytes = kTilesAt + SlotQueue::kBytes;
+  static constexpr uint32_t kFp8At = kTilesAt + SlotQueue::kBytes;
+  template <bool kFp8>
+  static constexpr uint32_t kBytes = kFp8At + (kFp8 ? ByteStages<kHeadDim, kStages>::kBytes : 0);
 };
 
 struct Tile {
@@ -140,7 +145,7 @@ struct TileQueue : SlotQueue {
     }
     cursor.advance();
   }
-  // Called by all lanes of a computing warp.
+  // Called by all lanes of a computing or converting warp.
   __device__ __forceinline__ bool take(Tile& t) {
     wait(full(), cursor.parity);
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -181,7 +186,7 @@ struct TileOrder {
     });
   }
 
-  // `index` must not decrease from call to call. False past the last tile.
+  // `index` must not decrease from call to call. Returns false past the last tile.
   __device__ __forceinline__ bool find(const Problem& problem, int index, Tile& tile) {
     int piece = 0;
     tile.index = find_sequence(problem, index, piece);
@@ -298,17 +303,22 @@ __device__ __forceinline__ void compute_tiles(const Problem& problem, uint32_t s
   }
 }
 
-// The loading warp. Its first tile is blockIdx.x; later ones come from the launch's counter. For
+// The loading warp. Its first tile is blockIdx.x; later tiles come from the launch's counter. For
 // each tile it loads queries, keys and values.
-template <int kHeadDim>
+template <int kHeadDim, bool kFp8>
 __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtensorMap& query_map,
                                            const CUtensorMap& key_map, const CUtensorMap& value_map,
                                            uint32_t shared) {
   using Layout = Shared<kHeadDim>;
   const bool leader = threadIdx.x == 0;
-  KeyLoader<kHeadDim, Layout::kStages> loader{
-      problem, key_map, value_map, {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
-      {},      {}};
+  KeyLoader<kHeadDim, Layout::kStages, kFp8> loader{
+      problem,
+      key_map,
+      value_map,
+      {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+      {shared + Layout::kFp8At},
+      {},
+      {}};
   TileQueue tiles{{shared + Layout::kTilesAt, {}}};
   TileOrder order;
   Tile tile;
@@ -343,6 +353,20 @@ __device__ __forceinline__ void load_tiles(const Problem& problem, const CUtenso
 }
 
 template <int kHeadDim>
+__device__ __forceinline__ void convert_tiles(uint32_t shared) {
+  using Layout = Shared<kHeadDim>;
+  KeyConverter<kHeadDim, Layout::kStages> converter{
+      {shared + Layout::kQueryBytes, shared + Layout::kBarriersAt},
+      {shared + Layout::kFp8At},
+      static_cast<int>(threadIdx.x / 32) - 1,
+      {},
+      {}};
+  TileQueue tiles{{shared + Layout::kTilesAt, {}}};
+  Tile tile;
+  while (tiles.take(tile)) converter.convert(keys_of(tile, 0));
+}
+
+template <int kHeadDim, bool kFp8>
 __global__ void __launch_bounds__(kThreads, 1)
     attend_whole_rows(const __grid_constant__ Problem problem,
                       const __grid_constant__ CUtensorMap query_map,
@@ -356,12 +380,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     prefetch_tensor_map(&query_map);
     prefetch_tensor_map(&key_map);
     prefetch_tensor_map(&value_map);
-    typename Layout::Rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt}.init(8);
+    typename Layout::Rings{shared + Layout::kQueryBytes, shared + Layout::kBarriersAt}.init(
+        8, kFp8 ? kConverterArrivals : 1);
+    if constexpr (kFp8) ByteStages<kHeadDim, Layout::kStages>{shared + Layout::kFp8At}.init();
     for (uint32_t group = 0; group < 2; ++group) {
       init_mbarrier(shared + Layout::kQueryFullAt + group * 16, 1);
       init_mbarrier(shared + Layout::kQueryFullAt + group * 16 + 8, 4);
     }
-    TileQueue{{shared + Layout::kTilesAt, {}}}.init(8);
+    TileQueue{{shared + Layout::kTilesAt, {}}}.init(8 + (kFp8 ? kConvertingWarps : 0));
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -369,20 +395,22 @@ __global__ void __launch_bounds__(kThreads, 1)
   // The shuffle tells the compiler that all lanes have the same value.
   const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 128), 0) - 1;
   if (group < 0) {
-    shrink_registers<40>();
+    shrink_registers<kFp8 ? 56 : 40>();
     if (threadIdx.x < 32) {
-      load_tiles<kHeadDim>(problem, query_map, key_map, value_map, shared);
+      load_tiles<kHeadDim, kFp8>(problem, query_map, key_map, value_map, shared);
+    } else if constexpr (kFp8) {
+      convert_tiles<kHeadDim>(shared);
     }
   } else {
-    grow_registers<232>();
+    grow_registers<kFp8 ? 224 : 232>();
     compute_tiles<kHeadDim>(problem, shared, group);
   }
 }
 
-template <int kHeadDim>
+template <int kHeadDim, bool kFp8>
 cudaError_t launch(const Launch& launch, cudaStream_t stream) {
-  auto* kernel = attend_whole_rows<kHeadDim>;
-  constexpr int kBytes = Shared<kHeadDim>::kBytes;
+  auto* kernel = attend_whole_rows<kHeadDim, kFp8>;
+  constexpr int kBytes = Shared<kHeadDim>::template kBytes<kFp8>;
   cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
@@ -405,10 +433,17 @@ cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <bool kFp8>
+cudaError_t launch(const Launch& parameters, int head_dim, cudaStream_t stream) {
+  return head_dim == 128 ? launch<128, kFp8>(parameters, stream)
+                         : launch<64, kFp8>(parameters, stream);
+}
+
 }  // namespace
 
 cudaError_t launch_whole_rows(const Launch& parameters, int head_dim, cudaStream_t stream) {
-  return head_dim == 128 ? launch<128>(parameters, stream) : launch<64>(parameters, stream);
+  return parameters.problem.k_scales != nullptr ? launch<true>(parameters, head_dim, stream)
+                                                : launch<false>(parameters, head_dim, stream);
 }
 
 }  // namespace slimexx::kernels::attention

@@ -19,7 +19,8 @@ using attention_gradient::Problem;
 constexpr int64_t kCounterBytes = 256;  // counters in cache lines of their own
 static_assert(sizeof(attention_gradient::Counters) <= kCounterBytes);
 
-// Depends only on the heads: the order of a sum must not depend on the batch.
+// The number of parts depends only on the head counts: the order of a sum must not depend on the
+// batch.
 int64_t count_parts(const AttentionBackward& problem) {
   return divide_up(problem.query_heads / problem.kv_heads, kHeadsPerPart);
 }

@@ -21,8 +21,8 @@ struct Item {
   int part = 0;
 };
 
-// Finds the walk and piece of work item `index`. Each walk has `pieces` consecutive items. False
-// past the last walk.
+// Finds the walk and piece of work item `index`. Each walk has `pieces` consecutive items. Returns
+// false past the last walk.
 __device__ __forceinline__ bool find_walk(const Problem& problem, int index, int pieces, Item& item,
                                           int& blocks, int& piece) {
   const int walk = index / pieces;
@@ -53,7 +53,7 @@ struct TileSpans {
   __device__ __forceinline__ int count_from(int tile) const {
     return max(0, b - max(a, tile)) + max(0, d - max(c, tile));
   }
-  // The first such tile at or after `tile`; d or higher if there is none.
+  // The first tile of the spans at or after `tile`; d or higher if there is none.
   __device__ __forceinline__ int next(int tile) const {
     return tile < b ? max(tile, a) : max(tile, c);
   }
@@ -66,8 +66,9 @@ __device__ __forceinline__ TileSpans find_spans(const Problem& problem, const It
   return {spans.x / kTile, end, begin, max(begin, (spans.w + kTile - 1) / kTile)};
 }
 
-// Spans as a key walk sees them: the number of query tiles in the spans at or after its keys, and
-// whether the tiles of its own first and second 64 rows are among them.
+// The spans of one key walk. `tiles`: number of query tiles of the spans at or after the walk's
+// keys. `first`, `second`: whether the spans have the query tile at the positions of the first and
+// of the second 64 keys.
 struct WalkSpans {
   int tiles = 0;
   bool first = true, second = true;
@@ -96,7 +97,7 @@ struct ItemQueue : SlotQueue {
     }
     cursor.advance();
   }
-  // The same, with spans packed by pack_spans.
+  // Also passes the item's spans, packed by pack_spans.
   __device__ __forceinline__ void put(const Item& item, int spans) {
     kernels::wait(empty(), cursor.parity ^ 1);
     if (threadIdx.x % 32 == 0) {

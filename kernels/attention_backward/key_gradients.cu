@@ -1,16 +1,16 @@
-// dK and dV: a thread block owns 128 keys of one kv head. It walks the queries at or after them,
-// for one part of the group's query heads, in ascending order of (head, query).
+// dK and dV: a thread block owns 128 keys of one kv head. It walks the queries at or after these
+// keys, for one part of the group's query heads, in ascending order of (head, query).
 //
 // Products are transposed, S^T = K Q^T, so that P^T and dS^T stay in registers as the A operands of
 // dV += P^T dO and dK += dS^T Q. A warpgroup owns 64 keys and shares only the loaded tiles with the
-// other. The next tile's S^T is issued before this tile's dS^T is formed, and the next dP^T before
-// the next exponentials, so that the tensor cores work during both.
+// other warpgroup. The next tile's S^T is issued before this tile's dS^T is formed, and the next
+// dP^T before the next exponentials, so that the tensor cores work during both.
 //
 // Cost, head dim 128, per tile of 64 queries and 128 keys: 4 products of 2.1 MFLOP = 2048
 // tensor-core clocks at 4096 FLOP/clk/SM; 8192 exponentials = 512 clocks at 16/clk/SM. Shared
 // memory at 128 B/clk is as busy, 2048 clocks: 512 for each of the two score products (both
-// operands in shared memory), 256 for each of the other two, 256 for loads, 256 for reads of
-// statistics. Registers are full: 128 results, 64 scores, 16 for the operand, 8 statistics.
+// operands in shared memory), 256 for each of the other two products, 256 for loads, 256 for reads
+// of statistics. Registers are full: 128 results, 64 scores, 16 for the operand, 8 statistics.
 //
 // Roles: warpgroup 0 loads (one warp, load_items), warpgroups 1 and 2 compute (KeyWalk of
 // key_walk.cuh). Barriers: the ring of query tiles, for each stage full (1 arrival, the loading

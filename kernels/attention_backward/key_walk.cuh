@@ -176,8 +176,8 @@ struct KeyWalk {
   }
 
   // Walks `count` tiles per head: those with queries at or after this warpgroup's keys.
-  // `own_first`: the first of them is on the diagonal. `has_skipped`: the second warpgroup skips
-  // one tile per head, which only the first one needs.
+  // `own_first`: the first of these tiles is on the diagonal. `has_skipped`: the second warpgroup
+  // skips one tile per head, which only the first warpgroup needs.
   __device__ __forceinline__ void walk(int heads, int count, bool own_first = true,
                                        bool has_skipped = true) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Lists the blocks of all sequences, the longest walks first. Thread blocks take them in that order
-// and so finish at about the same time.
+// Lists the blocks of all sequences, the longest walks first. Thread blocks take walks in that
+// order and so finish at about the same time.
 #include "kernels/attention_backward/problem.cuh"
 
 namespace slimexx::kernels::attention_gradient {

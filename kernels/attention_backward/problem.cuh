@@ -23,7 +23,7 @@ inline constexpr int kBlockRows = 128;   // queries or keys that one thread bloc
 inline constexpr int kHeadsPerPart = 4;  // a larger group of query heads is summed in parts
 
 struct Counters {
-  uint32_t next_key_item, next_query_item;  // 0 at the start of their kernels
+  uint32_t next_key_item, next_query_item;  // each is 0 when its kernel starts
   uint32_t walks;
 };
 
@@ -41,8 +41,8 @@ struct Problem {
   float scale;
   float c;  // scale * log2 e
   // [query_heads][padded_tokens], written by query_gradients or wide_statistics. A sequence starts
-  // at padded_start(). Past its last token, up to the next multiple of 128, the values are -inf and
-  // 0.
+  // at padded_start(). Past its last token, up to the next multiple of 128, negative_lse is -inf
+  // and delta is 0.
   float* negative_lse;  // -lse * log2 e
   float* delta;         // D
   int64_t padded_tokens;
@@ -76,9 +76,9 @@ __host__ __device__ inline int64_t padded_start(int64_t first_token, int64_t seq
 
 // Number of the first tile pair of a sequence. A sequence of t tiles needs (t^2 + t) / 2 pairs:
 // with x = first_token / kTile and d = length / kTile (fractions), t < d + 1, and the next
-// sequence's first pair is at least (d + 1) (d + 2) / 2 higher. It depends only on tokens and
-// sequences, like padded_start, so that memory planned for the largest batch suffices for all
-// batches.
+// sequence's first pair is at least (d + 1) (d + 2) / 2 higher. The number depends only on tokens
+// and sequences, as padded_start does, so that memory planned for the largest batch suffices for
+// all batches.
 __host__ __device__ inline int64_t first_tile_pair(int64_t first_token, int64_t sequence) {
   return first_token * (first_token + 3 * kTile) / (2 * kTile * kTile) + 2 * sequence;
 }

@@ -1,5 +1,5 @@
-// dQ: a thread block owns 128 queries of one head and walks the keys up to them, in ascending
-// order.
+// dQ: a thread block owns 128 queries of one head and walks the keys up to these queries, in
+// ascending order.
 //
 // A warpgroup owns 64 queries: their rows of Q and dO stay in registers as the A operands of
 // S = Q K^T and dP = dO V^T, and dS is the A operand of dQ += dS K. The next tile's S is issued

@@ -1,5 +1,5 @@
-// The consumer of query_gradients.cuh: one warpgroup's dQ of 64 queries over the keys up to them.
-// Also the layout of shared memory.
+// The consumer of query_gradients.cuh: one warpgroup's dQ of 64 queries over the keys up to these
+// queries. Also the layout of shared memory.
 #pragma once
 #include <cstdint>
 
@@ -72,7 +72,7 @@ struct QueryWalk {
     }
   }
 
-  // Computes D = dout . out and stores it and negative_lse for key_gradients. The outputs come
+  // Computes D = dout . out, and stores D and negative_lse for key_gradients. The outputs come
   // through the ring before the keys.
   __device__ __forceinline__ void multiply_outputs(const Item& item, int first_row, int group) {
     tiles.await_next();
@@ -163,7 +163,7 @@ struct QueryWalk {
     weigh(next_diagonal);
   }
 
-  // Walks `count` > 0 tiles; the last one is on the diagonal.
+  // Walks `count` > 0 tiles; the last tile is on the diagonal.
   __device__ __forceinline__ void walk(int count) {
 #pragma unroll
     for (float& value : dq) value = 0.0f;

@@ -28,7 +28,7 @@ struct TileReader {
   __device__ __forceinline__ void await_next() const {
     wait(ring().full(ahead.stage), ahead.parity);
   }
-  // Makes the next pair the current one, as the first of a walk.
+  // Makes the next pair the current pair, which is the first of a walk.
   __device__ __forceinline__ void begin() {
     previous_stage = kNone;
     stage = ahead.stage;

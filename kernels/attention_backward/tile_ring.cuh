@@ -33,8 +33,8 @@ struct TileRing {
   __device__ __forceinline__ uint32_t empty(uint32_t stage) const {
     return barriers + (kStages + stage) * 8;
   }
-  // Barrier for the loads of a partial pair: the loading warp waits for it, clears the rows past
-  // the sequence's end, and then completes the stage's full barrier.
+  // Barrier for the loads of a partial pair: the loading warp waits for this barrier, clears the
+  // rows past the sequence's end, and then completes the stage's full barrier.
   __device__ __forceinline__ uint32_t landed() const { return barriers + 2 * kStages * 8; }
 
   __device__ __forceinline__ void init(uint32_t consumer_warps) const {
@@ -76,8 +76,8 @@ struct TileLoader {
     __syncwarp();
   }
 
-  // Loads the next pair; `present`: rows from its first on that belong to the sequence. One lane
-  // calls `extra(stage, barrier)`, which must load `extra_bytes` more.
+  // Loads the next pair; `present`: number of the pair's first rows that belong to the sequence.
+  // One lane calls `extra(stage, barrier)`, which must load `extra_bytes` more.
   template <class Extra>
   __device__ __forceinline__ void load(const TilePair& pair, int present, uint32_t extra_bytes,
                                        const Extra& extra) {

@@ -4,7 +4,7 @@
 //
 // The outputs of 64 rows fill the registers of a warpgroup, so two warpgroups work on one tile:
 // warpgroup 0 forms the scores S and the weights P, warpgroup 1 forms dP and dS. P goes from
-// warpgroup 0 to 1 through shared memory, rounded to bf16 as for the products.
+// warpgroup 0 to 1 through shared memory, already rounded to bf16.
 //
 // Barriers: the ring of tiles, two stages deep, full (1 arrival, the loading warp) and empty (8);
 // the item's own rows, full (1) and empty (8); the queue of items. Named barriers: kReady + i, the
@@ -132,7 +132,7 @@ __device__ __forceinline__ void store_rows(const Item& item, const float (&x)[kD
 template <bool kListed>
 struct SeenColumns {
   const uint2* next = nullptr;  // next tile's mask of the thread's first row
-  int step = 0, growth = 0;     // pairs from tile to tile, and the increase of step
+  int step = 0, growth = 0;     // step: tile pairs to the next tile; growth: increase of step
   uint2 rows[2];
 
   // The item is a query tile; its walk starts at the first key tile.
@@ -154,7 +154,7 @@ struct SeenColumns {
     step += growth;
   }
   // Shifts the masks so that the thread's columns start at bit 0. Call it before the first has(),
-  // and as late as possible after read_next(), because it waits for the loads.
+  // and as late as possible after read_next(), because align() waits for the loads.
   __device__ __forceinline__ void align() {
     const int first = 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll

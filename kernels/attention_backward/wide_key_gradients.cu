@@ -1,6 +1,6 @@
 // dK and dV of wide heads: a thread block owns 64 keys of one head and walks the queries at or
-// after them. Products are transposed, as in key_gradients.cu: warpgroup 0 forms S^T = K Q^T, P^T
-// and dV += P^T dO; warpgroup 1 forms dP^T = V dO^T, dS^T and dK += dS^T Q.
+// after these keys. Products are transposed, as in key_gradients.cu: warpgroup 0 forms S^T = K Q^T,
+// P^T and dV += P^T dO; warpgroup 1 forms dP^T = V dO^T, dS^T and dK += dS^T Q.
 //
 // Cost, 256 elements, per tile of 64 queries: 4 products of 2.1 MFLOP = 2048 tensor-core clocks at
 // 4096 FLOP/clk/SM. Shared memory is as busy as in key_gradients.cu.
@@ -17,8 +17,8 @@ __device__ __forceinline__ uint32_t statistics(uint32_t shared, uint32_t stage, 
          threadIdx.x % 4 * 8;
 }
 
-// Turns S^T into P^T. Masked weights are 0: on the diagonal those of keys after the query, with
-// lists those of keys that the query does not see.
+// Turns S^T into P^T. On the diagonal, weights of keys after the query are 0. With lists, weights
+// of keys that the query does not see are 0.
 template <bool kListed>
 __device__ __forceinline__ void weigh(float (&s)[32], uint32_t (&p)[16], uint32_t offsets, float c,
                                       bool diagonal, SeenColumns<kListed>& seen) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void walk(const Problem& problem, uint32_t shared,
   issue_next();
   tiles.begin();
   for (int tile = 0;; ++tile) {
-    wgmma_wait<1>();  // ends the previous tile's product; this one's stays in flight
+    wgmma_wait<1>();  // waits for the previous tile's product; this tile's stays in flight
     tiles.release_previous();
     wgmma_wait<0>();
     pin_registers(s);

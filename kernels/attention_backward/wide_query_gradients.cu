@@ -1,17 +1,18 @@
-// dQ of wide heads: a thread block owns 64 queries of one head and walks the keys up to them, in
-// ascending order. Warpgroup 0 forms S = Q K^T and P; warpgroup 1 forms dP = dO V^T, dS and
+// dQ of wide heads: a thread block owns 64 queries of one head and walks the keys up to these
+// queries, in ascending order. Warpgroup 0 forms S = Q K^T and P; warpgroup 1 forms dP = dO V^T, dS
+// and
 // dQ += dS K.
 //
 // Cost, 256 elements, per tile of 64 keys: 3 products of 2.1 MFLOP = 1536 tensor-core clocks at
-// 4096 FLOP/clk/SM. Warpgroup 1 has two of them and so is busy nearly all the time.
+// 4096 FLOP/clk/SM. Warpgroup 1 has two of these products and so is busy nearly all the time.
 #include "kernels/attention_backward/wide.cuh"
 
 namespace slimexx::kernels::attention_gradient {
 namespace wide {
 namespace {
 
-// Turns S into P. Masked weights are 0: on the diagonal those of keys after the query, with lists
-// those of keys that the query does not see.
+// Turns S into P. On the diagonal, weights of keys after the query are 0. With lists, weights of
+// keys that the query does not see are 0.
 template <bool kListed>
 __device__ __forceinline__ void weigh(const float (&s)[32], uint32_t (&p)[16],
                                       const float (&offset)[2], float c, bool diagonal,
@@ -64,7 +65,7 @@ __device__ __forceinline__ void await_scores(float (&s)[32]) {
   pin_registers(s);
 }
 
-// Warpgroup 0: forms the weights of `count` key tiles; the last one is on the diagonal.
+// Warpgroup 0: forms the weights of `count` key tiles; the last tile is on the diagonal.
 template <bool kListed>
 __device__ __forceinline__ void walk_weights(const Problem& problem, uint32_t shared,
                                              TileReader<Shared>& tiles, Exchange& exchange,
@@ -98,7 +99,7 @@ __device__ __forceinline__ void walk_gradients(uint32_t shared, TileReader<Share
   issue_scores(dp, rows, tiles.next_second());
   tiles.begin();
   for (int tile = 0;; ++tile) {
-    wgmma_wait<1>();  // ends the previous tile's product; this one's stays in flight
+    wgmma_wait<1>();  // waits for the previous tile's product; this tile's stays in flight
     tiles.release_previous();
     wgmma_wait<0>();
     pin_registers(dp);

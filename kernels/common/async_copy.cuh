@@ -1,6 +1,6 @@
 // Asynchronous copies of 16 bytes from global to shared memory by single threads (PTX cp.async),
-// for rows at arbitrary addresses. They write through the generic proxy: before tensor cores read
-// the data, the wait must be followed by fence_shared_for_async().
+// for rows at arbitrary addresses. The copies write through the generic proxy: before tensor cores
+// read the data, the wait must be followed by fence_shared_for_async().
 #pragma once
 #include <cstdint>
 

@@ -21,8 +21,8 @@ __device__ __forceinline__ void sync_cluster() {
           : "memory");
 }
 
-// The same barrier split into arrive and wait, between which a thread may do other work. The
-// relaxed arrival does not make the thread's earlier writes visible to the others.
+// sync_cluster split into arrive and wait, between which a thread may do other work. The relaxed
+// arrival does not make the thread's earlier writes visible to other threads.
 __device__ __forceinline__ void arrive_at_cluster_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -64,13 +64,13 @@ __device__ __forceinline__ void grow_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Lets the next kernel of the stream start, if it was launched to overlap with this one.
+// Lets the next kernel of the stream start, if it was launched to overlap with this kernel.
 __device__ __forceinline__ void allow_next_grid() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-// Waits until the kernels before this one are complete and their writes are visible. Returns at
-// once in a kernel that was launched without overlap.
+// Waits until all earlier kernels are complete and their writes are visible. Returns at once in a
+// kernel that was launched without overlap.
 __device__ __forceinline__ void await_previous_grids() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

@@ -10,17 +10,18 @@
 
 namespace slimexx::kernels {
 
-// The first statement of such a kernel: waits until the previous kernel has ended, and only then
-// lets the next one start. So this kernel accesses no memory early, and when the next kernel
-// starts, all kernels before this one have ended.
+// The first statement of a kernel that is launched early: waits until the previous kernel has
+// ended, and only then lets the next kernel start. So this kernel accesses no memory early, and
+// when the next kernel starts, all kernels before this kernel have ended.
 __device__ __forceinline__ void enter_kernel() {
   await_previous_grids();
   allow_next_grid();
 }
 
-// As enter_kernel, but the next kernel may start at once, while kernels before this one still run.
-// The next kernel may read weights before its own wait, so none of these kernels may write weights.
-// Use it inside a layer only, never directly after a kernel that writes weights.
+// Like enter_kernel, but the next kernel may start at once, while this kernel and earlier kernels
+// still run. The next kernel may read weights before its own wait, so the kernels that still run
+// must not write weights. Use it inside a layer only, never directly after a kernel that writes
+// weights.
 __device__ __forceinline__ void enter_layer_kernel() {
   allow_next_grid();
   await_previous_grids();

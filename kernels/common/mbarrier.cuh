@@ -114,7 +114,7 @@ struct StageCursor {
   }
 };
 
-// The same for a constant number of stages.
+// StageCursor for a constant number of stages.
 template <int kStages>
 struct RingCursor {
   uint32_t stage = 0;

@@ -7,12 +7,13 @@
 namespace slimexx::kernels {
 
 // The descriptor of kernels/common/wgmma.cuh. Only its lower word depends on the address, and a
-// step within a tile never carries into the upper word, so it costs one 32-bit addition.
+// step within a tile never carries into the upper word, so a step costs one 32-bit addition.
 struct Operand {
   uint32_t low;
   __device__ __forceinline__ Operand(uint32_t address, uint32_t column_box_bytes)
       : low(static_cast<uint32_t>(describe_swizzled_tile(address, column_box_bytes))) {
-    // Without this the compiler keeps the descriptors of all steps of a loop in registers.
+    // Without this statement the compiler keeps the descriptors of all steps of a loop in
+    // registers.
     asm volatile("" : "+r"(low));
   }
   __device__ __forceinline__ uint64_t at(uint32_t bytes) const {

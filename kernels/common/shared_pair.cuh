@@ -6,7 +6,7 @@
 
 namespace slimexx::kernels {
 
-// Only for data written before the last barrier: the compiler may move this read before the
+// Use it only for data written before the last barrier: the compiler may move this read before the
 // thread's own ordinary stores.
 __device__ __forceinline__ float2 read_pair(uint32_t address) {
   float2 x;

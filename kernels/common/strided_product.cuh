@@ -1,6 +1,6 @@
 // d[i, j] = sum over l of a[i, l] b[j, l], for matrices whose sizes, strides or alignment the
-// tensor-core kernels refuse. Every element is one fp32 chain of fused multiply-adds over ascending
-// l, independent of the other sizes.
+// tensor-core kernels do not support. Every element is one fp32 chain of fused multiply-adds over
+// ascending l, independent of the other sizes.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

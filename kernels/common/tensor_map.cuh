@@ -23,14 +23,14 @@ inline auto find_tensor_map_encoder() {
 
 inline constexpr int kBoxColumns = 64;  // bf16 in a swizzled row of 128 bytes
 
-// Encodes the map of a tensor with the 128-byte swizzle. `sizes` and `box` count elements, the
-// contiguous dimension first; `pitches` are the strides, in elements, of all other dimensions. base
-// must be 16-byte aligned and each pitch a multiple of 16 bytes. False if the driver refuses the
-// map or has no encoder.
+// Encodes the map of a tensor. `sizes` and `box` count elements, the contiguous dimension first;
+// `pitches` are the strides, in elements, of all other dimensions. base must be 16-byte aligned and
+// each pitch a multiple of 16 bytes. False if the driver refuses the map or has no encoder.
 template <int kRank>
 bool encode_tensor(CUtensorMap* map, CUtensorMapDataType type, int element_bytes, const void* base,
                    const int64_t (&sizes)[kRank], const int64_t (&pitches)[kRank - 1],
-                   const int64_t (&box)[kRank]) {
+                   const int64_t (&box)[kRank],
+                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   const auto encode = find_tensor_map_encoder();
   if (encode == nullptr) return false;
   cuuint64_t extents[kRank], strides[kRank - 1];
@@ -42,8 +42,7 @@ bool encode_tensor(CUtensorMap* map, CUtensorMapDataType type, int element_bytes
     if (i + 1 < kRank) strides[i] = static_cast<cuuint64_t>(pitches[i] * element_bytes);
   }
   return encode(map, type, kRank, const_cast<void*>(base), extents, strides, box_extents, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

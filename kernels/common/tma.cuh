@@ -23,7 +23,7 @@ __device__ __forceinline__ void load_box(Buffer dst, const CUtensorMap* map, Bar
       : "memory");
 }
 
-// L2 eviction policies for the lines that a copy reads, encoded as by PTX createpolicy.
+// L2 eviction policies for the lines that a copy reads, in the encoding of PTX createpolicy.
 constexpr uint64_t kEvictNormal = 0x1000000000000000;
 constexpr uint64_t kEvictFirst = 0x12F0000000000000;
 
@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, const void* sr
       : "memory");
 }
 
-// Contiguous bytes: addresses and size are multiples of 16.
+// Loads contiguous bytes. Addresses and size must be multiples of 16.
 template <class Buffer, class Barrier>
 __device__ __forceinline__ void load_bytes(Buffer dst, const void* src, uint32_t bytes,
                                            Barrier bar) {

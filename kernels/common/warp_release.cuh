@@ -1,7 +1,7 @@
-// How a warp releases a buffer. One lane arrives for the warp: __syncwarp orders the other lanes'
-// reads before the arrival, and the mbarrier orders them before the next load. The sanitizer's
-// racecheck only follows threads through barriers at which they arrive themselves, and would report
-// the load as a race. So builds for it (SLX_KERNEL_RACECHECK) let every lane arrive.
+// A warp releases a buffer by the arrival of one lane: __syncwarp orders the other lanes' reads
+// before the arrival, and the mbarrier orders them before the next load. The sanitizer's racecheck
+// follows threads only through barriers at which they arrive themselves, and would report the load
+// as a race. In builds for racecheck (SLX_KERNEL_RACECHECK) every lane arrives.
 #pragma once
 #include <cstdint>
 

@@ -104,7 +104,7 @@ __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #define SLX_WGMMA(n, names, regs, a, b, p) \
   SLX_WGMMA_TURNED(n, SLX_ALL(names), SLX_ALL(regs), a, b, p, "0, 0")
 
-// accumulate false: D is overwritten (the same bits as adding to zeros).
+// If `accumulate` is false, D is overwritten (the same bits as adding to zeros).
 __device__ __forceinline__ void wgmma_k16(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                           bool accumulate) {
   SLX_WGMMA(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4", "%5", "%6");
@@ -211,7 +211,7 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
   SLX_WGMMA_TURNED(192, SLX_TENS9 SLX_NAMES6(9), SLX_ALL(SLX_REGS64(0), SLX_REGS32(64)), "%96",
                    "%97", "%98", "1, 1");
 }
-// The same with A in registers.
+// SLX_WGMMA_TURNED with A in registers.
 #define SLX_WGMMA_REGISTERS(n, names, regs, a_names, b, p, transpose, ...)                      \
   asm volatile(                                                                                 \
       "{\n"                                                                                     \
@@ -225,6 +225,16 @@ __device__ __forceinline__ void wgmma_k16_turned(float (&d)[96], uint64_t desc_a
       : regs                                                                                    \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b)__VA_OPT__(, ) __VA_ARGS__)
 
+__device__ __forceinline__ void wgmma_k16(float (&d)[4], const uint32_t* a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA_REGISTERS(8, SLX_NAMES4(), SLX_ALL(SLX_REGS4(0)), "%4, %5, %6, %7", "%8", "%9", "0",
+                      "r"(static_cast<int>(accumulate)));
+}
+__device__ __forceinline__ void wgmma_k16(float (&d)[8], const uint32_t* a, uint64_t desc_b,
+                                          bool accumulate) {
+  SLX_WGMMA_REGISTERS(16, SLX_NAMES8(), SLX_ALL(SLX_REGS8(0)), "%8, %9, %10, %11", "%12", "%13",
+                      "0", "r"(static_cast<int>(accumulate)));
+}
 __device__ __forceinline__ void wgmma_k16(float (&d)[32], const uint32_t* a, uint64_t desc_b,
                                           bool accumulate) {
   SLX_WGMMA_REGISTERS(64, SLX_TENS3 SLX_NAMES2(3), SLX_ALL(SLX_REGS32(0)), "%32, %33, %34, %35",

@@ -1,11 +1,25 @@
 // Warpgroup matrix multiply of FP8 (PTX wgmma): D[64, n] (+)= A[64, 32] B[n, 32]^T, e4m3 in, fp32
 // out. Both operands are in shared memory, in tiles of 128-byte rows with the 128-byte swizzle, K
-// along the rows. Descriptors and accumulator layout are those of wgmma.cuh; a step of 32 elements
-// has as many bytes as a bf16 step of 16 (kDescriptorStepK16).
+// along the rows, or in chunks. Descriptors and accumulator layout are those of wgmma.cuh; a step
+// of 32 elements has as many bytes as a bf16 step of 16 (kDescriptorStepK16).
 #pragma once
 #include "kernels/common/wgmma.cuh"
 
 namespace slimexx::kernels {
+
+// The lower half of the descriptor of a tile in chunks of 16 bytes, without swizzle. Chunk c of row
+// r is at 16 (c pitch + r), so a tile may begin at any row, and a step of 32 elements advances the
+// lower half by 2 pitch. With a pitch below the rows of the tile, wgmma reads later chunks of other
+// rows as the rows from `pitch` on.
+template <class Tile>
+__device__ __forceinline__ uint32_t describe_chunked_tile(Tile tile, int pitch) {
+  return (shared_address(tile) & 0x3FFFF) >> 4 | static_cast<uint32_t>(pitch) << 16;
+}
+// Adds the upper half: the distance of eight rows.
+__device__ __forceinline__ uint64_t complete_chunked_descriptor(uint32_t lower) {
+  constexpr uint32_t kEightRows = 128 >> 4;
+  return static_cast<uint64_t>(kEightRows) << 32 | lower;
+}
 
 // Lists of operand names %0 .. and of operands d[0] .. for the asm statements below.
 #define SLX_F8_NAMES2(t) "%" #t "0, %" #t "1"
@@ -42,7 +56,7 @@ namespace slimexx::kernels {
       : regs                                                                            \
       : "l"(desc_a), "l"(desc_b), "r"(static_cast<int>(accumulate)))
 
-// accumulate false: D is overwritten (the same bits as adding to zeros).
+// If `accumulate` is false, D is overwritten (the same bits as adding to zeros).
 __device__ __forceinline__ void wgmma_f8_k32(float (&d)[4], uint64_t desc_a, uint64_t desc_b,
                                              bool accumulate) {
   SLX_F8_WGMMA(8, SLX_F8_NAMES4(), SLX_F8_ALL(SLX_F8_REGS4(0)), "%4", "%5", "%6");

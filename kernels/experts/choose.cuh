@@ -1,4 +1,4 @@
-// The router's choice of a token's experts, by one warp. Lane l holds the scores of experts l,
+// One warp chooses the experts of a token. Lane l holds the scores of experts l,
 // l + 32, ...
 #pragma once
 #include <cfloat>
@@ -39,8 +39,8 @@ __device__ __forceinline__ void score_row(const float* logits, int experts, bool
   for (float& score : scores) score /= sum;
 }
 
-// A key that grows with the value; of equal values (+0 equals -0) the lower index has the larger
-// key. Never 0.
+// A key that grows with the value. If values are equal (+0 equals -0), the lower index has the
+// larger key. A key is never 0.
 __device__ __forceinline__ uint64_t rank_key(float value, int index) {
   const uint32_t bits = __float_as_uint(value + 0.0f);
   const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -125,7 +125,7 @@ __device__ __forceinline__ uint32_t route_row(const RouterShape& shape, const fl
     }
   }
   __syncwarp();
-  // Places by ascending expert.
+  // Experts are stored in ascending order.
   int before = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ uint32_t route_row(const RouterShape& shape, const fl
   return chosen;
 }
 
-// Null, or what is wrong with the sizes.
+// Null, or a message about the invalid size.
 inline const char* find_fault(const RouterShape& s, int64_t tokens) {
   if (s.experts < 1 || s.experts > kMostExperts) {
     return "router: the number of experts must be from 1 to 384";
@@ -155,7 +155,8 @@ inline const char* find_fault(const RouterShape& s, int64_t tokens) {
   }
   if (s.groups < 1 || s.groups > kMostExpertGroups || s.experts % s.groups != 0 ||
       s.kept_groups < 1 || s.kept_groups > s.groups) {
-    return "router: groups must be from 1 to 32 and divide the experts";
+    return "router: groups must be from 1 to 32 and divide the experts; kept_groups from 1 to "
+           "groups";
   }
   if (tokens < 0 || tokens > INT32_MAX / kMostRoutedTo) return "router: too many tokens";
   return nullptr;

@@ -139,7 +139,8 @@ const char* combine_add_rms_norm(void* y, void* x_sum, const void* x, const void
                                  float eps, cudaStream_t stream) {
   if (const char* fault = find_fault(tokens, width)) return fault;
   if (width > kMaxRowWidth || weights == nullptr || (y == nullptr) != (w == nullptr)) {
-    return "experts: rows are too wide for the norm, or weights are null";
+    return "experts: rows are too wide for the norm, weights are null, or only one of y and w is "
+           "null";
   }
   if (tokens == 0) return nullptr;
   const AddNormArgs args{

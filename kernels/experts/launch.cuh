@@ -1,5 +1,5 @@
-// Host side of one compiled tile of a grouped product. The kernel is that of kernels/gemm; it finds
-// its tiles from the experts' offsets on the device.
+// Host side of one compiled tile of a grouped product. The kernel is kernels/gemm/kernel.cuh, which
+// finds the tiles from the experts' offsets on the device.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -19,7 +19,7 @@ bool describe_grouped(GemmProblem& p, const GroupedGemmArgs& args, const GemmCon
   const int64_t x_rows = args.one_x_row ? 1 : args.rows.rows;
   const GemmArgs whole{.x = args.x, .w = args.w, .y = args.y, .m = x_rows, .n = features, .k = k};
   if (!describe_problem<Tile>(p, whole, config, false)) return false;
-  p.overlap = true;  // it waits for the kernels before it, which write the offsets
+  p.overlap = true;  // the kernel waits for earlier kernels, which write the offsets
   // The earlier product waited for the offsets before it allowed later kernels to start.
   p.offsets_are_written = args.follows_product && Tile::kSwap;
   p.offsets = args.rows.offsets;

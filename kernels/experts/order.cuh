@@ -13,14 +13,14 @@ struct Order {
 };
 
 struct OrderShared {
-  int of_warp[kOrderWarps][kMostExperts];  // choices; then those of the warps before
+  int of_warp[kOrderWarps][kMostExperts];  // choices per expert; then the sum over earlier warps
   int first[kMostExperts];                 // the first row of each expert
   int of_scan[kOrderWarps];                // choices of the experts that a warp scans
 };
 
 // The lanes of a warp whose choices go to the same expert.
 struct Peers {
-  int before, all;  // of lower lanes; of all
+  int before, all;  // how many of these lanes are lower; how many in all
   bool leads;
 };
 __device__ __forceinline__ Peers find_peers(int expert) {

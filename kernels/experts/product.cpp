@@ -39,8 +39,8 @@ const char* find_fault(const GroupedGemmArgs& a) {
 
 // Chooses the features per tile if each of `experts` experts has one tile of tokens. The time is
 // that of the SM that streams the most weights, so this minimises the maximum number of weight rows
-// per SM. Tiles have at least half of the largest size, because each has a fixed cost at its start
-// and end.
+// per SM. Tiles have at least half of the largest size, because each tile has a fixed cost at its
+// start and end.
 int choose_tile_features(int64_t experts, int64_t n, int unit) {
   int best = 64;
   int64_t least = INT64_MAX;
@@ -87,7 +87,7 @@ const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream
                stream);
 }
 
-constexpr int kPairFeatures = 16;  // gate and up features together in a tile (swiglu_weights.cuh)
+constexpr int kPairFeatures = 16;  // 8 features of gate and 8 of up (swiglu_weights.cuh)
 
 bool fuses_grouped_swiglu(int64_t n, int64_t k) { return n % 16 == 0 && k % 64 == 0; }
 

@@ -1,4 +1,4 @@
-// Grouped products of many rows an expert.
+// Grouped products with many rows per expert.
 #include "kernels/experts/launch.cuh"
 
 namespace slimexx::kernels {

@@ -13,7 +13,7 @@ const char* launch(const GroupedGemmArgs& args, const GemmConfig& config, int sm
   const int64_t f = args.n / 2;
   p.features = static_cast<int>(f);
   p.y_stride = f;
-  p.weight_rows = static_cast<int>(2 * args.n);  // encode_gate_up says why
+  p.weight_rows = static_cast<int>(2 * args.n);  // see encode_gate_up
   const int weight_rows = Tile::kSwap ? p.rows : p.columns;
   CUtensorMap* weights = Tile::kSwap ? &p.a : &p.b;
   if (!encode_gate_up(weights, args.w, f, args.k, weight_rows, Tile::kBoxes, args.rows.experts) ||

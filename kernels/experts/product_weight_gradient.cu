@@ -1,20 +1,21 @@
 // dw[e, n, k] (+)= dy[r, n]^T x[r, k]: each sum is one chain over all rows of an expert.
 //
-// Two thread blocks form a cluster and take neighbouring features of n. They share x: each loads
-// half of its rows by multicast. Roles: warps 0 and 1 of warpgroup 0 load dy and x, one thread
-// each. Two warpgroups multiply 64 features of n each and write their sums in pieces to shared
-// memory. One thread each of warps 2 and 3 stores the pieces of a warpgroup by TMA; if the result
-// is added to an earlier gradient, it first loads that gradient's pieces. An expert has few rows,
-// and storing its f32 gradients takes about as long as its products. So a warpgroup keeps the sums
-// of two tiles in registers: it multiplies one tile while the pieces of the previous tile are
-// stored, and the tensor cores never idle. Barriers of a stage: full, 2 arrivals; empty, one
-// arrival per computing warp of the cluster. Barriers of a piece's buffer: ready, one arrival (with
-// the bytes of the earlier gradient); written, one arrival per computing warp. Named barriers: 1 +
-// group for each warpgroup. Budget: kStages of 20 KB, kPieces of 8 KB for each warpgroup; 192
-// registers of sums. Bits: a sum is one chain over the expert's rows in steps of 16, with zeros
-// after the last row. A box of dy may also hold rows of the next expert; they are set to zero
-// first. In x those rows stay: they are finite, unless the step's gradients are not, and then the
-// step is skipped. An earlier gradient is added to the finished sum with one rounding.
+// Two thread blocks form a cluster and take neighbouring features of n. They share x: each block
+// loads half of its rows and multicasts them to both. Roles: warps 0 and 1 of warpgroup 0 load dy
+// and x, one thread each. Two warpgroups multiply 64 features of n each and write their sums in
+// pieces to shared memory. In warps 2 and 3 one thread each stores the pieces of one warpgroup by
+// TMA; if the result is added to an earlier gradient, the thread first loads that gradient's
+// pieces. An expert has few rows, and storing its f32 gradients takes about as long as its
+// products. So a warpgroup keeps the sums of two tiles in registers: it multiplies one tile while
+// the pieces of the previous tile are stored, and the tensor cores never idle. Barriers of a stage:
+// full, 2 arrivals; empty, one arrival per computing warp of the cluster. Barriers of a piece's
+// buffer: ready, one arrival (with the bytes of the earlier gradient); written, one arrival per
+// computing warp. Named barriers: 1 + group for each warpgroup. Budget: kStages of 20 KB, kPieces
+// of 8 KB for each warpgroup; 192 registers of sums. Bits: a sum is one chain over the expert's
+// rows in steps of 16, with zeros after the last row. A box of dy may also hold rows of the next
+// expert; these are set to zero first. The same rows of x are not cleared: if they are not finite,
+// the step's gradients are not finite either, and the step is skipped. An earlier gradient is added
+// to the finished sum with one rounding.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/common/wgmma.cuh"
@@ -54,7 +55,8 @@ __device__ void load_rows(const WeightGradientProblem& p, const SharedTiles& sha
   }
 }
 
-// Releases a stage that this warp has read, to the loaders of both blocks, since both fill it.
+// Releases a stage that this warp has read, to the loaders of both blocks, since both fill the
+// stage.
 __device__ __forceinline__ void release_stage(const SharedTiles& shared, int stage) {
   const int lane = threadIdx.x % 32;
   if (lane < kCluster) arrive_at_rank(shared.empty + stage, lane);
@@ -69,8 +71,8 @@ __device__ __forceinline__ void clear_rows(uint8_t* box, int rows, int group) {
   sync_named(1 + group, 128);
 }
 
-// A computing warpgroup. It does not wait for a block's products right after queueing them: they
-// run while it queues the next block's products and stores pieces of the previous tile's sums.
+// A computing warpgroup. The products of one block of rows run while the warpgroup queues the next
+// block's products and stores pieces of the previous tile's sums.
 struct Multiplier {
   const WeightGradientProblem& p;
   const SharedTiles& shared;
@@ -110,7 +112,7 @@ struct Multiplier {
       const int until = divide_up(blocks * (piece + 1), kTilePieces);
       for (; block < until; ++block) multiply_block(at, block, sums);
       if (!leaves) continue;
-      if (piece == 0) pin_registers(before);  // a block of this tile has waited for them
+      if (piece == 0) pin_registers(before);  // a wait in this tile has completed these sums
       leave_piece(p, shared, group, pieces, before, piece);
     }
   }
@@ -172,7 +174,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(384, 1)
     multiply_tiles(p, shared, rank, warp / 4 - 1);
     __syncwarp();
   }
-  sync_cluster();  // the other block still writes to this one's memory and barriers
+  sync_cluster();  // the other block may still write to this block's memory and barriers
 }
 
 const char* find_fault(const GroupedWeightGradArgs& a) {

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(32)
   __shared__ float row[32 * kPerLane];
   const int lane = static_cast<int>(threadIdx.x);
   const uint32_t chosen = route_row<kPerLane>(shape, logits, bias, row, ids, weights);
-  int before = 0;  // choices of lower experts
+  int before = 0;  // choices of experts with lower ids
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = lane + 32 * i;

@@ -1,4 +1,4 @@
-// The router: one warp a token.
+// The router, with one warp per token.
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
 #include "kernels/experts/choose.cuh"
@@ -8,7 +8,7 @@ namespace {
 
 using namespace experts;
 
-constexpr int kWarps = 4;  // of a block
+constexpr int kWarps = 4;  // per block
 
 struct RouterProblem {
   RouterShape shape;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-// A warp a token.
+// One warp per token.
 template <class Kernel, class... Arguments>
 const char* launch_rows(Kernel* kernel, const RouterProblem& problem, cudaStream_t stream,
                         const Arguments&... arguments) {

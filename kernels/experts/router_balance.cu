@@ -1,5 +1,6 @@
-// Router statistics of a step, as integer sums, so that the order of additions does not matter; the
-// gradients of the load-balancing losses; and the update of the correction bias.
+// Computes the router statistics of a step, the gradients of the load-balancing losses, and the
+// update of the correction bias. Statistics are integer sums, so the order of additions does not
+// matter.
 #include "slimexx/kernels/router_balance.h"
 
 #include <cuda_runtime.h>
@@ -10,9 +11,9 @@
 namespace slimexx::kernels {
 namespace {
 
-constexpr int kWarps = 4;  // of a block
+constexpr int kWarps = 4;  // per block
 constexpr int kCountThreads = 256;
-constexpr int kMostCountBlocks = 16;   // of a sequence
+constexpr int kMostCountBlocks = 16;   // per sequence
 constexpr int kMostTokenBlocks = 528;  // four for each multiprocessor
 constexpr unsigned kAll = 0xffffffff;
 

@@ -28,7 +28,7 @@ int64_t run_of(int64_t count) {
          kThreads;
 }
 
-// bins [experts] of this block's run.
+// Counts the run's choices per expert into bins [experts].
 __device__ void count_run(const SortProblem& p, int run, int* bins) {
   for (int e = threadIdx.x; e < p.experts; e += kThreads) bins[e] = 0;
   __syncthreads();
@@ -71,7 +71,7 @@ __device__ void sum_totals(const SortProblem& p, int* totals) {
 }
 
 // Each warp places a part of the run: it counts the part's choices, finds where its rows of each
-// expert begin, and walks the part again to place them.
+// expert begin, and walks the part again to place the rows.
 __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   enter_kernel();
   __shared__ int next[kBins];             // the first row of each expert
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const SortProblem p) {
   }
 }
 
-constexpr int kOwn = static_cast<int>(kLeastRun) / kOrderThreads;  // choices of a thread
+constexpr int kOwn = static_cast<int>(kLeastRun) / kOrderThreads;  // choices per thread
 
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const Order order, const int32_t* ids) {
@@ -149,7 +149,8 @@ const char* sort_by_expert(int32_t* offsets, int32_t* choices, int32_t* tokens, 
   if (experts < 1 || experts > kMostExperts) {
     return "sort_by_expert: the number of experts must be from 1 to 384";
   }
-  if (count < 0 || count > INT32_MAX / 2 || top_k < 1) return "sort_by_expert: too many choices";
+  if (count < 0 || count > INT32_MAX / 2 || top_k < 1)
+    return "sort_by_expert: too many choices, or top_k is below 1";
   cudaError_t error = cudaSuccess;
   if (count == 0) {
     error = cudaMemsetAsync(offsets, 0, static_cast<size_t>(experts + 1) * 4, stream);

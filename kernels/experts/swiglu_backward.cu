@@ -1,4 +1,4 @@
-// The step between the two products of an expert's backward, in one pass over the routed rows.
+// All work between the two products of an expert's backward, in one pass over the routed rows.
 // Thread blocks stride over the rows, because the number of rows may be known only on the device.
 #include <algorithm>
 
@@ -26,8 +26,8 @@ struct Args {
 
 __global__ void __launch_bounds__(kThreads) expert_swiglu_backward_kernel(const Args a) {
   enter_kernel();
-  __shared__ float
-      of_warp[2][kWarps];  // double buffered: the next row's sums are written while these are read
+  __shared__ float of_warp[2][kWarps];  // double buffered: one row's sums are read while the next
+                                        // row's are written
   const int rows = min(*a.count, a.rows);
   const int behind = min(a.rows - rows, static_cast<int>(kReadBehindExperts)) * (a.width / kChunk);
   for (int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x); i < behind;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) expert_swiglu_backward_kernel(const 
         slope[c] = __fmul_rn(s.of, __fmaf_rn(gate[c], s.of_negative, 1.0f));
         h[c] = __fmul_rn(silu[c], up[c]);
       }
-      unpack(h, pack(h));  // as the product of forward had it
+      unpack(h, pack(h));  // h rounded to bf16, as the forward product read it
 #pragma unroll
       for (int c = 0; c < kChunk; ++c) {
         sum = __fmaf_rn(dh[c], h[c], sum);

@@ -22,8 +22,8 @@ constexpr int kStages = 8;
 constexpr int kPieces = 3, kTilePieces = kTileK / kF32BoxColumns;
 constexpr int kPieceBytes = 64 * 128, kGroups = 2;
 // At most this many stores may still read their buffers when the next one is queued; then the
-// thread waits for the oldest and frees its buffer. It must be below kPieces, or no buffer would be
-// free for the next piece.
+// thread waits for the oldest and frees its buffer. The limit must be below kPieces, or no buffer
+// would be free for the next piece.
 constexpr int kStoresInFlight = 1;
 static_assert(kStoresInFlight < kPieces);
 constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kGroups * kPieces * kPieceBytes +
@@ -43,7 +43,7 @@ struct WeightGradientProblem {
 };
 
 struct ExpertTile {
-  int expert, n, k;     // first feature of either side
+  int expert, n, k;     // n, k: first features of the tile
   int first_row, rows;  // of the expert
   // An expert without rows has one block, whose rows are all zeroed.
   __device__ int blocks() const { return max(1, divide_up(rows, kRowsPerStage)); }
@@ -63,8 +63,8 @@ struct SharedTiles {
   uint8_t* pieces;  // kPieces of each warpgroup
   uint64_t* full;
   uint64_t* empty;
-  uint64_t* ready;    // by buffer of a piece
-  uint64_t* written;  // the same
+  uint64_t* ready;    // per buffer of a piece
+  uint64_t* written;  // per buffer of a piece
 
   __device__ explicit SharedTiles(uint8_t* raw) {
     stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
@@ -110,8 +110,8 @@ __device__ __forceinline__ void write_piece(uint32_t box, const float (&sums)[kS
   }
 }
 
-// Walks a cluster's tiles in order. Skips tiles of experts without rows if the result is added to
-// an earlier gradient, which they do not change.
+// Walks a cluster's tiles in order. When accumulating, skips the tiles of experts without rows,
+// which would not change the earlier gradient.
 struct TileWalk {
   int tile;
   ExpertTile at;
@@ -161,7 +161,7 @@ struct PieceWalk {
 inline __device__ void move_pieces(const WeightGradientProblem& p, const SharedTiles& shared,
                                    int rank, int group) {
   const int first = group * kPieces;
-  PieceWalk filled(p, rank), stored(p, rank);  // `filled`: the next that gets a buffer
+  PieceWalk filled(p, rank), stored(p, rank);  // `filled`: the next piece that gets a buffer
   RingCursor<kPieces> to_fill, to_store;
   const auto fill = [&] {
     if (filled.has_ended(p)) return;

@@ -35,17 +35,18 @@ constexpr Fp8GemmConfig kConfigs[] = {
 
 // Fitted to 336 measured times of four products at 1, 16, 64, 256 and 8192 rows on an H100, with a
 // root mean square error of 7 % (with a launch of 1.3 us, and a factor of 1.2 at 8192 rows for the
-// clock under the power limit). In clocks of 1.755 GHz, those of a tile per K block. Not in the
-// fit: plain tiles of 64 rows or of 64 or 96 columns, and what kBatch of tile.cuh saves. Set by
-// hand, so that the best tile of 8192 rows comes first: kAloneColumn, kIngestBytes, kClusterClocks.
+// clock under the power limit). The unit is clocks of 1.755 GHz; clocks of a tile are per K block.
+// Not in the fit: plain tiles of 64 rows or of 64 or 96 columns, and the savings of kBatch
+// (tile.cuh). Set by hand, so that the best tile of 8192 rows comes first: kAloneColumn,
+// kIngestBytes, kClusterClocks.
 constexpr double kChainStart = 325;          // one warpgroup: kChainStart + chain * columns
 constexpr double kChainColumn = 0.55;        // with two temporary accumulators
-constexpr double kAloneColumn = 2.2;         // with one
-constexpr double kSharedFactor = 1.09;       // times the bytes of shared memory at 128 per clock
-constexpr double kIngestBytes = 1500;        // per clock, of loads from L2: hardly a limit
-constexpr double kColumnClocks = 25;         // start and stores of a tile, per column
-constexpr double kClusterClocks = 2000;      // once, in a cluster
-constexpr double kMemoryBytes = 1860;        // per clock, of weights
+constexpr double kAloneColumn = 2.2;         // with one temporary accumulator
+constexpr double kSharedFactor = 1.09;       // factor: shared memory at 128 bytes per clock
+constexpr double kIngestBytes = 1500;        // bytes per clock of loads from L2; rarely the limit
+constexpr double kColumnClocks = 25;         // start of a tile and its stores, per column
+constexpr double kClusterClocks = 2000;      // added once per product in a cluster
+constexpr double kMemoryBytes = 1860;        // bytes of weights per clock
 constexpr double kManyReadersExcess = 1.08;  // factor if several tiles read each weight; by hand
 
 }  // namespace
@@ -56,12 +57,11 @@ double estimate_float8_tile(const Fp8GemmConfig& c, int64_t tokens, int64_t k) {
       c.columns * groups <= 256 && c.columns <= 128 && (groups < 3 || c.columns <= 64);
   const double chain = kChainStart + (two_temporaries ? kChainColumn : kAloneColumn) * c.columns;
   const int64_t columns = c.swap_operands ? std::min<int64_t>(c.columns, tokens) : c.columns;
-  // Of 128 bytes: what four wgmma of each warpgroup read, what TMA writes, and in swapped order the
-  // reads of the columns' scales.
+  // Shared memory traffic in units of 128 bytes: reads of four wgmma per warpgroup, writes of TMA
+  // and, in swapped order, reads of the columns' scales.
   const double shared = 4.0 * groups * (16 + c.columns / 4.0) + double(c.rows) + double(columns) +
                         (c.swap_operands ? groups * c.columns / 2.0 : 0.0);
-  // Smooth maxima, because of two tiles with the same limit the one that is otherwise faster is
-  // better.
+  // Smooth maxima: if two tiles have the same limit, the tile that is otherwise faster is better.
   const double busy = kSharedFactor * shared;
   const double block = std::sqrt(std::hypot(chain * chain, busy * busy)) +
                        128 * (double(c.rows) / c.cluster + double(columns)) / kIngestBytes;
@@ -125,8 +125,14 @@ Fp8GemmConfig balance_float8_rows(Fp8GemmConfig c, int64_t m, int64_t n, int64_t
 int count_fp8_gemm_configs() { return static_cast<int>(std::size(kConfigs)); }
 Fp8GemmConfig get_fp8_gemm_config(int index) { return kConfigs[index]; }
 
-Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k) {
-  return choose(m, n, k, kFloat8RowStep, [](const Fp8GemmConfig&) { return true; });
+bool suits_fp8_bf16_input(const Fp8GemmConfig& c) {
+  return c.swap_operands && c.cluster == 1 && c.columns <= kFp8MostInputRows;
+}
+
+Fp8GemmConfig choose_fp8_gemm_config(int64_t m, int64_t n, int64_t k, bool x_is_bf16) {
+  return choose(m, n, k, kFloat8RowStep, [x_is_bf16](const Fp8GemmConfig& c) {
+    return !x_is_bf16 || suits_fp8_bf16_input(c);
+  });
 }
 
 int count_fp8_gemm_swiglu_configs() {
@@ -138,8 +144,10 @@ Fp8GemmConfig get_fp8_gemm_swiglu_config(int index) {
   return *config;
 }
 
-Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k) {
-  return choose(m, n, k, kFloat8GateUpRowStep, suits_swiglu);
+Fp8GemmConfig choose_fp8_gemm_swiglu_config(int64_t m, int64_t n, int64_t k, bool x_is_bf16) {
+  return choose(m, n, k, kFloat8GateUpRowStep, [x_is_bf16](const Fp8GemmConfig& c) {
+    return suits_swiglu(c) && (!x_is_bf16 || suits_fp8_bf16_input(c));
+  });
 }
 
 }  // namespace slimexx::kernels

@@ -6,8 +6,8 @@
 
 namespace slimexx::kernels {
 
-// The rows of a swapped tile are a multiple of these; in a cluster, so are the rows that each
-// thread block loads.
+// The rows of a swapped tile and, in a cluster, the rows that each thread block loads are multiples
+// of these constants.
 inline constexpr int64_t kFloat8RowStep = 8;
 inline constexpr int64_t kFloat8GateUpRowStep = 16;
 

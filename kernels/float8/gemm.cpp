@@ -1,4 +1,4 @@
-// Checks the arguments of an FP8 product and hands it to the variant that computes it.
+// Checks the arguments of an FP8 product and calls the variant that computes the product.
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/float8/variants.h"
@@ -36,14 +36,25 @@ const char* find_stride_fault(const Fp8GemmArgs& a, int64_t features) {
   return nullptr;
 }
 
+const char* find_input_fault(const Fp8GemmArgs& a) {
+  if (!a.x_is_bf16) {
+    return is_given(a.x) && is_given(a.x_scales)
+               ? nullptr
+               : "fp8_gemm: x and its scales must be 16-byte aligned";
+  }
+  if (!fp8_gemm_quantises(a.m, a.k)) return "fp8_gemm: x in bf16 is too large";
+  return is_given(a.x, a.x_stride) && (a.x_stride == 0 || a.x_stride >= a.k)
+             ? nullptr
+             : "fp8_gemm: rows of x in bf16 must be 16-byte aligned, x_stride 0 or at least k";
+}
+
 // `features`: columns of y.
 const char* find_fault(const Fp8GemmArgs& a, int64_t features) {
   if (const char* fault = find_size_fault(a)) return fault;
   if (const char* fault = find_stride_fault(a, features)) return fault;
   if (a.m == 0) return nullptr;
-  if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) || !is_given(a.x_scales)) {
-    return "fp8_gemm: x, its scales, w and y must be 16-byte aligned";
-  }
+  if (const char* fault = find_input_fault(a)) return fault;
+  if (!is_given(a.w) || !is_given(a.y)) return "fp8_gemm: w and y must be 16-byte aligned";
   if (a.w_scales == nullptr) return "fp8_gemm: the scales of w are null";
   return is_aligned(a.bias, 4) ? nullptr : "fp8_gemm: bias must be 4-byte aligned";
 }
@@ -52,7 +63,8 @@ const char* find_fault(const Fp8GemmArgs& a, int64_t features) {
 
 const char* launch_fp8_gemm(const Fp8GemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_size_fault(args)) return fault;
-  return launch_fp8_gemm(args, choose_fp8_gemm_config(args.m, args.n, args.k), stream);
+  return launch_fp8_gemm(args, choose_fp8_gemm_config(args.m, args.n, args.k, args.x_is_bf16),
+                         stream);
 }
 
 const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
@@ -62,6 +74,7 @@ const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (args.x_is_bf16) return launch_float8_quantising(args, config, sm_count, stream);
   constexpr decltype(&launch_float8_plain) kSwapped[3] = {
       launch_float8_swapped_64, launch_float8_swapped_128, launch_float8_swapped_192};
   const int groups = config.rows <= 64 ? 0 : config.rows <= 128 ? 1 : 2;
@@ -71,8 +84,8 @@ const char* launch_fp8_gemm(const Fp8GemmArgs& args, const Fp8GemmConfig& config
 
 const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, cudaStream_t stream) {
   if (const char* fault = find_size_fault(args)) return fault;
-  return launch_fp8_gemm_swiglu(args, choose_fp8_gemm_swiglu_config(args.m, args.n, args.k),
-                                stream);
+  return launch_fp8_gemm_swiglu(
+      args, choose_fp8_gemm_swiglu_config(args.m, args.n, args.k, args.x_is_bf16), stream);
 }
 
 const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, const Fp8GemmConfig& config,
@@ -84,8 +97,9 @@ const char* launch_fp8_gemm_swiglu(const Fp8GemmArgs& args, const Fp8GemmConfig&
   int sm_count = 0;
   const cudaError_t error = count_multiprocessors(sm_count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  const auto launch =
-      config.swap_operands ? launch_float8_swiglu_swapped : launch_float8_swiglu_plain;
+  const auto launch = args.x_is_bf16         ? launch_float8_swiglu_quantising
+                      : config.swap_operands ? launch_float8_swiglu_swapped
+                                             : launch_float8_swiglu_plain;
   return launch(args, config, sm_count, stream);
 }
 

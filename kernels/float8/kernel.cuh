@@ -6,8 +6,8 @@
 // epilogue of gemm/. Barriers per stage: full, an arrival of each loading thread and one of a
 // scales' warp; empty, one of each computing warp of the cluster. Named barriers: 1 + group belongs
 // to a warpgroup while it stores; 8 + group starts a warpgroup `lead` K blocks after the one before
-// it, so that they do not all store at the same time. Bits: an output is one chain in one warpgroup
-// (float8.h).
+// it, so that they do not all store at the same time; 12 ends the quantisation of x. Bits: an
+// output is one chain in one warpgroup (float8.h).
 #pragma once
 #include "kernels/float8/multiply.cuh"
 #include "kernels/gemm/kernel.cuh"
@@ -19,19 +19,20 @@ __device__ void multiply_float8_tiles(const Float8Problem& p, const Epilogue& ep
                                       const Float8Shared<Tile>& shared, int rank, int group) {
   constexpr int kOrderBarrier = 8;
   const Float8Operands<Tile> operands(p, shared, group);
+  if constexpr (Tile::kQuantises) quantise_input(p, shared);
   const bool staggered = Tile::kGroups > 1 && p.lead > 0;
   int signal_block = staggered && group + 1 < Tile::kGroups ? min(p.lead, p.k_blocks) - 1 : -1;
   StageCursor next, done;
   if (staggered && group > 0) sync_named(kOrderBarrier + group, 256);
-  await_previous_grids();  // they may still read the memory of y
+  await_previous_grids();  // earlier kernels may still read y's memory
   const int clusters = gridDim.x / Tile::kCluster;
   for (int tile = blockIdx.x / Tile::kCluster; tile < p.tiles; tile += clusters) {
     const Float8Position position = locate_float8_tile<Tile>(p, tile, rank);
+    const ScaleColumns own = ScaleColumns::of<Tile>(position.row, group)
+                                 .template shifted<Tile>(Tile::kQuantises ? position.column : 0);
     Float8Sums<Tile> sums;
-    multiply_float8_tile<Tile>(p.k_blocks,
-                               {operands, next, done, ScaleColumns::of<Tile>(position.row, group),
-                                signal_block, kOrderBarrier + 1 + group},
-                               sums);
+    multiply_float8_tile<Tile>(
+        p.k_blocks, {operands, next, done, own, signal_block, kOrderBarrier + 1 + group}, sums);
     signal_block = -1;
     epilogue.template finish<Tile>(p, sums, position.row + 64 * group, position.column, p.tokens,
                                    shared.staging + group * Tile::kStagingBytes, group);
@@ -54,8 +55,9 @@ template <class Tile, class Epilogue>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     float8_gemm_kernel(const __grid_constant__ Float8Problem p,
                        const __grid_constant__ Epilogue epilogue) {
-  static_assert(Tile::count_stages(Tile::kRows) >= 4 &&
-                Tile::count_stages(Tile::kRows) >= 2 * Tile::kBatch);
+  constexpr int kStages =
+      count_float8_stages<Tile>(Tile::kRows, Tile::kQuantises ? kMostInputBytes : 0);
+  static_assert(kStages >= 4 && kStages >= 2 * Tile::kBatch);
   extern __shared__ uint8_t raw[];
   const Float8Shared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
@@ -63,14 +65,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const bool rows_loader = warp == 0 && elect_lane();
   const bool columns_loader = warp == 1 && elect_lane();
-  if (rows_loader) init_float8_barriers<Tile>(p, shared.full, 2 + kArrivalsPerWarp);
+  if (rows_loader) init_float8_barriers<Tile>(p, shared.full, kFullArrivals<Tile>);
   if (columns_loader) {
     init_float8_barriers<Tile>(p, shared.empty,
                                Tile::kCluster * Tile::kGroups * 4 * kArrivalsPerWarp);
   }
   if (warp == 3 && elect_lane()) {
     prefetch_tensor_map(&p.a);
-    prefetch_tensor_map(&p.b);
+    if (!Tile::kQuantises) prefetch_tensor_map(&p.b);
     if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
   if constexpr (Tile::kCluster > 1) {
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
       if (!Tile::kSwap) await_previous_grids();  // before this only weights may be read
       load_float8_rows<Tile>(p, shared, rank);
     }
-    if (columns_loader) {
+    if (columns_loader && !Tile::kQuantises) {
       if (Tile::kSwap) await_previous_grids();
       load_float8_columns<Tile>(p, shared, rank);
     }

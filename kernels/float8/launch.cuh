@@ -19,7 +19,7 @@ inline bool encode_float8_matrix(CUtensorMap* map, const void* base, int64_t row
                           {kBlockBytes, box_rows});
 }
 
-// The rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows, as
+// Encodes the rows of gate and up of w[experts, 2 f, k] as an operand with alternating rows, as
 // encode_gate_up does for bf16.
 inline bool encode_float8_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k,
                                   int64_t pitch, int box_rows, int64_t experts = 1) {
@@ -31,6 +31,16 @@ inline bool encode_float8_gate_up(CUtensorMap* map, const void* base, int64_t f,
 
 // Tiles of tokens begin at multiples of 4, because copies of scales have whole 16 bytes.
 inline int round_up_4(int64_t tokens) { return static_cast<int>(divide_up(tokens, 4) * 4); }
+
+// The x that a QuantisingTile reads.
+inline void describe_float8_input(Float8Problem& p, const void* x, int64_t x_stride, int64_t rows,
+                                  int64_t k) {
+  p.x = static_cast<const __nv_bfloat16*>(x);
+  p.x_stride = x_stride == 0 ? k : x_stride;
+  p.x_rows = static_cast<int>(rows);
+  p.x_pitch = input_pitch(p.x_rows);
+  p.input_bytes = input_bytes(p.x_rows, p.k_blocks);
+}
 
 // As in gemm/, the last tiles begin early enough to be full, and recompute some elements.
 template <class Tile>
@@ -57,7 +67,8 @@ void describe_float8_tiles(Float8Problem& p, const Fp8GemmArgs& args, const Fp8G
   p.k_blocks = static_cast<int>(args.k / kFp8GroupColumns);
   p.band = std::max(1, config.band);
   p.lead = config.lead;
-  p.stages = Tile::count_stages(p.rows);
+  if (Tile::kQuantises) describe_float8_input(p, args.x, args.x_stride, args.m, args.k);
+  p.stages = count_float8_stages<Tile>(p.rows, p.input_bytes);
 }
 
 template <class Tile>
@@ -84,7 +95,9 @@ bool describe_float8_problem(Float8Problem& p, const Fp8GemmArgs& args,
   const int row_box = p.rows / Tile::kCluster;
   const int w_box = Tile::kSwap ? row_box : p.columns, x_box = Tile::kSwap ? p.columns : row_box;
   const int64_t pitch = args.w_stride == 0 ? args.k : args.w_stride;
-  if (!encode_float8_matrix(x, args.x, args.m, args.k, args.k, x_box)) return false;
+  if (!Tile::kQuantises && !encode_float8_matrix(x, args.x, args.m, args.k, args.k, x_box)) {
+    return false;
+  }
   return Tile::kGateUp ? encode_float8_gate_up(w, args.w, f, args.k, pitch, w_box)
                        : encode_float8_matrix(w, args.w, args.n, args.k, pitch, w_box);
 }
@@ -108,8 +121,7 @@ const char* launch_float8_kernel(void (*kernel)(Float8Problem, Epilogue), const 
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(Tile::kCluster * std::min(p.tiles, clusters)));
   launch.blockDim = dim3(Tile::kThreads);
-  launch.dynamicSmemBytes =
-      Tile::shared_bytes(p.rows, Tile::kSwap ? p.stages : Tile::count_stages(Tile::kRows));
+  launch.dynamicSmemBytes = float8_shared_bytes<Tile>(p.rows, p.stages, p.input_bytes);
   launch.stream = stream;
   launch.attrs = attributes;
   launch.numAttrs = count;
@@ -120,7 +132,8 @@ const char* launch_float8_kernel(void (*kernel)(Float8Problem, Epilogue), const 
 template <class Tile, class Epilogue>
 const char* start_float8_variant(Float8Problem p, int sm_count, cudaStream_t stream,
                                  const Epilogue& epilogue) {
-  // At most as many stages as a thread block has K blocks; see start_variant of gemm/launch.cuh.
+  // Use at most as many stages as a thread block has K blocks; see start_variant of
+  // gemm/launch.cuh.
   if (Tile::kSwap) {
     const int64_t most = int64_t{divide_up(p.tiles, sm_count / Tile::kCluster)} * p.k_blocks;
     p.stages = static_cast<int>(std::clamp<int64_t>(most, 2, p.stages));

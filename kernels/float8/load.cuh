@@ -1,5 +1,5 @@
 // Shared memory of a block of the FP8 product, and the threads that fill its ring of stages: one
-// thread loads rows, one loads columns, and two warps load scales.
+// thread loads rows, one loads columns (not in a QuantisingTile), and two warps load scales.
 #pragma once
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tma.cuh"
@@ -13,19 +13,21 @@ template <class Tile>
 struct Float8Shared {
   uint8_t* stages;   // each: the rows of A, then those of B
   uint8_t* staging;  // one buffer per warpgroup
+  uint8_t* input;    // the quantised x: see input.cuh; otherwise empty
   float* slots;      // scales of each stage
   uint64_t* full;    // per stage: both operands and the scales have arrived
-  uint64_t* empty;   // per stage: every consumer warp of the cluster has read it
+  uint64_t* empty;   // per stage: read by every consumer warp of the cluster
   int row_bytes;
   int stage_bytes;
 
   __device__ Float8Shared(uint8_t* raw, const Float8Problem& p) {
     row_bytes = tile_rows<Tile>(p) * kBlockBytes;
-    stage_bytes = Tile::stage_bytes(tile_rows<Tile>(p));
+    stage_bytes = float8_stage_bytes<Tile>(tile_rows<Tile>(p));
     // Dynamic shared memory starts at the same offset in all blocks of a cluster.
     stages = raw + (1024 - shared_address(raw) % 1024) % 1024;
     staging = stages + float8_stages<Tile>(p) * stage_bytes + Tile::kOverreadBytes;
-    full = reinterpret_cast<uint64_t*>(staging + Tile::kGroups * Tile::kStagingBytes);
+    input = staging + Tile::kGroups * Tile::kStagingBytes;
+    full = reinterpret_cast<uint64_t*>(input + (Tile::kQuantises ? p.input_bytes : 0));
     empty = full + kFloat8MaxStages;
     slots = reinterpret_cast<float*>(empty + kFloat8MaxStages);
   }
@@ -35,6 +37,10 @@ struct Float8Shared {
     return slots + stage * Tile::kSlotFloats;
   }
 };
+
+// Arrivals at a full barrier.
+template <class Tile>
+inline constexpr uint32_t kFullArrivals = (Tile::kQuantises ? 1 : 2) + kArrivalsPerWarp;
 
 template <class Tile>
 __device__ __forceinline__ int count_tiles(const Float8Problem& p, const Float8Shared<Tile>&) {
@@ -46,8 +52,8 @@ __device__ __forceinline__ Float8Position find_tile(const Float8Problem& p,
   return locate_float8_tile<Tile>(p, tile, rank);
 }
 
-// Calls load(position, K block, stage) for every K block of the block's tiles, when its stage is
-// empty. kParts: only for K blocks `part`, `part` + kParts, ... of each tile.
+// Calls load(position, K block, stage) for every K block of the thread block's tiles, when the
+// stage is empty. kParts: only for K blocks `part`, `part` + kParts, ... of each tile.
 template <int kParts = 1, template <class> class Shared, class Tile, class Load>
 __device__ __forceinline__ void for_each_stage(const Float8Problem& p, const Shared<Tile>& shared,
                                                int rank, const Load& load, int part = 0) {
@@ -117,8 +123,8 @@ __device__ __forceinline__ int first_unit_of(int row) {
 template <class Tile>
 struct UnitScales {
   float values[Tile::kUnits];
-  // `weights`: the tile's first row of weights as an operand, among those of an expert whose units
-  // begin at `before`.
+  // `weights`: the tile's first row in the weight operand of one expert. `before`: the index of
+  // that expert's first unit.
   __device__ __forceinline__ UnitScales(const Float8Problem& p, int weights, int first,
                                         int before = 0) {
     const int block = min(first + static_cast<int>(threadIdx.x % 32), p.k_blocks - 1);
@@ -145,15 +151,16 @@ struct UnitScales {
   }
 };
 
-// Which scales of a slot belong to this thread's accumulators.
+// The scales of a slot that belong to this thread's accumulators.
 struct ScaleColumns {
   int low = 0, high = 0;  // plain: its rows' tokens; swapped: its rows' units of weights
-  int first_token = 0;    // swapped: the place of the tile's first token among the slot's tokens
+  int first_token = 0;    // swapped: the place of the tile's first token among the slot's tokens;
+                          // quantising tiles: among all tokens of x
   template <class Tile>
   __device__ __forceinline__ static ScaleColumns of(int tile_row, int group) {
     const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     if constexpr (!Tile::kSwap) return {kSlotUnits + row, kSlotUnits + row + 8};
-    // Rows past the tile are not stored; their unit must only be one in the slot.
+    // Rows past the tile are not stored, so any unit in the slot will do.
     constexpr int kLast = Tile::kUnits / (Tile::kGateUp ? 2 : 1) - 1;
     const auto unit_of = [tile_row](int within) {
       return min(first_unit_of<Tile>(tile_row + within) - first_unit_of<Tile>(tile_row), kLast);
@@ -165,13 +172,34 @@ struct ScaleColumns {
     }
     return {unit_of(row), unit_of(row + 8)};
   }
-  // The same tile when its first token is number `tokens` in the slot.
+  // The columns of the same tile if its first token is number `tokens` in the slot.
   template <class Tile>
   __device__ __forceinline__ ScaleColumns shifted(int tokens) const {
     if constexpr (Tile::kSwap) return {low, high, tokens};
     return {low + tokens, high + tokens};
   }
 };
+
+// After a warp has written a slot's scales of weights: loads the scales of x from `token` on, and
+// arrives.
+template <class Tile>
+__device__ __forceinline__ void complete_slot(const Float8Problem& p, float* slot, uint64_t* full,
+                                              int block, int token) {
+  if constexpr (Tile::kQuantises) {
+    release(shared_address(full));
+  } else {
+    constexpr int kTokens = Tile::kSlotFloats - kSlotUnits;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      const auto bytes = static_cast<uint32_t>(min(int64_t{kTokens}, p.x_scale_stride - token) * 4);
+      arrive_expect_bytes(full, bytes);
+      load_bytes(slot + kSlotUnits, p.x_scales + block * p.x_scale_stride + token, bytes, full);
+    } else if (kArrivalsPerWarp == 32) {
+      arrive(full);
+    }
+  }
+  __syncwarp();
+}
 
 // Two warps load the scales, `part` 0 those of even K blocks and 1 those of odd ones: one alone is
 // slower than products of few rows. They read the first scales of weights before earlier kernels
@@ -183,7 +211,7 @@ __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Ti
   const Float8Position first =
       locate_float8_tile<Tile>(p, static_cast<int>(blockIdx.x) / Tile::kCluster, rank);
   UnitScales<Tile> scales(p, Tile::kSwap ? first.row : first.column, 0);
-  await_previous_grids();
+  if constexpr (!Tile::kQuantises) await_previous_grids();
   const auto load = [&](Float8Position position, int block, int stage) {
     const int weights = Tile::kSwap ? position.row : position.column;
     const int token = Tile::kSwap ? position.column : position.row;
@@ -191,17 +219,7 @@ __device__ void load_float8_scales(const Float8Problem& p, const Float8Shared<Ti
     const float own = scales.spread(block);
     float* slot = shared.slot(stage);
     if (lane < Tile::kUnits) slot[lane] = own;
-    __syncwarp();
-    uint64_t* full = shared.full + stage;
-    if (lane == 0) {
-      const auto bytes =
-          static_cast<uint32_t>(min(int64_t{Tile::kTokens}, p.x_scale_stride - token) * 4);
-      arrive_expect_bytes(full, bytes);
-      load_bytes(slot + kSlotUnits, p.x_scales + block * p.x_scale_stride + token, bytes, full);
-    } else if (kArrivalsPerWarp == 32) {
-      arrive(full);
-    }
-    __syncwarp();
+    complete_slot<Tile>(p, slot, shared.full + stage, block, token);
   };
   for_each_stage<2>(p, shared, rank, load, part);
 }

@@ -2,12 +2,10 @@
 // are then multiplied by the scales and added to the sums.
 #pragma once
 #include "kernels/common/wgmma_f8.cuh"
-#include "kernels/float8/load.cuh"
+#include "kernels/float8/block_scales.cuh"
+#include "kernels/float8/input.cuh"
 
 namespace slimexx::kernels {
-
-template <class Tile>
-using Float8Sums = float[Tile::kColumns / 2];
 
 // Addresses of a warpgroup's operands, as in StageOperands of gemm/multiply.cuh.
 template <class Tile>
@@ -17,12 +15,22 @@ struct Float8Operands {
   uint32_t full, empty;
   const float* slots;
   int stages;
+  // Quantising tiles: the place of the scales of x relative to `slots`, and the rows and the pitch
+  // of x in shared memory.
+  int x_scales = 0, x_rows = 0, pitch = 0;
 
   __device__ __forceinline__ Float8Operands(const Float8Problem& p,
                                             const Float8Shared<Tile>& shared, int group)
       : slots(shared.slots), stages(float8_stages<Tile>(p)) {
     rows = static_cast<uint32_t>(describe_swizzled_tile(shared.rows(0) + group * 64 * kBlockBytes));
-    columns = static_cast<uint32_t>(describe_swizzled_tile(shared.columns(0)));
+    if constexpr (Tile::kQuantises) {
+      x_scales = static_cast<int>(input_scales(p, shared) - slots);
+      x_rows = p.x_rows;
+      pitch = p.x_pitch;
+      columns = describe_chunked_tile(shared.input, pitch);
+    } else {
+      columns = static_cast<uint32_t>(describe_swizzled_tile(shared.columns(0)));
+    }
     stage_step = static_cast<uint32_t>(shared.stage_bytes) >> 4;
     full = shared_address(shared.full);
     empty = shared_address(shared.empty);
@@ -47,73 +55,8 @@ __device__ __forceinline__ void release_float8_stage(const Float8Operands<Tile>&
   }
 }
 
-// The scales of a K block. Plain: for each of the thread's two rows, its scale times that of each
-// unit of columns. Swapped, few columns: those of its two rows times those of its columns. Swapped,
-// more columns: the scales of the two rows; those of the columns stay in shared memory.
-template <class Tile>
-struct BlockScales {
-  static constexpr bool kProducts = Tile::kSwap && Tile::kEarlyScales;
-  static constexpr int kPerRow = kProducts ? Tile::kColumns / 4 : Tile::kSwap ? 1 : Tile::kUnits;
-  float low[kPerRow], high[kPerRow];
-  const float* columns;
-
-  __device__ __forceinline__ void read(const float* slot, ScaleColumns own) {
-    columns = slot + kSlotUnits + own.first_token + 2 * (threadIdx.x % 4);
-    if constexpr (kProducts) {
-      const float of_low = slot[own.low], of_high = slot[own.high];
-#pragma unroll
-      for (int j = 0; j < kPerRow / 2; ++j) {
-        const float2 x = read_scales(columns + 8 * j);
-        low[2 * j] = __fmul_rn(x.x, of_low);
-        low[2 * j + 1] = __fmul_rn(x.y, of_low);
-        high[2 * j] = __fmul_rn(x.x, of_high);
-        high[2 * j + 1] = __fmul_rn(x.y, of_high);
-      }
-    } else if constexpr (Tile::kSwap) {
-      low[0] = slot[own.low];
-      high[0] = slot[own.high];
-    } else {
-#pragma unroll
-      for (int i = 0; i < kPerRow; ++i) {
-        low[i] = __fmul_rn(slot[own.low], slot[i]);
-        high[i] = __fmul_rn(slot[own.high], slot[i]);
-      }
-    }
-  }
-  __device__ __forceinline__ static float2 read_scales(const float* from) {
-    if constexpr (Tile::kGrouped) return {from[0], from[1]};  // may begin at any token
-    return *reinterpret_cast<const float2*>(from);
-  }
-  __device__ __forceinline__ void add(const Float8Sums<Tile>& t, Float8Sums<Tile>& sums) const {
-#pragma unroll
-    for (int j = 0; j < Tile::kColumns / 8; ++j) {
-      float scale[4];
-      if constexpr (kProducts) {
-        scale[0] = low[2 * j];
-        scale[1] = low[2 * j + 1];
-        scale[2] = high[2 * j];
-        scale[3] = high[2 * j + 1];
-      } else if constexpr (Tile::kSwap) {
-        const float2 x = read_scales(columns + 8 * j);
-        scale[0] = __fmul_rn(x.x, low[0]);
-        scale[1] = __fmul_rn(x.y, low[0]);
-        scale[2] = __fmul_rn(x.x, high[0]);
-        scale[3] = __fmul_rn(x.y, high[0]);
-      } else {
-        const int unit = Tile::kGateUp ? j % 2 : j / (Tile::kScaleColumns / 8);
-        scale[0] = scale[1] = low[unit];
-        scale[2] = scale[3] = high[unit];
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[4 * j + i] = __fmaf_rn(t[4 * j + i], scale[i], sums[4 * j + i]);
-      }
-    }
-  }
-};
-
 // A tile's walk over K. `next` is the stage of the next K block to multiply, `done` that of the
-// next one to add. After the products of K block number `signal_block` are queued, the next
+// next K block to add. After the products of K block number `signal_block` are queued, the next
 // warpgroup may pass `barrier`.
 template <class Tile>
 struct Float8Walk {
@@ -123,27 +66,39 @@ struct Float8Walk {
   ScaleColumns own;
   int signal_block;
   int barrier;
+  // Quantising tiles: the columns of `next`, and the scales of x of `done`.
+  uint32_t next_columns = operands.columns + own.first_token;
+  int done_scales = operands.x_scales + own.first_token;
 
+  // The descriptor of B for a step of 32 elements. `lower`: its lower half at the first step.
+  __device__ __forceinline__ uint64_t describe_columns(uint32_t lower, int step) const {
+    if constexpr (Tile::kQuantises) {
+      return complete_chunked_descriptor(lower + step * 2 * operands.pitch);
+    }
+    return complete_descriptor(lower) + step * kDescriptorStepK16;
+  }
   // The products of the next kCount K blocks, one group of wgmma.
   template <int kCount>
   __device__ __forceinline__ void start(Float8Sums<Tile> (&t)[kCount]) {
-    uint32_t offsets[kCount];
+    uint32_t rows[kCount], columns[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       wait(operands.full + 8 * next.stage, next.parity);
-      offsets[i] = next.stage * operands.stage_step;
+      rows[i] = operands.rows + next.stage * operands.stage_step;
+      columns[i] =
+          Tile::kQuantises ? next_columns : operands.columns + next.stage * operands.stage_step;
+      next_columns += 8 * operands.pitch;
       next.advance(operands.stages);
     }
     wgmma_fence();
     // With few columns a wgmma takes longer than its operations when it adds to the result of the
-    // one before it. So the chains of the K blocks alternate.
+    // previous wgmma. So the chains of the K blocks alternate.
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        const uint64_t a = complete_descriptor(operands.rows + offsets[i]);
-        const uint64_t b = complete_descriptor(operands.columns + offsets[i]);
-        wgmma_f8_k32(t[i], a + step * kDescriptorStepK16, b + step * kDescriptorStepK16, step > 0);
+        const uint64_t a = complete_descriptor(rows[i]) + step * kDescriptorStepK16;
+        wgmma_f8_k32(t[i], a, describe_columns(columns[i], step), step > 0);
       }
     }
     wgmma_commit();
@@ -163,7 +118,12 @@ struct Float8Walk {
     for (int i = 0; i < kCount; ++i) {
       stages[i] = done.stage;
       done.advance(operands.stages);
-      scales[i].read(operands.slots + stages[i] * Tile::kSlotFloats, own);
+      const float* slot = operands.slots + stages[i] * Tile::kSlotFloats;
+      scales[i].read(
+          slot,
+          Tile::kQuantises ? operands.slots + done_scales : slot + kSlotUnits + own.first_token,
+          own);
+      done_scales += operands.x_rows;
     }
     wgmma_wait<kPending>();
 #pragma unroll
@@ -177,7 +137,7 @@ struct Float8Walk {
   }
 };
 
-// The products of one batch overlap the additions of the one before it. batches: at least 1.
+// The products of one batch overlap the additions of the previous batch. batches: at least 1.
 template <class Tile, int kBatch>
 __device__ __forceinline__ void multiply_in_turn(int batches, Float8Walk<Tile>& walk,
                                                  Float8Sums<Tile> (&t)[kBatch],

@@ -4,45 +4,16 @@
 
 #include <climits>
 
-#include "kernels/common/bf16.cuh"
 #include "kernels/common/early_launch.cuh"
 #include "kernels/common/sizes.h"
-#include "kernels/float8/convert.cuh"
+#include "kernels/float8/quantise_group.cuh"
 #include "slimexx/kernels/float8.h"
 
 namespace slimexx::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLaneElements = 16;  // consecutive elements of a lane: 32 bytes of bf16, 16 of e4m3
-constexpr int kGroupLanes = 128 / kLaneElements;
-constexpr int kWarpRows = 32 / kGroupLanes;  // a warp takes one group of columns of four rows
-constexpr int kWarpItems = 2;                // in flight at the same time
-
-struct Elements {
-  uint4 half[2];
-  __device__ __forceinline__ uint32_t pair(int i) const {
-    const uint4& h = half[i / 4];
-    return i % 4 == 0 ? h.x : i % 4 == 1 ? h.y : i % 4 == 2 ? h.z : h.w;
-  }
-};
-
-// The bits of the largest magnitude. Patterns of magnitudes are ordered as the magnitudes are, and
-// NaN is above infinity.
-__device__ __forceinline__ uint32_t largest_magnitude(const Elements& e) {
-  uint32_t most = 0;
-#pragma unroll
-  for (int i = 0; i < kLaneElements / 2; ++i) {
-    most = max(most, max(e.pair(i) << 16 & 0x7FFFFFFF, e.pair(i) & 0x7FFF0000));
-  }
-  return most;
-}
-
-__device__ __forceinline__ uint32_t pack_quad(const Elements& e, int i, float factor) {
-  const uint32_t a = e.pair(2 * i), b = e.pair(2 * i + 1);
-  return pack_f8(__fmul_rn(widen_low(a), factor), __fmul_rn(widen_high(a), factor)) |
-         pack_f8(__fmul_rn(widen_low(b), factor), __fmul_rn(widen_high(b), factor)) << 16;
-}
+constexpr int kWarpItems = 2;  // in flight at the same time
 
 struct RowsProblem {
   const __nv_bfloat16* x;
@@ -52,7 +23,7 @@ struct RowsProblem {
   int groups, m;  // groups of columns per row
 };
 
-// An item is a group of columns of kWarpRows rows; neighbouring items are neighbouring groups.
+// An item is a group of columns of kWarpGroups rows; neighbouring items are neighbouring groups.
 __global__ void __launch_bounds__(kThreads) quantise_rows(const RowsProblem p) {
   enter_kernel();
   const int lane = threadIdx.x % 32;
@@ -64,7 +35,7 @@ __global__ void __launch_bounds__(kThreads) quantise_rows(const RowsProblem p) {
   for (int i = 0; i < kWarpItems; ++i) {
     const int64_t item = warp * kWarpItems + i;
     const int64_t row_item = item / p.groups;
-    rows[i] = item < p.items ? row_item * kWarpRows + lane / kGroupLanes : INT64_MAX;
+    rows[i] = item < p.items ? row_item * kWarpGroups + lane / kGroupLanes : INT64_MAX;
     groups[i] = static_cast<int>(item - row_item * p.groups);
     if (rows[i] >= p.m) continue;
     const __nv_bfloat16* from =
@@ -75,16 +46,10 @@ __global__ void __launch_bounds__(kThreads) quantise_rows(const RowsProblem p) {
 #pragma unroll
   for (int i = 0; i < kWarpItems; ++i) {
     const bool inside = rows[i] < p.m;
-    uint32_t most = inside ? largest_magnitude(e[i]) : 0;
-#pragma unroll
-    for (int step = 1; step < kGroupLanes; step *= 2) {
-      most = max(most, __shfl_xor_sync(0xffffffff, most, step));
-    }
+    float scale;
+    const uint4 q = quantise_group(inside ? e[i] : Elements{}, scale);
     if (!inside) continue;
-    const tensor::F8RowScale scale = tensor::f8_row_scale(__uint_as_float(most));
-    if (lane % kGroupLanes == 0) p.scales[groups[i] * p.scale_stride + rows[i]] = scale.scale;
-    const uint4 q = make_uint4(pack_quad(e[i], 0, scale.factor), pack_quad(e[i], 1, scale.factor),
-                               pack_quad(e[i], 2, scale.factor), pack_quad(e[i], 3, scale.factor));
+    if (lane % kGroupLanes == 0) p.scales[groups[i] * p.scale_stride + rows[i]] = scale;
     *reinterpret_cast<uint4*>(p.q + rows[i] * p.k + groups[i] * 128 +
                               lane % kGroupLanes * kLaneElements) = q;
   }
@@ -204,11 +169,12 @@ const char* launch_quantise_rows(const QuantiseRowsArgs& args, cudaStream_t stre
   if (scale_stride < args.m) return "quantise_rows: scale_stride must be 0 or at least m";
   if (x_stride < args.k) return "quantise_rows: x_stride must be 0 or at least k";
   if (args.m == 0) return nullptr;
-  if (!is_given(args.x, x_stride)) return "quantise_rows: rows of x must be 16-byte aligned";
-  if (!is_given(args.q)) return "quantise_rows: q must be 16-byte aligned";
+  if (!is_given(args.x, x_stride))
+    return "quantise_rows: rows of x must be 16-byte aligned and not null";
+  if (!is_given(args.q)) return "quantise_rows: q must be 16-byte aligned and not null";
   if (args.scales == nullptr) return "quantise_rows: scales are null";
   const int64_t groups = args.k / kFp8GroupColumns;
-  const int64_t items = divide_up(args.m, int64_t{kWarpRows}) * groups;
+  const int64_t items = divide_up(args.m, int64_t{kWarpGroups}) * groups;
   const int64_t blocks = divide_up(items, int64_t{kWarpItems * (kThreads / 32)});
   if (blocks > INT_MAX) return "quantise_rows: x is too large";
   const RowsProblem problem{static_cast<const __nv_bfloat16*>(args.x),

@@ -1,5 +1,5 @@
-// Chooses the compiled variant for a product: the measured one if there is a measurement, otherwise
-// the fastest one under a small cost model.
+// Chooses the compiled variant for a product: the measured variant if there is a measurement,
+// otherwise the fastest variant under a small cost model.
 #include "kernels/gemm/choose.h"
 
 #include <algorithm>
@@ -28,11 +28,12 @@ constexpr double kPowerRate = 750000;
 constexpr double kSmallTilePower = 8;     // extra power per (1 / rows + 1 / columns) of a tile
 constexpr double kSharpness = 6.54;       // exponent of the smooth maximum of the three times
 constexpr double kTwoBlocksShare = 0.99;  // factor on the time with two blocks per multiprocessor
-constexpr double kUnevenExponent = 0.14;  // exponent of (most tiles / mean tiles) on memory time
+constexpr double kUnevenExponent = 0.14;  // power of (most tiles / mean tiles) in memory time
 constexpr double kPlainExcess = 1.011;    // factor for staged 64-row tiles in plain order
-constexpr double kManyReadersExcess = 1.035;  // the same if four or more tiles read each weight
-constexpr int64_t kTwoBlocksTokens = 16;      // above this, two blocks have too few stages each
-constexpr int64_t kManyTokens = 1024;         // above this, the power limit decides
+constexpr double kManyReadersExcess =
+    1.035;                                // instead of 1.011 if four or more tiles read each weight
+constexpr int64_t kTwoBlocksTokens = 16;  // above this, two blocks have too few stages each
+constexpr int64_t kManyTokens = 1024;     // above this, the power limit decides
 
 // For many tokens: fitted to runs of a quarter of a second, at the clock under the power limit.
 constexpr double kSteadyPowerRate = 785500;
@@ -169,7 +170,7 @@ double estimate_gemm_ns(const GemmConfig& c, int64_t m, int64_t n, int64_t k) {
 GemmConfig balance_gemm_tiles(GemmConfig c, int64_t m, int64_t n) {
   c.tokens = 0;
   const int64_t token_tiles = count_token_tiles(c, m);
-  // With many tiles the last one hardly matters, and full tiles are stored faster.
+  // With more tiles a partial last tile hardly matters, and full tiles are stored faster.
   if (token_tiles <= 8) c.tokens = static_cast<int>(divide_up(m, token_tiles));
   if (!c.swap_operands) return c;
   const int64_t places = count_places(c, c.blocks_per_sm);

@@ -1,4 +1,4 @@
-// From accumulators to y. The bias is added in fp32. bf16: one rounding, then staging in shared
+// Stores accumulators as y. The bias is added in fp32. bf16: one rounding, then staging in shared
 // memory for wide stores. f32: stored from registers in whole 32-byte sectors. Both operand orders
 // have the same arithmetic.
 #pragma once
@@ -69,7 +69,8 @@ __device__ __forceinline__ void stage_rows(const float* acc, uint8_t* buffer) {
   }
 }
 
-// Copies `tokens` of these rows to y in 16-byte stores, without the chunks past the last feature.
+// Copies `tokens` of the staged rows to y in 16-byte stores, without the chunks past the last
+// feature.
 template <int kChunks>
 __device__ __forceinline__ void store_rows(const GemmProblem& p, const uint8_t* buffer, int token,
                                            int tokens, int feature) {
@@ -96,7 +97,7 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     uint8_t* buffer = staging + piece % kBuffers * 8192;
-    // If the number of pieces is odd, the next tile starts with the buffer of this one's last
+    // If the number of pieces is odd, the next tile starts with the buffer of this tile's last
     // piece.
     const bool other_buffer = kBuffers == 2 && (piece > 0 || kPieces % 2 == 0);
     if (issuer && other_buffer) wait_stores_read<1>();
@@ -122,7 +123,7 @@ __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&
   }
 }
 
-// The same for tiles without a limit on tokens, with at most two warpgroups.
+// store_plain for tiles without a limit on tokens, with at most two warpgroups.
 template <int kCount>
 __device__ __forceinline__ void store_plain(const GemmProblem& p, const float (&acc)[kCount],
                                             uint8_t* staging, int barrier, int token, int feature) {
@@ -194,7 +195,7 @@ __device__ __forceinline__ void store_pair(float* y, float a, float b) {
   *reinterpret_cast<float2*>(y) = make_float2(a, b);
 }
 
-// Plain order, stored from registers: the first `tokens` of 64 rows, with kCount * 2 features.
+// Plain order: stores the first `tokens` of 64 rows, with kCount * 2 features, from registers.
 // `before`: offset of the head within a row of y, in elements.
 template <class Element, int kCount>
 __device__ __forceinline__ void store_plain_pairs(const GemmProblem& p, const float (&acc)[kCount],

@@ -1,4 +1,4 @@
-// Checks the arguments of a product and hands it to the variant that computes it.
+// Checks the arguments of a product and calls the variant that computes the product.
 #include "slimexx/kernels/gemm.h"
 
 #include "kernels/common/device.h"
@@ -25,7 +25,8 @@ const char* find_size_fault(const GemmArgs& a) {
 
 const char* find_fault(const GemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
-  if (a.k % 8 != 0) return "gemm: k must be a multiple of 8 (rows of x and w of 16 bytes)";
+  if (a.k % 8 != 0)
+    return "gemm: k must be a multiple of 8, so that rows of x and w are 16-byte aligned";
   if (a.n % 8 != 0) return "gemm: n must be a multiple of 8 (rows of y of 16 bytes)";
   if (a.y_stride % (a.output == GemmOutput::kF32 ? 4 : 8) != 0) {
     return "gemm: y_stride must be a multiple of 8 (bf16) or 4 (f32)";
@@ -48,7 +49,7 @@ const char* find_fallback_fault(const GemmArgs& a) {
   if (a.x == nullptr || a.w == nullptr || a.y == nullptr) return "gemm: x, w or y is null";
   if (!is_aligned(a.x, 2) || !is_aligned(a.w, 2) || !is_aligned(a.bias, 2) ||
       !is_aligned(a.y, a.output == GemmOutput::kF32 ? 4 : 2)) {
-    return "gemm: an operand is not aligned to its elements";
+    return "gemm: an operand is not aligned to its element size";
   }
   return nullptr;
 }

@@ -17,10 +17,11 @@
 namespace slimexx::kernels {
 
 // The default epilogue: stores a warpgroup's sums as y. Other families pass their own epilogue with
-// the same member function. `row` and `column` are the accumulator's corner in D. The tile must not
-// store tokens from end_token on, nor more than p.tile_tokens. `staging` is the warpgroup's shared
-// memory of Tile::kStagingBytes; named barrier 1 + group belongs to the warpgroup. `group` counts
-// 64-row blocks over all warpgroups; row_block gives the block's index within the tile.
+// the same member function. `row` and `column`: position in D of the accumulator's first element.
+// The tile must not store tokens from end_token on, nor more than p.tile_tokens. `staging` is the
+// warpgroup's shared memory of Tile::kStagingBytes; named barrier 1 + group belongs to the
+// warpgroup. `group` counts 64-row blocks over all warpgroups; row_block gives the block's index
+// within the tile.
 struct StoreProduct {
   template <class Tile>
   __device__ __forceinline__ void finish(const GemmProblem& p, float (&acc)[Tile::kColumns / 2],
@@ -96,9 +97,9 @@ __device__ void multiply_tiles(const GemmProblem& p, const Epilogue& epilogue,
   // fewer tiles than thread blocks; a block without tiles sends no signal.
   const bool staggered = Tile::kTileGroups == 2 && p.lead > 0 && (!Tile::kGrouped || tile < tiles);
   int signal_block = staggered && group == 0 ? min(p.lead, p.k_blocks) - 1 : -1;
-  constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next
+  constexpr int kOrderBarrier = 14;  // named barrier of group 0; group 1 waits at the next barrier
   if (staggered && group == 1) sync_named(kOrderBarrier + 1, 256);
-  await_previous_grids();                                // they may still read the memory of y
+  await_previous_grids();  // earlier kernels may still read y's memory
   const int step = Tile::kPingPong ? Tile::kGroups : 1;  // a warpgroup takes every step-th tile
   if (Tile::kPingPong && group == 1) {
     tile += clusters;
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if constexpr (Tile::kGrouped) {
     if (warp == 2 && elect_lane()) init_mbarrier(shared.counted, 1);
     if (!late) {
-      if (!p.offsets_are_written) await_previous_grids();  // these write the offsets
+      if (!p.offsets_are_written) await_previous_grids();  // earlier kernels write the offsets
       if (warp == 3) count_expert_tiles(p, shared);
     }
   }

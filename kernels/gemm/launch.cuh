@@ -58,8 +58,9 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
   p.column_clusters =
       static_cast<int>(divide_up(Tile::kSwap ? token_tiles : feature_tiles, Tile::kColumnCluster));
   p.tiles = p.row_clusters * p.column_clusters;
-  // With two readers the weights must not be evict-first: the L2 may be full of lines of normal
-  // priority (keys and values, after attention) and drop the weights before the second read.
+  // If several tiles read the weights, they must not be loaded evict-first: the L2 may be full of
+  // lines of normal priority (keys and values, after attention) and drop the weights before the
+  // second read.
   p.weights_read_once = token_tiles == 1;
   p.k_blocks = static_cast<int>(divide_up(args.k, Tile::kBlockK));
   p.band = config.band > Tile::kRowCluster ? config.band / Tile::kRowCluster : 1;
@@ -82,10 +83,11 @@ bool describe_problem(GemmProblem& p, const GemmArgs& args, const GemmConfig& co
 template <class Tile, class Epilogue>
 const char* start_variant(GemmProblem problem, const GemmConfig& config, int sm_count,
                           cudaStream_t stream, const Epilogue& epilogue) {
-  if (problem.stages < 2) return "gemm: two blocks of this tile do not fit one multiprocessor";
+  if (problem.stages < 2)
+    return "gemm: two thread blocks of this tile do not fit on one multiprocessor";
   const int clusters = sm_count * config.blocks_per_sm / Tile::kCluster;
-  // At most as many stages as a thread block has K blocks. The next kernel can use the remaining
-  // shared memory and load its weights while this one runs.
+  // Use at most as many stages as a thread block has K blocks. The next kernel can use the
+  // remaining shared memory and load its weights while this kernel runs.
   if (Tile::kFewerRows && !Tile::kGrouped) {
     const int64_t most = int64_t{divide_up(problem.tiles, clusters)} * problem.k_blocks;
     problem.stages = static_cast<int>(std::clamp<int64_t>(most, 2, problem.stages));

@@ -15,9 +15,9 @@ struct GemmShared {
   uint8_t* stages;    // each: kBoxes row boxes, then kBoxes column boxes
   uint8_t* staging;   // kGroups buffers
   uint64_t* full;     // per stage: bytes of both operands have landed
-  uint64_t* empty;    // per stage: every consumer warp of the cluster has read it
-  int* first_tiles;   // [experts + 1], grouped: first token tile per expert, then their number
-  int* first_rows;    // [experts + 1], grouped and swapped; plain tiles leave the room to stages
+  uint64_t* empty;    // per stage: read by every consumer warp of the cluster
+  int* first_tiles;   // [experts + 1], grouped: first token tile per expert, then the total
+  int* first_rows;    // [experts + 1], grouped and swapped; plain tiles need the memory for stages
   uint64_t* counted;  // grouped: the two lists are written
   int row_box_bytes;
   int column_box_bytes;
@@ -56,13 +56,13 @@ __device__ __forceinline__ void count_expert_tiles(const GemmProblem& p,
 #pragma unroll
   for (int i = 0; i <= kExpertsOfLane; ++i) {
     const int expert = min(first + i, p.experts);
-    // Read from L2: this kernel may start before earlier ones end, and the L1 may still hold
+    // Read from L2: this kernel may start before earlier kernels end, and the L1 may still hold
     // another layer's offsets.
     if (i <= of_lane)
       offsets[i] = expert > p.listed_experts ? p.end_row : __ldcg(p.offsets + expert);
   }
   int tiles[kExpertsOfLane + 1],
-      own = 0;  // tiles[i]: tiles of the lane's experts before its i-th one
+      own = 0;  // tiles[i]: tiles of the lane's experts before its i-th expert
 #pragma unroll
   for (int i = 0; i < kExpertsOfLane; ++i) {
     tiles[i] = own;

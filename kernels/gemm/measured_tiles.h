@@ -1,6 +1,7 @@
 // Products whose best tile beat the cost model's choice by more than 1.2 % when measured on an H200
 // (bench/kernels/gemm_bench sweep and pair): layers and heads of Qwen3-4B, Qwen3-8B and GLM-4-9B.
-// For LM heads only (151936, 4096) was timed, at 1, 8, 64 and 256 rows; the others copy its tiles.
+// For LM heads only (151936, 4096) was timed, at 1, 8, 64 and 256 rows; the other heads use the
+// same tiles.
 #pragma once
 #include <cstdint>
 

@@ -39,7 +39,7 @@ struct StageOperands {
   }
 };
 
-// Each warp releases a stage by one arrival per block of the cluster: all of them write to the
+// Each warp releases a stage by one arrival per block of the cluster: all blocks write to the
 // stage.
 template <class Tile>
 __device__ __forceinline__ void release_stage(const StageOperands<Tile>& operands, int stage) {
@@ -78,8 +78,8 @@ __device__ __forceinline__ void multiply_steps(const StageOperands<Tile>& operan
 
 // The chain over K for one tile. The products of a stage stay in flight while the warpgroup waits
 // for the next stage. A stage is released between the two halves of the next stage's products, so
-// that the release delays none. After the products of K block `signal_block` are queued, the other
-// warpgroup may pass `barrier`.
+// that the release delays no product. After the products of K block `signal_block` are queued, the
+// other warpgroup may pass `barrier`.
 template <class Tile>
 __device__ __forceinline__ void multiply_tile(const GemmProblem& p,
                                               const StageOperands<Tile>& operands,

@@ -16,7 +16,7 @@ constexpr int kBoxK = 64;                // elements in a 128-byte swizzled row
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 2 * kMaxStages * 8;
 constexpr int kMaxExperts = 384;
-constexpr int kExpertsOfLane = kMaxExperts / 32 + 1;  // with a shared one
+constexpr int kExpertsOfLane = kMaxExperts / 32 + 1;  // plus the shared expert
 constexpr int kFirstTileBytes = (kMaxExperts + 4) * 4;
 
 // Ping-pong: the two warpgroups compute alternate tiles of 128 rows, so that one stores while the
@@ -35,18 +35,18 @@ struct GemmTile {
   static constexpr bool kHeads = kKind == GemmKind::kHeads;
   static constexpr bool kTurned = kIsTurned;
   static constexpr int kRowBlocks = kPingPong ? 2 : 1;         // blocks of 64 rows per warpgroup
-  static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups at work on one tile
+  static constexpr int kTileGroups = kPingPong ? 1 : kGroups;  // warpgroups per tile
   static constexpr int kRows = 64 * kRowBlocks * kTileGroups;
   static constexpr int kColumns = kTileColumns;
-  // The thread blocks of a cluster compute the same features of different tokens. Each multicasts
-  // its share of the weights to all of them.
+  // The thread blocks of a cluster compute the same features of different tokens. Each block
+  // multicasts its share of the weights to all blocks.
   static constexpr int kCluster = kClusterBlocks;
   static constexpr int kRowCluster = kSwap ? 1 : kCluster;
   static constexpr int kColumnCluster = kSwap ? kCluster : 1;
   static constexpr int kThreads = 128 * (kWarpgroups + 1);
 
-  // Narrow tiles have two boxes per stage, loaded by one copy if k allows it. Otherwise the time to
-  // issue copies, about 100 clocks each, would be the bottleneck.
+  // Narrow tiles have two boxes per stage, loaded by one copy if k is a multiple of 64. With one
+  // box per stage, the time to issue copies, about 100 clocks each, would be the bottleneck.
   static constexpr int kBoxes = kWarpgroups == 1 && kTileColumns <= 128 && !kHeads ? 2 : 1;
   static constexpr int kBlockK = kBoxes * kBoxK;
 
@@ -57,8 +57,8 @@ struct GemmTile {
   static constexpr int kBuffers = kColumns > 64 && kWarpgroups < 3 && !kPingPong ? 2 : 1;
   static constexpr int kStagingBytes =
       !kStaged ? 0 : kBuffers * (kSwap && kColumns < 64 ? kColumns * 128 : 8192);
-  // A stage may hold fewer rows than wgmma reads. It then reads up to 56 rows past the stage, into
-  // accumulators that are not stored.
+  // A stage may hold fewer rows than wgmma reads. wgmma then reads up to 56 rows past the stage,
+  // into accumulators that are not stored.
   static constexpr bool kFewerRows = kSwap || kGroups == 1;
   static constexpr int kOverreadBytes = kFewerRows ? 56 * 128 : 0;
   static constexpr int kFixedBytes = 1024 + kOverreadBytes + kGroups * kStagingBytes +
@@ -107,9 +107,9 @@ template <int kRows, int kColumns>
 using HeadTurnedTile = GemmTile<false, kRows / 64, kColumns, 1, false, GemmKind::kHeads, true>;
 
 struct GemmProblem {
-  CUtensorMap a;       // boxes of a tile's rows x 64; for weights, a block's share of the rows
-  CUtensorMap b;       // boxes of a tile's columns x 64; for weights, a block's share of these
-  CUtensorMap y;       // boxes of 64 x 64; plain order and bf16 only
+  CUtensorMap a;  // boxes of a tile's rows x 64; for weights, a block's share of the rows
+  CUtensorMap b;  // boxes of a tile's columns x 64; for weights, a block's share of the columns
+  CUtensorMap y;  // boxes of 64 x 64; plain order and bf16 only
   CUtensorMap shared;  // the shared expert's weights, with the same boxes; grouped only
   void* y_base;
   const __nv_bfloat16* bias;
@@ -136,7 +136,7 @@ struct GemmProblem {
   // Grouped only.
   const int32_t* offsets;    // [experts + 1]: rows [offsets[e], offsets[e + 1]) of x are expert e's
   int listed_experts;        // experts that have offsets
-  int experts;               // these, and the shared expert if any, which has the rows after theirs
+  int experts;               // listed experts, then the shared expert if any, whose rows come last
   int end_row;               // end of the shared expert's rows
   bool one_x_row;            // x has a single row, which all experts use
   bool offsets_are_written;  // before this kernel starts; swapped tiles only
@@ -151,7 +151,7 @@ struct GemmProblem {
   int64_t y_head_stride;  // elements from a head's part of a row of y to the next
 };
 
-// These are constants if the variant fixes them.
+// These functions return constants if the variant fixes the value.
 template <class Tile>
 __device__ __forceinline__ int tile_rows(const GemmProblem& p) {
   return Tile::kFewerRows ? p.rows : Tile::kRows;

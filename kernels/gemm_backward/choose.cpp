@@ -3,7 +3,7 @@
 // average 0.94 of the time of the first suggestion (layers and heads of Qwen3-4B, Qwen3-8B and
 // GLM-4-9B, 2048 to 16384 rows). Over all of these shapes they take at most 1.03 of that time, and
 // over the shapes for which this file chooses them at most 1.02. For input gradients over a whole
-// vocabulary, however, such tiles can take 1.2.
+// vocabulary, however, such tiles can take 1.2 of the time.
 #include "kernels/gemm_backward/choose.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace slimexx::kernels {
 namespace {
 
-// Limits of what was measured: sums of at least 2048 terms (input gradients: at most 32768), and at
+// Limits of the measurements: sums of at least 2048 terms (input gradients: at most 32768), and at
 // least three waves of tiles.
 constexpr int64_t kLeastDepth = 2048;
 constexpr int64_t kLargestInputDepth = 32768;
@@ -38,7 +38,7 @@ bool is_preferred(const cublasLtMatmulHeuristicResult_t& answer) {
          answer.wavesCount >= kLeastWaves;
 }
 
-// How full a product's waves of tiles are, on average.
+// Average utilisation of the SMs in a product's waves of tiles.
 float fullness(const cublasLtMatmulHeuristicResult_t& answer) {
   return answer.wavesCount / std::ceil(answer.wavesCount);
 }

@@ -22,7 +22,7 @@ namespace {
 // in place in d.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 constexpr size_t kKeptChoices = 4096;  // token counts differ from step to step
-constexpr int kAnswers = 16;           // asked for; cuBLASLt 13.0 gives 8
+constexpr int kAnswers = 16;           // requested; cuBLASLt 13.0 returns 8
 
 struct Choice {
   bool served = false;

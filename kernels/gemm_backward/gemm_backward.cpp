@@ -1,4 +1,4 @@
-// Checks the arguments of a gradient and writes it as one product of row-major matrices.
+// Checks the arguments of a gradient and expresses it as one product of row-major matrices.
 #include "slimexx/kernels/gemm_backward.h"
 
 #include "kernels/common/sizes.h"
@@ -27,7 +27,7 @@ const char* find_fault(const GradProduct& p) {
   }
   if (!is_aligned(p.a.data, 2) || !is_aligned(p.b.data, 2) ||
       !is_aligned(p.d, p.d_is_f32 ? 4 : 2)) {
-    return "gemm_backward: an operand is not aligned to its elements";
+    return "gemm_backward: an operand is not aligned to its element size";
   }
   if (p.a.stride < p.a.columns || p.b.stride < p.b.columns || p.d_stride < p.columns()) {
     return "gemm_backward: a stride is shorter than a row";

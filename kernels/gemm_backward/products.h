@@ -24,7 +24,7 @@ struct GradProduct {
   bool transpose_a;
   void* d;
   int64_t d_stride;
-  bool d_is_f32;  // else bf16
+  bool d_is_f32;  // otherwise bf16
   bool accumulate;
 
   int64_t rows() const { return transpose_a ? a.columns : a.rows; }
@@ -34,7 +34,7 @@ struct GradProduct {
 
 struct GradOutcome {
   const char* fault;  // null: queued
-  bool unserved;      // cuBLASLt has no algorithm for it; nothing was queued
+  bool unserved;      // cuBLASLt has no algorithm; nothing was queued
 };
 
 GradOutcome multiply_by_cublas(const GradProduct& product, const GemmWorkspace& workspace,

@@ -68,8 +68,9 @@ struct BlockWalk : Form {
     n += last - first;
   }
 
-  // Without kKeysComeLate the next scores are queued while products are in flight. With it each
-  // block is released as soon as its products have finished, so that its stage is reloaded sooner.
+  // Without kKeysComeLate the next scores are queued while products are in flight. With
+  // kKeysComeLate each block is released as soon as its products have finished, so that its stage
+  // is reloaded sooner.
   __device__ __forceinline__ void walk_even(int first, int last, int keys, int first_masked) {
     this->issue_scores(n, keys - first * kBlock);
     for (int block = first; block < last; block += 2) {

@@ -5,6 +5,22 @@
 
 namespace slimexx::kernels::latent_attention {
 
+// Run by one warp.
+template <int kRows>
+__device__ __forceinline__ void load_queries(const CUtensorMap& map, const CUtensorMap& rotary_map,
+                                             ClusterShared<kRows> shared, const Item& item) {
+  const int lane = threadIdx.x % 32;
+  if (lane == 0) {
+    arrive_expect_bytes(shared.queries_full(), kBoxes * ClusterShared<kRows>::kWeightBytes);
+  }
+  __syncwarp();
+  if (lane >= kBoxes) return;
+  const bool rotary = lane == kValueBoxes;
+  load_box_hinted(shared.queries() + lane * ClusterShared<kRows>::kWeightBytes,
+                  rotary ? &rotary_map : &map, shared.queries_full(),
+                  rotary ? 0 : lane * kBoxColumns, item.row, kEvictNormal);
+}
+
 // Run by one warp. Loads the thread block's own key blocks for the scores, and its 64 columns of
 // all key blocks as values.
 template <int kRows>
@@ -59,19 +75,6 @@ struct ClusterLoader {
                     piece.row, kEvictNormal);
   }
 
-  __device__ __forceinline__ void load_queries() const {
-    const int lane = threadIdx.x % 32;
-    if (lane == 0) {
-      arrive_expect_bytes(shared.queries_full(), kBoxes * ClusterShared<kRows>::kWeightBytes);
-    }
-    __syncwarp();
-    if (lane >= kBoxes) return;
-    const bool rotary = lane == kValueBoxes;
-    load_box_hinted(shared.queries() + lane * ClusterShared<kRows>::kWeightBytes,
-                    rotary ? &maps.query_rotary : &maps.query, shared.queries_full(),
-                    rotary ? 0 : lane * kBoxColumns, item.row, kEvictNormal);
-  }
-
   // Announce the bytes of a key block, and of the values of a round, to their full barriers.
   __device__ __forceinline__ void expect_keys(int block) const {
     if (block < item.last_block && threadIdx.x % 32 == 0) {
@@ -86,7 +89,7 @@ struct ClusterLoader {
     }
     __syncwarp();
   }
-  // Lanes with the same piece divide its boxes. `takes` false: this call loads nothing.
+  // Lanes with the same piece divide its boxes. If `takes` is false, this call loads nothing.
   __device__ __forceinline__ void load_keys(const Piece& piece, bool takes) const {
     if (piece.exists && takes) {
       const int lane = threadIdx.x % 32;

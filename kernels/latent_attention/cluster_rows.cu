@@ -3,25 +3,29 @@
 // be bound by a dependency chain: scores, new maxima, weights, outputs, then the next key block.
 // But the scores of all key blocks are independent, and so are the columns of the output. So each
 // thread block
-//   1. forms the scores of one key block of the round, and sends the rows' maxima to all others;
+//   1. forms the scores of one key block of the round, and sends the rows' maxima to all other
+//   blocks;
 //   2. finds the running maxima and decays for all key blocks of the round;
-//   3. turns its scores into weights, and sends the weights and their sums to the others;
+//   3. turns its scores into weights, and sends the weights and their sums to the other blocks;
 //   4. multiplies all key blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //
 // Roles: one warpgroup computes; one warp loads each round as soon as the previous round has been
-// read. Barriers, full only: queries, keys, the values of each key block (1 arrival each), the
-// maxima and the weights of each key block (1 arrival, and the bytes that their owners send). A
-// thread block sends its maxima only after it has read everything sent to it in the previous round.
-// So a thread block that has all maxima may send weights. Thread blocks without a key block in the
-// last round send maxima too (-inf). Named barriers: keys, and values, of a round have been read.
+// read. Barriers, all of them full barriers: queries, keys, the values of each key block (1 arrival
+// each), the maxima and the weights of each key block (1 arrival, and the bytes that their owners
+// send). A thread block sends its maxima only after it has read everything sent to it in the
+// previous round. So a thread block that has all maxima may send weights. Thread blocks without a
+// key block in the last round send maxima too (-inf). Named barriers: keys, and values, of a round
+// have been read.
 //
 // Cost of a round, 24 rows: 72 KB of keys and 64 KB of values (from L2: another thread block reads
 // them as keys); 36 wgmma steps for scores, eight times four for values. Measured with 400 keys: 38
 // clocks per step of scores and 470 per key block of values (docs/lab/latent-attention.md).
+#include <type_traits>
+
 #include "kernels/common/device.h"
 #include "kernels/common/early_launch.cuh"
-#include "kernels/latent_attention/cluster_load.cuh"
+#include "kernels/latent_attention/cluster_f8_load.cuh"
 #include "kernels/latent_attention/cluster_walk.cuh"
 #include "kernels/latent_attention/column_store.cuh"
 
@@ -38,24 +42,25 @@ __device__ __forceinline__ void load_item(const ClusterLoader<kRows>& loader) {
   loader.expect_values(first_block);
   loader.load_keys(keys, keys.is_written);
   loader.load_values(values, values.is_written);
-  await_previous_grids();  // they wrote queries, the newest keys and perhaps the context
+  await_previous_grids();  // these wrote queries, the newest keys and perhaps the context
   loader.load_keys(keys, !keys.is_written);  // first: all blocks wait for the newest keys' scores
-  if (own < last_block) loader.load_queries();
+  if (own < last_block)
+    load_queries(loader.maps.query, loader.maps.query_rotary, loader.shared, loader.item);
   loader.load_values(values, !values.is_written);
   for (int first = first_block + kRound; first < last_block; first += kRound) {
     const auto next_keys = loader.find_key_piece(first + loader.rank);
     const auto next_values = loader.find_value_piece(first);
-    sync_named(kKeysAreRead, kClusterThreads);
+    sync_named(kKeysAreRead, kClusterComputing + kClusterLoading);
     loader.expect_keys(first + loader.rank);
     loader.load_keys(next_keys, true);
-    sync_named(kValuesAreRead, kClusterThreads);
+    sync_named(kValuesAreRead, kClusterComputing + kClusterLoading);
     loader.expect_values(first);
     loader.load_values(next_values, true);
   }
 }
 
-// Run by the computing warpgroup.
-template <int kRows>
+// Run by the computing warpgroup. kThreads: of the thread block.
+template <int kRows, int kThreads>
 __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShared<kRows> shared,
                                             const Item& item, int rank) {
   using Layout = ClusterShared<kRows>;
@@ -75,7 +80,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
   find_output_rows<kRows>(problem, item, begins);
   const int first_masked = (item.position(0, p.group) + 1) / kBlock;
   const auto missing = [&](int block) { return max((block + 1) * kBlock - item.keys, 0); };
-  await_previous_grids();  // they may still read what this kernel overwrites
+  await_previous_grids();  // earlier kernels may still read what this kernel overwrites
   int round = 0;
   for (int first = item.first_block; first < item.last_block; first += kRound, ++round) {
     const int count = min(kRound, item.last_block - first), own = first + rank;
@@ -91,7 +96,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
     for (float& of_row : highest) of_row = attention::minus_infinity();
     if (rank < count) {
       walk.form_scores(missing(own), parity);
-      if (goes_on) arrive_named(kKeysAreRead, kClusterThreads);
+      if (goes_on) arrive_named(kKeysAreRead, kThreads);
       if (own >= first_masked) walk.mask(own);
       find_highest<kRows>(walk.scores, shared.scratch(), kOwnBarrier, highest);
     }
@@ -108,7 +113,7 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
       walk.finish_block();
     }
     if (!goes_on) break;
-    arrive_named(kValuesAreRead, kClusterThreads);
+    arrive_named(kValuesAreRead, kThreads);
     // All warps must have read this round before the next maxima are sent.
     sync_named(kOwnBarrier, kClusterComputing);
   }
@@ -124,22 +129,32 @@ __device__ __forceinline__ void attend_item(const Problem& problem, ClusterShare
                        rank * kBoxColumns, rank == 0);
 }
 
-template <int kRows>
-__global__ void __launch_bounds__(kClusterThreads, 1)
+// Keys: KeyBoxes or F8Keys.
+template <class Keys>
+constexpr int kClusterThreads = kClusterComputing +
+                                (std::is_same_v<Keys, F8Keys> ? kClusterF8Loading
+                                                              : kClusterLoading);
+
+template <int kRows, class Keys>
+__global__ void __launch_bounds__(kClusterThreads<Keys>, 1)
     attend_cluster_latent(const __grid_constant__ Problem problem,
                           const __grid_constant__ CUtensorMap query_map,
                           const __grid_constant__ CUtensorMap query_rotary_map,
-                          const __grid_constant__ CUtensorMap key_map,
-                          const __grid_constant__ CUtensorMap key_rotary_map) {
+                          const __grid_constant__ Keys keys) {
+  constexpr bool kF8 = std::is_same_v<Keys, F8Keys>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const ClusterShared<kRows> shared{shared_address(memory)};
   if (threadIdx.x == 0) {
     if (shared.base % 1024 != 0) __trap();  // the swizzle is a function of the address
     prefetch_tensor_map(&query_map);
     prefetch_tensor_map(&query_rotary_map);
-    prefetch_tensor_map(&key_map);
-    prefetch_tensor_map(&key_rotary_map);
-    shared.init();
+    if constexpr (kF8) {
+      shared.init(kF8Warps * kArrivalsPerWarp, kArrivalsPerWarp);
+    } else {
+      prefetch_tensor_map(&keys.map);
+      prefetch_tensor_map(&keys.rotary_map);
+      shared.init();
+    }
   }
   sync_cluster();  // the barriers are initialised before other blocks arrive at them
   if (!problem.attention.context_is_written) await_previous_grids();
@@ -154,15 +169,20 @@ __global__ void __launch_bounds__(kClusterThreads, 1)
   item.last_block = __shfl_sync(0xffffffffu, item.last_block, 0);
   const auto rank = static_cast<int>(cluster_rank());
   if (!has_item) {
-    await_previous_grids();  // a kernel that waits for this one must also wait for those before it
+    await_previous_grids();  // a kernel that waits for this kernel must wait for earlier kernels
+                             // too
     arrive_at_cluster_relaxed();
   } else if (threadIdx.x < kClusterComputing) {
-    attend_item<kRows>(problem, shared, item, rank);
+    attend_item<kRows, kClusterThreads<Keys>>(problem, shared, item, rank);
+  } else if constexpr (kF8) {
+    ClusterF8Loader<kRows> loader{problem.attention, keys, shared, item, rank};
+    load_item(loader, query_map, query_rotary_map);
+    arrive_at_cluster_relaxed();
   } else {
     const int written_pieces = attention::count_written_blocks(problem.attention, item.context,
                                                                problem.attention.box_rows);
     load_item<kRows>({problem.attention,
-                      {query_map, query_rotary_map, key_map, key_rotary_map},
+                      {query_map, query_rotary_map, keys.map, keys.rotary_map},
                       shared,
                       item,
                       rank,
@@ -176,10 +196,11 @@ template <int kRows>
 cudaError_t launch(const Launch& launch, cudaStream_t stream) {
   const auto blocks =
       static_cast<unsigned>(kRound * launch.max_segments * launch.problem.attention.sequences);
-  return launch_early(attend_cluster_latent<kRows>,
-                      {dim3(blocks), kClusterThreads, ClusterShared<kRows>::kBytes, kRound}, stream,
-                      launch.problem, launch.query_map, launch.query_rotary_map, launch.key_map,
-                      launch.key_rotary_map);
+  return with_keys(launch, [&]<class Keys>(const Keys& keys) {
+    return launch_early(attend_cluster_latent<kRows, Keys>,
+                        {dim3(blocks), kClusterThreads<Keys>, ClusterShared<kRows>::kBytes, kRound},
+                        stream, launch.problem, launch.query_map, launch.query_rotary_map, keys);
+  });
 }
 
 }  // namespace

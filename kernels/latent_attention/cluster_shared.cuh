@@ -7,7 +7,8 @@ namespace slimexx::kernels::latent_attention {
 
 inline constexpr int kRound = 8;  // thread blocks per cluster, and key blocks per round
 static_assert(kRound == kValueBoxes && kSegmentBlocks % kRound == 0);
-inline constexpr int kClusterComputing = 128, kClusterThreads = kClusterComputing + 32;
+// Threads that compute, and threads that load bf16 or FP8 keys.
+inline constexpr int kClusterComputing = 128, kClusterLoading = 32, kClusterF8Loading = 128;
 // Named barriers: the computing warps have read a round's keys, or its values.
 inline constexpr int kKeysAreRead = 14, kValuesAreRead = 15;
 
@@ -53,7 +54,7 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t running(int round) const {
     return base + kRunningAt + round % 2 * kRowBytes;
   }
-  // Softmax offsets of the own key block; after join_sums the rows' sums.
+  // Softmax offsets of this block's key block; after join_sums the rows' sums.
   __device__ __forceinline__ uint32_t offsets() const { return base + kOffsetsAt; }
   __device__ __forceinline__ uint32_t scratch() const { return base + kScratchAt; }
   __device__ __forceinline__ uint32_t queries_full() const { return base + kBarriersAt; }
@@ -65,10 +66,11 @@ struct ClusterShared {
   __device__ __forceinline__ uint32_t weights_full(int i) const {
     return base + kBarriersAt + (3 + kRound + i) * 8;
   }
-  // Called by one thread.
-  __device__ __forceinline__ void init() const {
+  // Called by one thread. Arrivals that complete a full barrier of keys, and of values.
+  __device__ __forceinline__ void init(uint32_t of_keys = 1, uint32_t of_values = 1) const {
     for (int i = 0; i < kBarriers; ++i) {
-      init_mbarrier(base + kBarriersAt + i * 8, 1);
+      const bool values = i >= 3 && i < 3 + kRound;
+      init_mbarrier(base + kBarriersAt + i * 8, i == 1 ? of_keys : values ? of_values : 1);
     }
     fence_mbarrier_init();
   }

@@ -73,7 +73,7 @@ struct ClusterWalk {
   }
 
   // Finds the decays for the round's `count` key blocks, one (row, key block) pair per thread and
-  // step; also the offsets of the own key block and the running maxima after the round.
+  // step. Also finds the offsets of this block's key block and the running maxima after the round.
   __device__ __forceinline__ void find_decays(int round, int count) const {
 #pragma unroll
     for (int n = 0; n < divide_up(kRound * kRows, kClusterComputing); ++n) {
@@ -157,7 +157,7 @@ struct ClusterWalk {
   }
 
   // The next three functions add key block `i` of the round to the outputs and sums. await_block
-  // waits for its operands while the products of the previous key block are in flight.
+  // waits for the key block's operands while the products of the previous key block are in flight.
   __device__ __forceinline__ void await_block(int i, int missing, uint32_t parity) {
     wait(shared.values_full(i), parity);
     if (missing > 0) clear_values(i, missing);
@@ -185,7 +185,7 @@ struct ClusterWalk {
       wgmma_k16_turned_a(output[0], values + (k * 16 * 128 >> 4), weights + (k * 32 >> 4));
     }
     wgmma_commit();
-    // As in extend_sum, but `pair` already is the sum of the two chains. The sum over key blocks of
+    // Like extend_sum, but `pair` already is the sum of the two chains. The sum over key blocks of
     // the other parity only decays.
     even = i % 2 == 0 ? __fmaf_rn(even, row_decay, pair) : __fmul_rn(even, row_decay);
     odd = i % 2 == 1 ? __fmaf_rn(odd, row_decay, pair) : __fmul_rn(odd, row_decay);

@@ -1,4 +1,4 @@
-// How the four warps of a warpgroup exchange a block's results with swapped operands
+// Exchanges a block's results among the four warps of a warpgroup, with swapped operands
 // (column_form.cuh): maxima, and weights as the B operand of the next product.
 #pragma once
 #include "kernels/latent_attention/block_walk.cuh"

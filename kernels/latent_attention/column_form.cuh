@@ -31,8 +31,8 @@ struct ColumnForm {
   float scores[kRows / 2];
   float maximum[kOwnRows];
   int position[kOwnRows];  // positions of the thread's rows in their sequence; -1: no row
-  float sum[kSummed];      // of this thread's chain and the neighbouring one, over this warpgroup's
-                           // blocks
+  float sum[kSummed];  // of this thread's chain and the neighbouring chain, over this warpgroup's
+                       // blocks
   float row_sum[kOwnRows];  // final sums, after join_sums
 
   static __device__ __forceinline__ int row_of(int n) {
@@ -106,8 +106,8 @@ struct ColumnForm {
     }
   }
 
-  // Turns scores into weights and passes them to the other warpgroup. On entry `maximum` is that of
-  // the blocks before this one.
+  // Turns scores into weights and passes them to the other warpgroup. On entry `maximum` is the
+  // maximum over earlier blocks.
   __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
                                         float (&decay)[kOwnRows]) {
     const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x % 128) / 32;
@@ -164,7 +164,7 @@ struct ColumnForm {
     return decay;
   }
 
-  // Call after issue_own_values: its barrier makes the stored chains visible.
+  // Call after issue_own_values, whose barrier makes the stored chains visible.
   __device__ __forceinline__ void add_weights() {
 #pragma unroll
     for (int i = 0; i < kSummed; ++i) {
@@ -188,8 +188,8 @@ struct ColumnForm {
     }
   }
 
-  // Waits for the other warpgroup's weights of a block, takes over its maxima, and scales the
-  // earlier sums by its decays.
+  // Waits for the other warpgroup's weights of a block, takes over that block's maxima, and scales
+  // the earlier sums by its decays.
   __device__ __forceinline__ void read_mail(float (&decay)[kOwnRows]) {
     sync_named(kWeightsBarrier + 1 - kGroup, 256);
 #pragma unroll

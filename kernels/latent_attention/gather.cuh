@@ -1,7 +1,7 @@
 // The producer for sparse attention, where every query has a list of its keys. A warpgroup gathers
 // the listed rows into the layout that TMA would give a block of neighbouring rows. A tile's rows
-// are heads of one token. Its keys are numbered by their index in the list, so that the consumer
-// walks them like all keys of a shorter sequence, and the bits are the same.
+// are heads of one token. The tile's keys are numbered by their index in the list, so that the
+// consumer walks them like all keys of a shorter sequence, and the bits are the same.
 //
 // A warp copies 16 rows of a block with eight lanes per row: one instruction copies 128 bytes of
 // each of four rows.
@@ -22,7 +22,8 @@ struct ListedItem {
   int first_token = 0;  // first token of its sequence
 };
 
-// Called by all lanes of a warp. Finds item `index` of the launch; false past the last one.
+// Called by all lanes of a warp. Finds item `index` of the launch; returns false past the last
+// item.
 template <int kRows>
 __device__ __forceinline__ bool find_listed_item(const attention::Problem& problem, int list_width,
                                                  WorkCursor& cursor, int index,

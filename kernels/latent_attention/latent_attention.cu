@@ -6,7 +6,7 @@
 #include "kernels/common/device.h"
 #include "kernels/common/sizes.h"
 #include "kernels/common/tensor_map.cuh"
-#include "kernels/latent_attention/problem.cuh"
+#include "kernels/latent_attention/launch.cuh"
 
 namespace slimexx::kernels {
 namespace {
@@ -47,6 +47,14 @@ bool is_served(const AttentionRun& run, int64_t heads) {
          run.max_query_len <= run.max_key_len && run.max_query_len * heads <= INT32_MAX / 2;
 }
 
+// Whether the rows of keys have a supported place: 16-byte aligned and, if FP8, paged.
+bool has_served_keys(const LatentAttentionForward& p) {
+  if (!p.f8_keys) return is_given(p.keys, p.key_stride);
+  return p.page_table != nullptr && is_given(p.keys) && p.key_stride % 16 == 0 &&
+         p.key_stride <= INT32_MAX &&
+         p.key_stride >= tensor::latent_f8_row_bytes(p.value_dim, p.rotary_dim);
+}
+
 bool is_served(const LatentAttentionForward& p) {
   const bool paged = p.page_table != nullptr;
   return p.value_dim > 0 && p.value_dim <= kMostLatentValues && p.value_dim % 8 == 0 &&
@@ -55,7 +63,7 @@ bool is_served(const LatentAttentionForward& p) {
          p.scale > 0.0f && is_served(p.runs.few, p.query_heads) &&
          is_served(p.runs.split, p.query_heads) && is_served(p.runs.whole, p.query_heads) &&
          p.runs.few.max_query_len * p.query_heads <= kLatentFewRows && p.cu_seqlens != nullptr &&
-         is_given(p.q) && is_given(p.keys, p.key_stride) && is_given(p.out, p.out_stride) &&
+         is_given(p.q) && has_served_keys(p) && is_given(p.out, p.out_stride) &&
          (paged ? p.page_tokens >= 16 && (p.page_tokens & (p.page_tokens - 1)) == 0 &&
                       p.pages > 0 && p.pages * p.page_tokens <= INT32_MAX
                 : p.context_lens == nullptr) &&
@@ -96,6 +104,16 @@ Launch describe(const LatentAttentionForward& problem, const AttentionRun& run, 
   launch.lists = {problem.selected, static_cast<int>(problem.list_width),
                   static_cast<int>(problem.rotary_dim), static_cast<const uint16_t*>(problem.keys),
                   problem.key_stride};
+  launch.has_f8_keys = problem.f8_keys;
+  const tensor::F8LatentRow row = tensor::latent_f8_row(problem.value_dim, problem.rotary_dim);
+  launch.f8_keys = {static_cast<const uint8_t*>(problem.keys),
+                    static_cast<uint32_t>(problem.key_stride),
+                    launch.problem.value_dim,
+                    launch.lists.rotary_dim,
+                    static_cast<int>(row.scales_at),
+                    static_cast<int>(row.rotary_at),
+                    problem.selected,
+                    launch.lists.width};
   launch.tokens = problem.tokens;
   launch.max_segments = static_cast<int>(count_segments(run.max_key_len));
   return launch;
@@ -108,14 +126,15 @@ bool encode_operands(Launch& launch, const LatentAttentionForward& problem) {
       problem.page_table != nullptr ? problem.pages * problem.page_tokens : problem.tokens;
   const int box_rows = launch.problem.attention.box_rows;
   const auto* q = static_cast<const uint16_t*>(problem.q);
+  const bool has_queries =
+      encode_bf16_matrix(&launch.query_map, q, rows, problem.value_dim, width, launch.query_rows) &&
+      encode_bf16_matrix(&launch.query_rotary_map, q + problem.value_dim, rows, problem.rotary_dim,
+                         width, launch.query_rows);
+  if (!has_queries || problem.f8_keys) return has_queries;
   const auto* keys = static_cast<const uint16_t*>(problem.keys);
-  return encode_bf16_matrix(&launch.query_map, q, rows, problem.value_dim, width,
-                            launch.query_rows) &&
-         encode_bf16_matrix(&launch.query_rotary_map, q + problem.value_dim, rows,
-                            problem.rotary_dim, width, launch.query_rows) &&
-         encode_bf16_matrix(&launch.key_map, keys, key_rows, problem.value_dim, problem.key_stride,
+  return encode_bf16_matrix(&launch.keys.map, keys, key_rows, problem.value_dim, problem.key_stride,
                             box_rows) &&
-         encode_bf16_matrix(&launch.key_rotary_map, keys + problem.value_dim, key_rows,
+         encode_bf16_matrix(&launch.keys.rotary_map, keys + problem.value_dim, key_rows,
                             problem.rotary_dim, problem.key_stride, box_rows);
 }
 

@@ -3,7 +3,7 @@
 #include "kernels/common/cluster.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/tma.cuh"
-#include "kernels/latent_attention/problem.cuh"
+#include "kernels/latent_attention/launch.cuh"
 
 namespace slimexx::kernels::latent_attention {
 
@@ -126,8 +126,8 @@ __device__ __forceinline__ void load_items(const attention::Problem& problem, co
   items.put(item);
 }
 
-// The same with three warps, so that loads start sooner. Warps 0 and 1 load keys: half of the value
-// columns each, and warp 1 the rotary columns. Warp 2 passes on the items and loads queries.
+// load_items with three warps, so that loads start sooner. Warps 0 and 1 load keys: half of the
+// value columns each, and warp 1 the rotary columns. Warp 2 passes on the items and loads queries.
 template <class Shared>
 __device__ __forceinline__ void load_items_together(const attention::Problem& problem,
                                                     const Maps& maps, Shared shared, int warp) {

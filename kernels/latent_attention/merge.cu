@@ -1,7 +1,7 @@
 // Combine step of the split kernels: merges a row's segments from left to right, with the
-// arithmetic that merge_earlier (row_items.cuh) has for whole rows.
+// arithmetic that merge_earlier (row_items.cuh) uses for whole rows.
 #include "kernels/common/early_launch.cuh"
-#include "kernels/latent_attention/problem.cuh"
+#include "kernels/latent_attention/launch.cuh"
 
 namespace slimexx::kernels::latent_attention {
 namespace {

@@ -1,10 +1,8 @@
-// Parameters of a launch of latent attention, its work items, and the layout of shared memory.
+// A problem of latent attention, its work items, and the layout of shared memory.
 //
 // Rows are (token, head) pairs in memory order. All heads of a token walk the same keys, so a tile
 // of 64 rows is 64 neighbouring rows of the matrix [tokens * heads, width] of queries.
 #pragma once
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "kernels/attention/problem.cuh"
@@ -38,39 +36,7 @@ struct Problem {
   float4* merged;  // outputs merged over segments: [thread block][32][2 warpgroups][128 threads]
 };
 
-// Sparse attention: the keys that each query sees.
-struct KeyLists {
-  const int32_t* selected;  // [tokens, width], positions in the query's sequence, ascending
-  int width;
-  int rotary_dim;
-  const uint16_t* keys;  // paged: rows of all pages; packed: rows of the batch
-  int64_t key_stride;
-};
-
-struct Launch {
-  Problem problem;
-  KeyLists lists;
-  CUtensorMap query_map, query_rotary_map;  // boxes of query_rows rows
-  CUtensorMap key_map, key_rotary_map;      // boxes of problem.attention.box_rows rows
-  int64_t tokens;
-  int max_segments;
-  int query_rows;  // query rows per tile
-};
-
 inline constexpr int kThreads = 384;  // one loading warpgroup, two computing ones
-
-// Any number of rows per sequence; a thread block walks all keys of a tile.
-cudaError_t launch_whole(const Launch& launch, cudaStream_t stream);
-// Any number of rows; a thread block walks one segment of keys. Also launches the merge if needed.
-cudaError_t launch_split(const Launch& launch, cudaStream_t stream);
-// Like launch_split, for at most kMostFewRows rows per sequence.
-cudaError_t launch_few_rows(const Launch& launch, cudaStream_t stream);
-// Like launch_few_rows, for few segments: a cluster of thread blocks walks one segment.
-inline constexpr int kMostClusters = 16;  // clusters that the GPU runs at a time
-cudaError_t launch_cluster_rows(const Launch& launch, cudaStream_t stream);
-// Sparse attention: queries have lists of their keys. Any number of rows per sequence.
-cudaError_t launch_listed(const Launch& launch, cudaStream_t stream);
-cudaError_t launch_merge(const Launch& launch, cudaStream_t stream);
 
 // A work item: a tile of a sequence's rows and a range of its key blocks.
 struct Item {
@@ -121,9 +87,9 @@ struct ItemQueue : SlotQueue {
   }
 };
 
-// Finds item `index` of the launch; false past the last one. Whole: the tiles of a sequence come in
-// descending order of their key counts. Split: the segment changes fastest, so that a sequence's
-// keys are read at about the same time; an item may have no blocks.
+// Finds item `index` of the launch; returns false past the last item. Whole: the tiles of a
+// sequence come in descending order of their key counts. Split: the segment changes fastest, so
+// that a sequence's keys are read at about the same time; an item may have no blocks.
 template <bool kWhole, int kRows>
 __device__ __forceinline__ bool find_item(const attention::Problem& problem, WorkCursor& cursor,
                                           int index, Item& item) {
@@ -184,12 +150,12 @@ struct Shared {
   __device__ __forceinline__ uint32_t stage(uint32_t n) const {
     return base + kStagesAt + n % kStages * kTileBytes;
   }
-  // A block's weights, [kRows, 64] bf16. They overwrite its rotary keys after its scores are
-  // formed.
+  // A block's weights, [kRows, 64] bf16. The weights overwrite the block's rotary keys after its
+  // scores are formed.
   __device__ __forceinline__ uint32_t weights(uint32_t n) const {
     return stage(n) + kValueBoxes * kBoxBytes;
   }
-  // Maximum and decay of a row, from the warpgroup that weighs the block to the other one.
+  // Maximum and decay of a row, from the warpgroup that weighs the block to the other warpgroup.
   __device__ __forceinline__ uint32_t mail(int group, int row) const {
     return base + kMailAt + group * kMailBytes + row * 8;
   }
@@ -203,8 +169,8 @@ struct Shared {
   __device__ __forceinline__ uint32_t full(uint32_t n, int box) const {
     return base + kBarriersAt + (n % kStages * kBoxes + box) * 8;
   }
-  // `part`: 0 or 1 for the values of that warpgroup; 2 for the last box (rotary keys, then
-  // weights), which both warpgroups read.
+  // `part`: 0 or 1: the values of that warpgroup; 2: the last box (rotary keys, then weights),
+  // which both warpgroups read.
   __device__ __forceinline__ uint32_t empty(uint32_t n, int part) const {
     return base + kEmptyAt + (n % kStages * 3 + part) * 8;
   }
@@ -212,15 +178,16 @@ struct Shared {
   __device__ __forceinline__ uint32_t queries_empty() const { return base + kQueriesFullAt + 8; }
   __device__ __forceinline__ ItemQueue items() const { return {{base + kItemsAt, {}}}; }
 
-  // Called by one thread. `loading`: arrivals that complete a full barrier of keys.
-  __device__ __forceinline__ void init(uint32_t loading = 1) const {
+  // Called by one thread. `loading`: arrivals that complete a full barrier of keys. `takers`: warps
+  // that take each item from the queue.
+  __device__ __forceinline__ void init(uint32_t loading = 1, uint32_t takers = 8) const {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       for (int box = 0; box < kBoxes; ++box) init_mbarrier(full(stage, box), loading);
       for (int part = 0; part < 3; ++part) init_mbarrier(empty(stage, part), part < 2 ? 4 : 8);
     }
     init_mbarrier(queries_full(), 1);
     init_mbarrier(queries_empty(), 8);
-    items().init(8);
+    items().init(takers);
     fence_mbarrier_init();
   }
 };

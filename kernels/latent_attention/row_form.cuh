@@ -21,7 +21,7 @@ struct RowForm {
   static constexpr bool kGathered = kThisGathered;
   static constexpr int kFullBoxes = kGathered ? kGatheredBoxes : 1;  // boxes per full barrier
   static constexpr int kOwnRows = 2;                                 // rows per thread
-  static constexpr bool kKeysComeLate = false;                       // many tiles read them from L2
+  static constexpr bool kKeysComeLate = false;  // many tiles read the keys from L2
   using Layout = Shared<kTileRows, 0>;
   Layout shared;
   float c;
@@ -94,8 +94,8 @@ struct RowForm {
     attention::scale_output(output, decay);
   }
 
-  // Turns scores into weights and passes them to the other warpgroup. On entry `state` is that of
-  // the blocks before this one.
+  // Turns scores into weights and passes them to the other warpgroup. On entry `state` is the state
+  // after the earlier blocks.
   __device__ __forceinline__ void weigh(uint32_t block_n, int block, bool masked,
                                         float (&decay)[2]) {
     if (masked) {
@@ -126,8 +126,8 @@ struct RowForm {
     arrive_named(kWeightsBarrier + kGroup, 256);
   }
 
-  // Waits for the other warpgroup's weights of a block, takes over its maxima, and scales the
-  // earlier sums by its decays.
+  // Waits for the other warpgroup's weights of a block, takes over that block's maxima, and scales
+  // the earlier sums by its decays.
   __device__ __forceinline__ void read_mail(float (&decay)[2]) {
     sync_named(kWeightsBarrier + 1 - kGroup, 256);
     if (kGathered) fence_shared_for_async();  // only the other warpgroup waited for the copied keys

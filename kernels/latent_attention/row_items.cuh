@@ -17,9 +17,9 @@ __device__ __forceinline__ float4* merged_slots(const Problem& problem, int grou
 constexpr int kMergedStep = 2 * 128;  // distance between a thread's slots
 
 // Merges the earlier segments, if `any`, into the segment just walked: the walk then holds the
-// result of all. There is no branch around the outputs, because the compiler would move all of them
-// between registers. Without earlier segments the output is multiplied by 1 and 0 is added, which
-// at most changes a zero's sign; store_row() removes the sign.
+// result of all segments. There is no branch around the outputs, because the compiler would move
+// all of them between registers. Without earlier segments the output is multiplied by 1 and 0 is
+// added, which at most changes a zero's sign; store_row() removes the sign.
 template <class Walk>
 __device__ __forceinline__ void merge_earlier(const Problem& problem, Walk& walk,
                                               MergedState& merged, bool any) {

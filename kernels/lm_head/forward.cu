@@ -1,5 +1,5 @@
 // The product of hidden states and vocabulary weights. The epilogue sums every tile of logits in
-// the accumulators. Only the targets' logits are stored, unless the caller asks to keep all.
+// the accumulators. Only the targets' logits are stored, unless the caller asks to keep all logits.
 #include "kernels/lm_head/keep.cuh"
 #include "kernels/lm_head/launch.cuh"
 #include "kernels/lm_head/products.h"
@@ -61,7 +61,7 @@ template <bool kWeighted, bool kDivide>
 struct SumTiles {
   vocabulary::TilePartials partials;
   const int32_t* targets;
-  float* target_logits;  // [rows], z of the target; NaN if the target is not a column
+  float* target_logits;  // [rows], logit / temperature; NaN if the target is not a column
   Temperature temperature;
 
   template <class Tile>

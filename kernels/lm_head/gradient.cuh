@@ -1,5 +1,5 @@
-// Gradients of logits, recomputed or kept: division by the temperature and the arguments of
-// vocabulary/logit_gradient.cuh.
+// Shared by the gradients of recomputed and of kept logits: the division by the temperature, and
+// the arguments of vocabulary/logit_gradient.cuh.
 #pragma once
 #include "kernels/lm_head/temperature.cuh"
 #include "kernels/vocabulary/logit_gradient.cuh"
@@ -10,7 +10,7 @@ namespace slimexx::kernels::lm_head {
 using vocabulary::GradientRow;
 using vocabulary::GradientRows;
 
-// Whether divide_ordinary may be used for this row's logits, if they are all_moderate too.
+// Whether divide_ordinary may be used for this row's logits, if all_moderate() holds for them.
 __device__ __forceinline__ bool is_ordinary(const GradientRow& row) {
   return fabsf(row.lse) >= kLeastShift;
 }

@@ -8,8 +8,8 @@ namespace slimexx::kernels::lm_head {
 // of a pair exchange values, so that each stores 16 bytes: of every two groups of 8 columns the
 // even lane stores the first, the odd lane the second. The stores are volatile, so that the
 // compiler does not keep exchanged values in registers until later. The code must stay inlined: as
-// a separate function it spills. The stores are evict-first in L2, because nothing reads the logits
-// before the pass has finished.
+// a separate function it would spill registers. The stores are evict-first in L2, because nothing
+// reads the logits before the pass has finished.
 template <int kCount>
 __device__ __forceinline__ void keep_logits(const GemmProblem& p, const float (&acc)[kCount],
                                             int first_row, int column) {

@@ -1,5 +1,5 @@
-// The gradient of logits that the forward pass kept in memory. It is stored in another array or
-// overwrites the logits.
+// Computes the gradient of logits that the forward pass kept in memory. The gradient is stored in
+// another array or overwrites the logits.
 #include <cuda_bf16.h>
 
 #include "kernels/common/bf16.cuh"

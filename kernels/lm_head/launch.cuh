@@ -1,5 +1,5 @@
 // Launches the product of forward and backward, for any number of rows. Its tiles have 256 columns,
-// as the tiles of the row sums.
+// like the tiles of the row sums.
 #pragma once
 #include "kernels/gemm/launch.cuh"
 #include "slimexx/kernels/lm_head.h"

@@ -47,10 +47,10 @@ const char* find_gradient_fault(const LmHeadGradient& g, int64_t vocabulary) {
     return "lm_head: targets, lse, dlog_probs or dlogits is null";
   }
   if ((g.entropies == nullptr) != (g.dentropies == nullptr)) {
-    return "lm_head: entropies and dentropies must be null together";
+    return "lm_head: entropies and dentropies must both be null or both be given";
   }
   if (g.dlogits_stride != 0 && g.dlogits_stride < vocabulary) {
-    return "lm_head: dlogits_stride is less than the vocabulary";
+    return "lm_head: dlogits_stride must be 0 or at least the vocabulary";
   }
   return nullptr;
 }
@@ -65,7 +65,7 @@ const char* find_fault(const LmHeadForwardArgs& a) {
   if (a.workspace == nullptr || !is_aligned(a.workspace, 16)) return kWorkspaceFault;
   if (!is_aligned(a.logits, 16)) return "lm_head: logits must be 16-byte aligned";
   if (a.logits != nullptr && !lm_head_takes_tensor_cores(a.product.vocabulary, a.product.k)) {
-    return "lm_head: logits cannot be kept for this vocabulary or k";
+    return "lm_head: logits can be kept only if vocabulary and k are multiples of 8";
   }
   return nullptr;
 }
@@ -88,7 +88,8 @@ const char* find_fault(const LmHeadKeptArgs& a) {
   if (a.rows < 0 || a.vocabulary <= 0 || a.rows > kMaxSize || a.vocabulary > kMaxSize) {
     return "lm_head: rows must be at least 0, vocabulary at least 1, both < 2^30";
   }
-  if (a.vocabulary % 8 != 0) return "lm_head: logits cannot be kept for this vocabulary";
+  if (a.vocabulary % 8 != 0)
+    return "lm_head: logits can be kept only if the vocabulary is a multiple of 8";
   const LmHeadGradient& g = a.gradient;
   if (!in_range(g.temperature)) return kTemperatureFault;
   if (a.rows == 0) return nullptr;
@@ -98,7 +99,7 @@ const char* find_fault(const LmHeadKeptArgs& a) {
     return "lm_head: logits and dlogits must be 16-byte aligned, the stride a multiple of 8";
   }
   if (g.dlogits == a.logits && g.dlogits_stride != 2 * a.vocabulary) {
-    return "lm_head: in place of the logits, dlogits_stride must be twice the vocabulary";
+    return "lm_head: if dlogits overwrite the logits, dlogits_stride must be twice the vocabulary";
   }
   return nullptr;
 }

@@ -1,5 +1,5 @@
-// Launches of forward, of backward by a second product, and of backward from kept logits. The
-// caller has checked the arguments. The result is null or an error message.
+// Launches of the forward, of the backward that recomputes logits, and of the backward from kept
+// logits. The caller has checked the arguments. The result is null or an error message.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace slimexx::kernels::lm_head {
 constexpr float kLeastTemperature = 0x1p-10f;
 constexpr float kLargestTemperature = 0x1p10f;
 
-// Workspace of launch_forward in bytes: the partial results of all tiles, and the targets' z.
+// Workspace of launch_forward in bytes: the partial results of all tiles, and the targets' logits.
 size_t sums_workspace(int64_t rows, int64_t columns, bool entropies);
 const char* launch_forward(const LmHeadForwardArgs& args, int sm_count, cudaStream_t stream);
 

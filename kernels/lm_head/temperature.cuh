@@ -1,5 +1,5 @@
-// Divides logits in registers by the temperature, with the bits of a true division. For ordinary
-// operands it is cheaper than a true division.
+// Divides logits in registers by the temperature. The result has the bits of a true division, which
+// costs more for ordinary operands.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,9 +13,9 @@ struct Temperature {
 __device__ __forceinline__ float divide(float x, Temperature t) { return __fdiv_rn(x, t.value); }
 
 // The estimate x / t is corrected twice by its remainder. The first correction makes the quotient
-// faithful (within 1 ulp). As the reciprocal is correctly rounded, the second makes the quotient
-// correctly rounded (Markstein), if nothing underflows or overflows. For temperatures from 2^-10 to
-// 2^10 (products.h) this gives:
+// faithful (within 1 ulp). Because the reciprocal is correctly rounded, the second correction makes
+// the quotient correctly rounded (Markstein), if nothing underflows or overflows. For temperatures
+// from 2^-10 to 2^10 (products.h) this gives:
 // - |x| >= 2^-90: the true quotient, or NaN if something overflowed or was infinite;
 // - |x| < 2^-90: within 1 ulp of the true quotient, and below 2^-80. Subtracting a shift of at
 //   least kLeastShift then gives the same number as with the true quotient.

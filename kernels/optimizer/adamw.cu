@@ -3,7 +3,7 @@
 // vectorised loads and stores. A piece at a segment's edge, or with unaligned weights and
 // gradients, is moved element by element, with the same arithmetic. `M` is the type in which the
 // moments are stored: they are widened for the update, and rounded to nearest even after the
-// unrounded ones have updated the master weights.
+// unrounded moments have updated the master weights.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

@@ -1,8 +1,8 @@
 // One block per segment of rows: kSegmentRows rows, or a whole sequence if the loss uses the mean
 // log-ratio of a sequence. Each block writes its metrics to the workspace; then one block adds
-// them. All sums are in double: a thread adds its rows in ascending order, a warp adds by an
-// exchange tree, the warps are added in ascending order. Then one warp per metric adds the
-// segments: each lane in ascending order, and an exchange tree over the lanes.
+// them. All sums are in double: a thread adds its rows in ascending order, a warp adds its lanes by
+// a tree of shuffles, and the warps are added in ascending order. Then one warp per metric adds the
+// segments: each lane in ascending order, then the lanes by a tree of shuffles.
 #include "slimexx/kernels/policy_loss.h"
 
 #include <cuda_runtime.h>

@@ -18,17 +18,17 @@ inline constexpr int kMostPeerBlocks = 64;
 struct BlockControl {
   uint64_t begun[kMostPeers];  // latest call that the rank has begun (low bits), and the offset of
                                // its array in its region (high bits)
-  unsigned ended[kMostPeers];  // the last call that it has finished
+  unsigned ended[kMostPeers];  // latest call that the rank has finished
   unsigned calls, unused[2];
   unsigned mails;  // calls of the low-latency protocol (peer_mail.cu)
 
-  // The number of the next call of the low-latency protocol. Its parity selects the box. It is
-  // never 0, the value of lines that were never written.
+  // The number of the next call of the low-latency protocol. Its parity selects the mail box. The
+  // number is never 0, the value in lines that were never written.
   __device__ __forceinline__ unsigned next_mail() const { return mails + 1 == 0 ? 2 : mails + 1; }
 };
-// The call number and the array's place share one word, which arrives as a whole; a second store
-// would need a wait. The lowest bits of the call are enough, because ranks are at most one call
-// apart.
+// The call number and the array's place share one word, which arrives as a whole; with two stores,
+// the reader would have to wait for both. The lowest bits of the call number are enough, because
+// ranks are at most one call apart.
 inline constexpr int kCallBits = 24;
 inline constexpr int kBlocksAt = 1024;
 inline constexpr int kMailAt = 64 << 10;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void meet(const PeerRegions& p) {
   __syncthreads();
 }
 
-// The i-th rank after this one, cyclically, so that every rank starts with a different peer.
+// The i-th rank after this rank, cyclically, so that every rank starts with a different peer.
 __device__ __forceinline__ int rank_after(const PeerRegions& p, int i) {
   return p.rank + i < p.size ? p.rank + i : p.rank + i - p.size;
 }

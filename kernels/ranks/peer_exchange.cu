@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   end_blocks(p);
 }
 
-// The same on all ranks.
+// Returns the same number on all ranks.
 unsigned count_blocks(const PeerRegions& p, const PeerRanges& ranges, int64_t element_bytes) {
   int64_t most = 0;
   for (int r = 0; r < p.size; ++r) most = std::max(most, ranges.of[r].end - ranges.of[r].begin);
@@ -131,10 +131,11 @@ unsigned count_blocks(const PeerRegions& p, const PeerRanges& ranges, int64_t el
 const char* find_fault(const PeerRegions& p, int64_t place, const void* own,
                        const PeerRanges& ranges) {
   if (const char* fault = peers::find_fault(p)) return fault;
-  if (!p.waits) return "peer exchange: the ranks do not wait for one another";
+  if (!p.waits)
+    return "peer exchange: the launches of the ranks must run concurrently (PeerRegions::waits)";
   for (int r = 0; r < p.size; ++r)
     if (ranges.of[r].begin < 0 || ranges.of[r].end < ranges.of[r].begin)
-      return "peer exchange: a range ends before it begins";
+      return "peer exchange: a range begins below 0 or ends before it begins";
   const PeerRange& range = ranges.of[p.rank];
   return place < 0 || place >= int64_t{1} << (64 - kCallBits) ||
                  (own == nullptr && range.end > range.begin)
@@ -146,7 +147,7 @@ template <class T>
 const char* sum_terms(const PeerRegions& p, int64_t place, void* result, const PeerRanges& elements,
                       cudaStream_t stream) {
   if (!is_aligned(result, sizeof(T)) || place % static_cast<int64_t>(sizeof(T)) != 0)
-    return "peer exchange: an array does not start at an element";
+    return "peer exchange: an array is not aligned to its element size";
   if (std::is_same_v<T, __nv_bfloat16> && goes_by_mail(p, elements))
     return sum_by_mail(p, elements, p.region[p.rank] + place, result, stream);
   auto* kernel = sum_peers_kernel<T, 0>;
@@ -182,7 +183,7 @@ const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result
     case RankTerm::kF64:
       return sum_terms<double>(ranks, place, result, elements, stream);
   }
-  return "peer exchange: the type is not supported";
+  return "peer exchange: the element type is not supported";
 }
 
 const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place, void* result,

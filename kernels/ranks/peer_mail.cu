@@ -21,8 +21,8 @@ namespace {
 using namespace rank_terms;
 
 constexpr int kThreads = 512, kUnroll = 2, kLineWords = 4, kLineBytes = 8;
-constexpr int kBlockLines = kThreads * kUnroll;  // at most
-constexpr int kFewLines = 128;                   // per thread block, before another is used
+constexpr int kBlockLines = kThreads * kUnroll;  // most lines per thread block
+constexpr int kFewLines = 128;  // lines per thread block before another block is used
 using Words = Piece<__nv_bfloat16, kLineWords>;
 
 int64_t most_blocks(int ranks) {
@@ -186,7 +186,7 @@ int64_t most_lines(const PeerRegions& p, const PeerRanges& ranges) {
   return most;
 }
 
-// The same on all ranks.
+// The grid is the same on all ranks.
 struct MailGrid {
   int blocks, lines_of_block;
   MailGrid(const PeerRegions& p, const PeerRanges& ranges) {

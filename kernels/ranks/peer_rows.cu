@@ -40,7 +40,7 @@ __device__ __forceinline__ void show(const PeerRegions& ranks, const ShownRows& 
   *reinterpret_cast<ShownRows*>(ranks.control[ranks.rank] + kHeaderAt) = shown;
 }
 
-// Reads what another rank wrote while this kernel ran: volatile, so that it does not come from a
+// Reads what another rank wrote while this kernel ran: volatile, so that no value comes from a
 // stale cache line.
 __device__ __forceinline__ ShownRows read_shown(const PeerRegions& ranks, int rank) {
   const auto* at = reinterpret_cast<const volatile ShownRows*>(ranks.control[rank] + kHeaderAt);
@@ -131,13 +131,13 @@ __device__ __forceinline__ int find_run(const int* starts, int count, int row) {
   return low;
 }
 
-// Copy of the run table in shared memory, because a launch reads it all the time.
+// Copy of the run table in shared memory, because threads read the table for every row.
 struct NearRuns {
   int starts[kMostRuns + 1], firsts[kMostRuns];
   int first_tokens[kMostPeers + 1];  // first token of each rank, if tokens are numbered in the
                                      // order in which this rank walks them
 
-  // By all threads of a block.
+  // Called by all threads of a block.
   __device__ __forceinline__ void load(const RunTable& table, const PeerRegions& ranks,
                                        int num_runs) {
     for (int i = threadIdx.x; i <= num_runs; i += kCopyThreads) {
@@ -177,7 +177,7 @@ struct NearRuns {
   }
 };
 
-// Dispatch: one warp handles one token; lane j holds its choice j.
+// Dispatch: one warp handles one token; lane j holds the token's choice j.
 __global__ void __launch_bounds__(kCopyThreads)
     fetch_rows_kernel(const PeerRegions ranks, const PeerRuns runs, int input, int4* y, int most,
                       int row_chunks) {

@@ -13,7 +13,7 @@ __device__ __forceinline__ void assign(float& to, float x) { to = x; }
 __device__ __forceinline__ void assign(double& to, double x) { to = x; }
 __device__ __forceinline__ void assign(__nv_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 
-// Elements that one load brings.
+// The elements of one load.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Piece {
   T element[kCount];

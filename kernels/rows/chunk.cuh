@@ -16,8 +16,8 @@ struct Chunk {
   uint32_t pair[kChunk / 2];  // element 2i in the low half
 };
 
-// `valid` elements of the chunk exist, the others read as zero. If vectorised, all must exist and p
-// must be aligned to 16 bytes.
+// `valid` elements of the chunk exist; the remaining elements read as zero. If vectorised, all must
+// exist and p must be aligned to 16 bytes.
 template <bool kVector>
 __device__ __forceinline__ Chunk load_chunk(const Bf16* p, int valid) {
   Chunk c;
@@ -65,7 +65,7 @@ __device__ __forceinline__ Chunk pack(const float (&f)[kChunk]) {
   return c;
 }
 
-// Eight floats; `valid` as above. Vectorised: two loads of 16 bytes.
+// Eight floats; `valid` as for load_chunk. Vectorised: two loads of 16 bytes.
 template <bool kVector>
 __device__ __forceinline__ void load_floats(float (&f)[kChunk], const float* p, int valid) {
   if constexpr (kVector) {

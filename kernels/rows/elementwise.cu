@@ -1,6 +1,6 @@
-// Element-wise operations over flat arrays. Each thread moves pieces of several elements, whose
-// wider type takes 16 bytes. An incomplete last piece, and arrays that are not aligned to 16 bytes,
-// are moved element by element.
+// Element-wise operations over flat arrays. Each thread moves pieces of several elements; a piece
+// of the wider type has 16 bytes. An incomplete last piece, and arrays that are not aligned to 16
+// bytes, are moved element by element.
 #include "kernels/rows/launch.cuh"
 #include "slimexx/kernels/rows.h"
 

@@ -28,7 +28,7 @@ inline constexpr int kPart = 2 * kChunk;  // elements per lane
 struct LanePlace {
   int low, high;  // first element of each chunk
   bool rotates;   // elements are below rotary_dim: all of them in the vectorised modes
-  bool halved;    // one chunk from each half
+  bool halved;    // one chunk from each half of the head
 };
 
 __device__ __forceinline__ LanePlace find_place(const RotaryTables& t, int lane, int head_dim) {
@@ -163,8 +163,8 @@ __device__ __forceinline__ float rotate_second(float a, float b, float c, float 
   return __fmaf_rn(b, c, kBack ? -other : other);
 }
 
-// All lanes of the warp must call. `stage`: shared memory, 16 floats per thread of the block; only
-// kOneByOne uses it.
+// All lanes of the warp must call this function. `stage`: shared memory, 16 floats per thread of
+// the block; only kOneByOne uses it.
 template <int kLanes, HeadMode kMode, bool kBack>
 __device__ __forceinline__ void rotate(float (&v)[kPart], const Rotation<kMode>& r,
                                        const RotaryTables& t, const LanePlace& p, float* stage) {

@@ -1,5 +1,5 @@
 // Divides heads and tokens among thread blocks: a block works on one tile of the heads for one part
-// of the tokens. A lane serves the same head of all these tokens, so it loads norm weights once.
+// of the tokens. A lane processes the same head of all these tokens, so it loads norm weights once.
 #pragma once
 #include "kernels/common/device.h"
 #include "kernels/rows/head_lanes.cuh"

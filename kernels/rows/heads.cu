@@ -3,6 +3,7 @@
 // into pages. A thread moves eight elements or rotates one pair.
 #include <algorithm>
 
+#include "kernels/float8/cached_rows.cuh"
 #include "kernels/rows/norm_parts.cuh"
 #include "kernels/rows/rotate.cuh"
 #include "slimexx/kernels/rows.h"
@@ -59,9 +60,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct LatentArgs {
-  Bf16 *y, *pages;
+  Bf16* y;
+  LatentPages pages;
   const Bf16 *x, *norm;
-  const int32_t* slots;
   RotaryTables rotary;
   int64_t y_stride, x_stride;
   int tokens, rank, rotary_width;
@@ -87,6 +88,7 @@ __device__ __forceinline__ void norm_query_row(const LatentArgs& a, int64_t toke
 // One thread block per token: its first warps apply RMSNorm to the latent row, its last warp
 // rotates the key and adds zeros to the norm's sum. If query rows are normed too, one more block
 // per token does that.
+template <bool kRoundF8>
 __global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant__ LatentArgs a) {
   enter_layer_kernel();
   __shared__ float shared[1][kMaxWarps];
@@ -94,27 +96,32 @@ __global__ void __launch_bounds__(kMaxThreads) latent_rows(const __grid_constant
   if (token >= a.tokens) return norm_query_row(a, token - a.tokens, shared);
   const Bf16* x = a.x + token * a.x_stride;
   Bf16* y = a.y + token * a.y_stride;
-  const int64_t slot = a.pages != nullptr ? a.slots[token] : -1;
-  Bf16* page = slot >= 0 ? a.pages + slot * (a.rank + a.rotary_width) : nullptr;
+  uint8_t* page = a.pages.row_of(token);
   const int begin = chunk_begin(0);
   const auto row = load_row<1, true>(x, a.rank);
   float sum[1] = {sum_of_squares(row)};
   sum_over_block(sum, shared);
   const float r = inverse_rms(sum[0], a.inverse_width, a.eps);
+  Chunk chunk{};
   if (begin < a.rank) {
     float value[kChunk], weight[kChunk];
     unpack(value, row.chunk[0]);
     unpack(weight, load_chunk<true>(a.norm + begin, kChunk));
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) value[i] = __fmul_rn(weight[i], __fmul_rn(value[i], r));
-    const Chunk chunk = pack(value);
-    store_chunk<true>(y + begin, chunk, kChunk);
-    if (page != nullptr) store_chunk<true>(page + begin, chunk, kChunk);
+    chunk = pack(value);
   }
+  if constexpr (kRoundF8) {
+    chunk = round_latent_chunk(chunk, begin, a.rank, page, a.pages);
+  } else if (page != nullptr && begin < a.rank) {
+    store_chunk<true>(reinterpret_cast<Bf16*>(page) + begin, chunk, kChunk);
+  }
+  if (begin < a.rank) store_chunk<true>(y + begin, chunk, kChunk);
   const int pair = static_cast<int>(threadIdx.x) - (static_cast<int>(blockDim.x) - 32);
   if (pair < 0 || 2 * pair >= a.rotary_width) return;
   rotate_pair<false>(y + a.rank, x + a.rank, a.rotary, token, pair);
-  if (page != nullptr) rotate_pair<false>(page + a.rank, x + a.rank, a.rotary, token, pair);
+  if (page != nullptr)
+    rotate_pair<false>(a.pages.rotary_of(page), x + a.rank, a.rotary, token, pair);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -187,28 +194,29 @@ cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tabl
                               has_aligned_rows(rows.query_x, rows.query_x_stride) &&
                               has_aligned_rows(rows.query_norm);
   if (!is_served || (has_queries && !serves_queries)) return cudaErrorInvalidValue;
-  const LatentArgs args{static_cast<Bf16*>(rows.y),
-                        static_cast<Bf16*>(rows.pages),
-                        static_cast<const Bf16*>(rows.x),
-                        static_cast<const Bf16*>(rows.norm),
-                        rows.slots,
-                        tables,
-                        rows.y_stride,
-                        rows.x_stride,
-                        static_cast<int>(rows.tokens),
-                        static_cast<int>(rows.rank),
-                        static_cast<int>(rows.rotary_width),
-                        1.0f / static_cast<float>(rows.rank),
-                        eps,
-                        static_cast<Bf16*>(rows.query_y),
-                        static_cast<const Bf16*>(rows.query_x),
-                        static_cast<const Bf16*>(rows.query_norm),
-                        rows.query_y_stride,
-                        rows.query_x_stride,
-                        static_cast<int>(rows.query_rank),
-                        has_queries ? 1.0f / static_cast<float>(rows.query_rank) : 0.0f};
+  const LatentArgs args{
+      static_cast<Bf16*>(rows.y),
+      describe_pages(rows.pages, rows.slots, rows.rank, rows.rotary_width, rows.round_f8),
+      static_cast<const Bf16*>(rows.x),
+      static_cast<const Bf16*>(rows.norm),
+      tables,
+      rows.y_stride,
+      rows.x_stride,
+      static_cast<int>(rows.tokens),
+      static_cast<int>(rows.rank),
+      static_cast<int>(rows.rotary_width),
+      1.0f / static_cast<float>(rows.rank),
+      eps,
+      static_cast<Bf16*>(rows.query_y),
+      static_cast<const Bf16*>(rows.query_x),
+      static_cast<const Bf16*>(rows.query_norm),
+      rows.query_y_stride,
+      rows.query_x_stride,
+      static_cast<int>(rows.query_rank),
+      has_queries ? 1.0f / static_cast<float>(rows.query_rank) : 0.0f};
   const int query_threads = has_queries ? choose_row_layout(rows.query_rank).threads : 0;
-  return launch(latent_rows, grid_of(rows.tokens * (has_queries ? 2 : 1)),
+  return launch(rows.round_f8 ? latent_rows<true> : latent_rows<false>,
+                grid_of(rows.tokens * (has_queries ? 2 : 1)),
                 std::max(layout.threads + 32, query_threads), stream, args);
 }
 

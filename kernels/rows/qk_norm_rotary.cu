@@ -1,7 +1,8 @@
 // Applies RMSNorm and rotation to query and key heads, and stores keys and values in the KV pages
-// if there are any. A lane serves one head for all tokens of its block's part. The next token's
+// if there are any. A lane processes one head for all tokens of its block's part. The next token's
 // elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
+#include "kernels/rows/quantise_head.cuh"
 
 namespace slimexx::kernels {
 namespace {
@@ -12,33 +13,40 @@ using namespace rows;
 enum Work { kNormAndRotate, kRotate, kRotateBack };
 
 // Resident blocks (of 5 warps) and resident warps per multiprocessor, at 72 registers per thread
-// with norms and 64 without.
-template <Work kWork>
-constexpr int kResidentBlocks = kWork == kNormAndRotate ? 5 : 6;
-template <Work kWork>
-constexpr int64_t kResidentWarps = kWork == kNormAndRotate ? 28 : 32;
+// with norms and 64 without; with FP8, 96 and 72.
+template <Work kWork, bool kFp8>
+constexpr int kResidentBlocks = (kWork == kNormAndRotate ? 5 : 6) - (kFp8 ? 1 : 0);
+template <Work kWork, bool kFp8>
+constexpr int64_t kResidentWarps = kFp8                      ? 5 * kResidentBlocks<kWork, kFp8>
+                                   : kWork == kNormAndRotate ? 28
+                                                             : 32;
 
 struct ForwardArgs {
-  Bf16* out;
-  const Bf16 *in, *q_norm, *k_norm;
+  Bf16 *out, *in;
+  const Bf16 *q_norm, *k_norm;
   KvPages pages;
+  int page_shift;  // FP8 pages: log2 of page_tokens
   RotaryTables rotary;
   int64_t tokens;
   int query_heads, kv_heads, head_dim;
-  int in_row, out_row;  // elements per token
-  int heads;            // heads to write; excludes value heads that are not copied
+  int in_row, out_row;   // elements per token
+  int heads;             // heads to write; excludes value heads that do not change
+  bool values_in_place;  // value heads are written to `in`
   int tile_heads;
   float inverse_dim, eps;
 };
 
-// The head that a lane serves: values that are the same for all tokens.
+// The head that a lane processes: values that are the same for all tokens.
 struct Head {
   int index;
   bool exists, is_value, has_norm, is_paged;
-  Bf16* target;  // this head in token 0 of `out`, or in slot 0 of the pages
+  Bf16* target;  // this head in token 0 of `out` or `in`, or in slot 0 of the pages
   int target_pitch;
+  uint8_t* bytes;    // FP8 pages: the head in slot 0
+  uint16_t* scales;  // FP8 pages: the head's scales in page 0
 };
 
+template <bool kFp8>
 __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
   Head h{};
   h.index = static_cast<int>(blockIdx.y) * a.tile_heads + group;
@@ -50,13 +58,27 @@ __device__ __forceinline__ Head find_head(const ForwardArgs& a, int group) {
   h.is_paged = !is_query && a.pages.k != nullptr;
   if (h.is_paged) {
     const int own = h.index - (h.is_value ? values : a.query_heads);
-    h.target = static_cast<Bf16*>(h.is_value ? a.pages.v : a.pages.k) + own * a.head_dim;
+    void* pages = h.is_value ? a.pages.v : a.pages.k;
     h.target_pitch = a.kv_heads * a.head_dim;
+    if constexpr (kFp8) {
+      void* scales = h.is_value ? a.pages.v_scales : a.pages.k_scales;
+      h.bytes = static_cast<uint8_t*>(pages) + own * a.head_dim;
+      h.scales = static_cast<uint16_t*>(scales) + (int64_t{own} << a.page_shift);
+    } else {
+      h.target = static_cast<Bf16*>(pages) + own * a.head_dim;
+    }
   } else {
-    h.target = a.out + int64_t{h.index} * a.head_dim;
-    h.target_pitch = a.out_row;
+    const bool to_in = kFp8 && h.is_value && a.values_in_place;
+    h.target = (to_in ? a.in : a.out) + int64_t{h.index} * a.head_dim;
+    h.target_pitch = to_in ? a.in_row : a.out_row;
   }
   return h;
+}
+
+// Offset of a slot's scale in the FP8 pages of a head.
+__device__ __forceinline__ int64_t find_scale(const ForwardArgs& a, int slot) {
+  const int64_t page = slot >> a.page_shift;
+  return (page * a.kv_heads << a.page_shift) + (slot & ((1 << a.page_shift) - 1));
 }
 
 // Returns the elements to store. All lanes of the warp must call, also those without a head.
@@ -84,14 +106,14 @@ __device__ __forceinline__ HeadPart rotate_head(const ForwardArgs& a, const Head
   return pack(x);
 }
 
-template <int kLanes, HeadMode kMode, Work kWork>
-__global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
+template <int kLanes, HeadMode kMode, Work kWork, bool kFp8>
+__global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork, kFp8>)
     qk_norm_rotary_kernel(const __grid_constant__ ForwardArgs a) {
   enter_layer_kernel();
   __shared__ float stage[kMode == kOneByOne ? kTileThreads * kPart : 1];
   const auto end = static_cast<int>(part_begin(blockIdx.x + int64_t{1}, gridDim.x, a.tokens));
   auto token = static_cast<int>(part_begin(blockIdx.x, gridDim.x, a.tokens));
-  const Head head = find_head(a, static_cast<int>(threadIdx.x) / kLanes);
+  const Head head = find_head<kFp8>(a, static_cast<int>(threadIdx.x) / kLanes);
   const LanePlace place = find_place(a.rotary, static_cast<int>(threadIdx.x) % kLanes, a.head_dim);
   const bool only_values = __all_sync(0xffffffffu, head.is_value || !head.exists);
   if (__all_sync(0xffffffffu, !head.exists)) return;
@@ -121,23 +143,43 @@ __global__ void __launch_bounds__(kTileThreads, kResidentBlocks<kWork>)
       // registers in every lane.
       if (head.is_value && head.exists) part = load_part<kMode>(raw, place, a.head_dim);
     }
+    if constexpr (kFp8) {
+      const F8Part rounded = quantise_part<kLanes>(part);
+      if (head.is_paged) {
+        if (head.exists && row >= 0) {
+          store_part<kMode>(head.bytes + int64_t{row} * head.target_pitch, rounded, place,
+                            a.head_dim);
+          if (place.low == 0)
+            head.scales[find_scale(a, row)] = static_cast<uint16_t>(rounded.scale);
+        }
+        continue;
+      }
+      if (head.index >= a.query_heads) part = dequantise_part(rounded);
+    }
     if (head.exists && row >= 0) {
       store_part<kMode>(head.target + int64_t{row} * head.target_pitch, part, place, a.head_dim);
     }
   }
 }
 
-template <int kLanes, HeadMode kMode, Work kWork>
+template <int kLanes, HeadMode kMode, Work kWork, bool kFp8 = false>
 cudaError_t run(ForwardArgs& args, cudaStream_t stream) {
-  const HeadTiles t = choose_head_tiles(args.tokens, args.heads, kLanes, kResidentWarps<kWork>);
+  const HeadTiles t =
+      choose_head_tiles(args.tokens, args.heads, kLanes, kResidentWarps<kWork, kFp8>);
   args.tile_heads = t.tile_heads;
   const dim3 grid(static_cast<unsigned>(t.parts), static_cast<unsigned>(t.tiles));
-  return launch(qk_norm_rotary_kernel<kLanes, kMode, kWork>, grid, t.threads, stream, args);
+  return launch(qk_norm_rotary_kernel<kLanes, kMode, kWork, kFp8>, grid, t.threads, stream, args);
+}
+
+bool is_given(const KvPages& pages) {
+  const int64_t page = pages.page_tokens;
+  return pages.k_scales != nullptr && pages.v_scales != nullptr && page > 0 &&
+         (page & (page - 1)) == 0;
 }
 
 }  // namespace
 
-cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in, const void* q_norm,
+cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, void* in, const void* q_norm,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
                                    cudaStream_t stream) {
@@ -147,15 +189,19 @@ cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in,
       !(takes_values || (out_heads == in_heads - shape.kv_heads && out != in))) {
     return cudaErrorInvalidValue;
   }
-  const bool values_stay = pages.k == nullptr && (out == in || !takes_values);
+  const bool paged = pages.k != nullptr;
+  if (pages.round_f8 && paged && !is_given(pages)) return cudaErrorInvalidValue;
+  const bool values_stay = !paged && !pages.round_f8 && (out == in || !takes_values);
   const int64_t heads = in_heads - (values_stay ? shape.kv_heads : 0);
   if (shape.tokens == 0 || heads == 0) return cudaSuccess;
   ForwardArgs args{};
   args.out = static_cast<Bf16*>(out);
-  args.in = static_cast<const Bf16*>(in);
+  args.in = static_cast<Bf16*>(in);
   args.q_norm = static_cast<const Bf16*>(q_norm);
   args.k_norm = static_cast<const Bf16*>(k_norm);
   args.pages = pages;
+  args.page_shift = log2_of(pages.page_tokens);
+  args.values_in_place = !takes_values;
   args.rotary = rotary;
   args.tokens = shape.tokens;
   args.query_heads = static_cast<int>(shape.query_heads);
@@ -172,6 +218,10 @@ cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in,
                        has_aligned_rows(pages.v);
   return with_lanes(shape.head_dim, choose_mode(shape, rotary, aligned),
                     [&]<int kLanes, HeadMode kMode>() {
+                      if (pages.round_f8) {
+                        return has_norm ? run<kLanes, kMode, kNormAndRotate, true>(args, stream)
+                                        : run<kLanes, kMode, kRotate, true>(args, stream);
+                      }
                       return has_norm ? run<kLanes, kMode, kNormAndRotate>(args, stream)
                                       : run<kLanes, kMode, kRotate>(args, stream);
                     });

@@ -1,7 +1,7 @@
-// Gradient of head norms and rotation, in place; without norms, rotate_back does it. With g the
-// gradient rotated back, x the raw head, r = 1 / rms(x) and m = mean(g w x r):
+// Gradient of head norms and rotation, in place; without norms, rotate_back computes this gradient.
+// With g the gradient rotated back, x the raw head, r = 1 / rms(x) and m = mean(g w x r):
 //   dx = r (g w - x r m),  dw += g x r.
-// A lane serves one head for all tokens of its block's part and sums dw for its elements in
+// A lane processes one head for all tokens of its block's part and sums dw for its elements in
 // registers. The next token's elements are loaded while the lane works on the current one.
 #include "kernels/rows/head_tiles.cuh"
 
@@ -25,7 +25,8 @@ struct BackwardArgs {
   float inverse_dim, eps;
 };
 
-// Turns g into the gradient of the raw head and adds to dw. All lanes of the warp must call.
+// Turns g into the gradient of the raw head and adds to dw. All lanes of the warp must call this
+// function.
 template <int kLanes, HeadMode kMode>
 __device__ __forceinline__ void norm_backward(const BackwardArgs& a, float (&g)[kPart],
                                               const HeadPart& raw, const HeadPart& norm,

@@ -9,7 +9,8 @@ namespace slimexx::kernels::rows {
 
 inline constexpr int kMaxStages = 4;
 
-// One array: row r is at base + pitch * (indexed ? index[r] : r). 16-byte alignment throughout.
+// One array: row r is at base + pitch * (indexed ? index[r] : r). base, pitch and bytes are
+// multiples of 16.
 struct RingSource {
   const void* base;
   int64_t pitch;
@@ -32,8 +33,8 @@ inline void add_source(RingPlan& plan, const void* base, int64_t pitch, int64_t 
   plan.stage_bytes += static_cast<uint32_t>(bytes);
 }
 
-// Chooses as many stages as fit into `budget` bytes: at least two, at most kMaxStages. Returns
-// their bytes.
+// Chooses as many stages as fit into `budget` bytes: at least two, at most kMaxStages. Returns the
+// bytes of all stages.
 inline int choose_stages(RingPlan& plan, int64_t budget) {
   const int64_t fitting = budget / plan.stage_bytes;
   plan.stages = static_cast<int>(fitting < 2 ? 2 : fitting > kMaxStages ? kMaxStages : fitting);

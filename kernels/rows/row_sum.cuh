@@ -1,5 +1,5 @@
-// Sums over one row that a thread block holds in registers, in the fixed order of numeric contract
-// N4. The order depends on the row's width only.
+// Sums over one row that a thread block holds in registers, in the fixed order of the numerics
+// contract, N4. The order depends on the row's width only.
 //
 // Chunk c of 8 elements belongs to thread c % threads. A thread adds its elements in four chains
 // (element mod 4, ascending) and joins them as (0 + 1) + (2 + 3). The lanes of a warp are added by

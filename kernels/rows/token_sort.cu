@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
   reinterpret_cast<int32_t*>(others)[lane] = first + lane < count ? tokens[first + lane] : INT_MAX;
   const int token = own < count ? tokens[own] : 0;
   __syncthreads();
-  // An equal token sorts before this one if its position is lower.
+  // An equal token with a lower position sorts before this token.
   const int earlier = min(max(own - first, 0), kThreads);
   const bool mixed = blockIdx.x == blockIdx.y;
   const int bound = token + (earlier > 0 && !mixed ? 1 : 0);

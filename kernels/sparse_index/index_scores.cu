@@ -17,6 +17,7 @@ bool is_served(const IndexScores& p) {
          p.key_stride >= p.head_dim && p.weights != nullptr && p.scores != nullptr &&
          p.score_stride >= 0 && p.key_rows > 0 && p.key_rows <= INT32_MAX && p.top_k >= 0 &&
          p.scale > 0.0f &&
+         (p.key_scales == nullptr || (paged && p.head_dim % 16 == 0 && p.key_stride % 16 == 0)) &&
          (!paged || (p.page_tokens >= 16 && (p.page_tokens & (p.page_tokens - 1)) == 0));
 }
 
@@ -59,12 +60,18 @@ cudaError_t index_scores(const IndexScores& scores, cudaStream_t stream) {
   const int64_t blocks = tiles * std::max<int64_t>(1, divide_up(scores.rows.max_key_len, kBlock));
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   launch.grid = static_cast<unsigned>(std::min<int64_t>(blocks, sm_count));
+  const bool is_f8 = scores.key_scales != nullptr;
+  if (is_f8) {
+    launch.f8_keys = {static_cast<const uint8_t*>(scores.keys),
+                      static_cast<const uint16_t*>(scores.key_scales), scores.key_stride,
+                      static_cast<int>(scores.head_dim)};
+  }
   const bool encoded =
       encode_bf16_tensor<3>(&launch.query_map, scores.q, {scores.head_dim, scores.heads, rows},
                             {scores.head_dim, scores.q_stride},
                             {kBoxColumns, heads, launch.tile_queries}) &&
-      encode_bf16_matrix(&launch.key_map, scores.keys, scores.key_rows, scores.head_dim,
-                         scores.key_stride, launch.problem.box_rows);
+      (is_f8 || encode_bf16_matrix(&launch.key_map, scores.keys, scores.key_rows, scores.head_dim,
+                                   scores.key_stride, launch.problem.box_rows));
   if (!encoded) return cudaErrorInvalidValue;
   if (heads == 16) return launch_16_heads(launch, stream);
   return heads == 32 ? launch_32_heads(launch, stream) : launch_64_heads(launch, stream);

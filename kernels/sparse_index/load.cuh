@@ -19,7 +19,7 @@ __device__ __forceinline__ int find_key_row(const Problem& p, const Item& item, 
 
 // Run by one warp. A block is loaded in pieces of box_rows keys (a page, or all 64) and boxes of 64
 // elements. The warp looks up the rows of 32 pieces at a time, one per lane. In decode the keys are
-// read once, so they are evicted first and leave L2 to the scores.
+// read once, so they are loaded evict-first and leave L2 to the scores.
 template <class S>
 __device__ __forceinline__ void load_keys(const Problem& p, const CUtensorMap* map,
                                           Shared<S> shared) {

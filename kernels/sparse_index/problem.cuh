@@ -12,7 +12,7 @@ namespace slimexx::kernels::sparse_index {
 
 inline constexpr int kBlock = 64;          // keys per block
 inline constexpr int kMostColumns = 256;   // (query, head) pairs per tile
-inline constexpr int kScoreThreads = 384;  // one loading warpgroup, two computing ones
+inline constexpr int kScoreThreads = 384;  // one loading and two computing warpgroups
 
 struct Problem {
   Rows rows;
@@ -26,10 +26,19 @@ struct Problem {
   float scale;
 };
 
+// FP8 keys, paged, with one scale per key.
+struct F8Keys {
+  const uint8_t* bytes;
+  const uint16_t* scales;  // bf16
+  int64_t stride;
+  int head_dim;
+};
+
 struct Launch {
   Problem problem;
   CUtensorMap query_map;         // [rows, heads, head_dim]: a box has a tile's queries, all heads
-  CUtensorMap key_map;           // boxes of problem.box_rows rows
+  CUtensorMap key_map;           // bf16 keys: boxes of problem.box_rows rows
+  F8Keys f8_keys;                // bytes not null: instead of key_map
   int tile_queries, head_boxes;  // queries per tile; boxes of 64 elements per head
   unsigned grid;
 };

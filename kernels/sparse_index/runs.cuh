@@ -42,9 +42,9 @@ __device__ __forceinline__ int find_sequence(const Rows& rows, int row) {
 
 // The rows of a sequence that are in the run.
 struct SequenceRun {
-  int row;          // the first one, counted within the run
+  int row;          // the first row, counted within the run
   int queries;      // number of rows; 0: none is in the run
-  int position;     // position of the first one in its sequence
+  int position;     // position of the first row in its sequence
   int first_token;  // first token of the sequence in the batch
   __device__ __forceinline__ int keys() const { return position + queries; }
 };
@@ -60,7 +60,7 @@ __device__ __forceinline__ SequenceRun read_run(const Rows& rows, int sequence) 
 // Maps ascending work indices to sequences; all lanes of a warp call find() together. Lanes hold 32
 // sequences at a time, one each, so that most calls read no memory.
 struct RunCursor {
-  int first_sequence, end_sequence;  // first one held; one past the last with rows in the run
+  int first_sequence, end_sequence;  // first held sequence; end of those with rows in the run
   int before = 0, total = 0;         // pieces before the held sequences, and pieces in them
   int through = 0;                   // pieces of the held sequences up to this lane's, inclusive
   SequenceRun own = {};              // this lane's sequence

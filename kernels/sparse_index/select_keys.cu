@@ -4,10 +4,10 @@
 // cluster takes it. Each warp owns a contiguous piece of the row, so that places in the list follow
 // from counts. Counts are integers, so the order of atomics does not change a bit.
 //
-// Cost of a row of 32,768 keys: five reads of 128 KB, the first from L2 and the others mostly from
-// L1, take 10,000 clocks at 64 B/clk. The first histogram also has 1,024 warp-wide atomic additions
-// to shared memory. Many scores have the same highest bits, so each bin has four copies, chosen by
-// lane, to reduce conflicts within a warp.
+// Cost of a row of 32,768 keys: five reads of 128 KB, the first from L2 and the other four mostly
+// from L1, take 10,000 clocks at 64 B/clk. The first histogram also has 1,024 warp-wide atomic
+// additions to shared memory. Many scores have the same highest bits, so each bin has four copies,
+// chosen by lane, to reduce conflicts within a warp.
 #include <climits>
 
 #include "kernels/common/cluster.cuh"

@@ -64,10 +64,10 @@ struct Shared {
   __device__ __forceinline__ static uint32_t tile_parity(uint32_t n) { return n / 2 % 2; }
   __device__ __forceinline__ static uint32_t block_parity(uint32_t n) { return n / kStages % 2; }
 
-  // Called by one thread.
-  __device__ __forceinline__ void init() const {
+  // Called by one thread. `loading`: arrivals that complete a full barrier of keys.
+  __device__ __forceinline__ void init(uint32_t loading = 1) const {
     for (uint32_t n = 0; n < kStages; ++n) {
-      init_mbarrier(keys_full(n), 1);
+      init_mbarrier(keys_full(n), loading);
       init_mbarrier(keys_empty(n), 4 * kArrivalsPerWarp);
     }
     for (uint32_t n = 0; n < 2; ++n) {

@@ -41,7 +41,7 @@ __device__ __forceinline__ float add_from(float own, float sent, int distance) {
 }
 
 // Adds the parts of a quad's lanes as (0 + 1) + (2 + 3) and stores the scores. Odd lanes get the
-// second key; if there are two queries, lanes 2 and 3 of the quad get the second.
+// second key; if there are two queries, lanes 2 and 3 of the quad get the second query.
 template <class S>
 __device__ __forceinline__ void store_scores(const Problem& p, const Item& item,
                                              const float (&products)[S::kColumns / 2],

@@ -1,6 +1,6 @@
-// Counts and weighs the candidates of a truncated row in bins of equal width in z, and orders the
-// tokens of one bin exactly. A cluster of blocks shares the row's tiles; all its blocks get the
-// same results.
+// Counts and weighs the candidates of a truncated row in bins of equal width in z (tile_sum.cuh),
+// and orders the tokens of one bin exactly. A cluster of blocks shares the row's tiles; all its
+// blocks get the same results.
 #pragma once
 #include "kernels/vocabulary/row_sources.cuh"
 
@@ -18,7 +18,7 @@ struct TruncationMemory {
   Histogram histogram;
   uint16_t tiles[kMaxTiles];
   alignas(16) uint64_t few[kMaxSorted];  // tokens of one bin: key * 2^32 + inverted id
-  uint64_t all_few[kMaxSorted];          // the same for the whole cluster
+  uint64_t all_few[kMaxSorted];          // those of the whole cluster
   alignas(16) uint32_t few_count[4];     // only [0] is used; read_peer reads 16 bytes
   int tile_count, candidate_count;
   uint64_t warp_masses[kSamplingWarps];
@@ -81,7 +81,7 @@ class CandidateBins {
   __device__ uint64_t mass_of_key(uint32_t key) const {
     return mass_of(weight_of(value_of(key), maximum_));
   }
-  // Bin 0 has the largest z; a lower z never has a lower bin. The last bin takes all the rest.
+  // Bin 0 has the largest z; bins ascend as z descends. The last bin has all lower z.
   __device__ int bin_of(uint32_t key) const {
     const float bin = __fmul_rn(__fadd_rn(maximum_, -value_of(key)), bins_per_unit_);
     return min(kBins - 1, __float2int_rz(bin));  // the conversion saturates
@@ -184,7 +184,7 @@ class CandidateBins {
     }
   }
 
-  // As order_few, for more tokens than can be sorted. Histograms refine the keys in the bin, 11
+  // Like order_few, for more tokens than can be sorted. Histograms refine the keys in the bin, 11
   // bits at a time, then the ids of the tokens with the last kept key.
   __device__ __noinline__ LastKept order_many(Found bin, bool by_mass, uint64_t goal) {
     const uint32_t highest = key_of(maximum_);
@@ -210,9 +210,9 @@ class CandidateBins {
     return last;
   }
 
-  // Orders the tokens for which rank(key, id, &r) is true by r <= range. The `bin` of the result is
-  // the rank at which the running count or mass reaches `goal`. Lower ranks are added to `before`
-  // and subtracted from `goal`.
+  // Orders by r the tokens for which rank(key, id, &r) is true; r <= range. The `bin` of the result
+  // is the rank at which the running count or mass reaches `goal`. Lower ranks are added to
+  // `before` and subtracted from `goal`.
   template <class Rank>
   __device__ Found refine(uint32_t range, bool by_mass, uint64_t& goal, Tally& before, Rank rank) {
     int shift = max(0, 32 - __clz(static_cast<int>(range)) - kBinBits);

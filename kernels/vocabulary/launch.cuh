@@ -18,7 +18,7 @@ struct GridShape {
   unsigned cluster = 1;
 };
 
-// cudaErrorInvalidConfiguration: the grid is too large.
+// Returns cudaErrorInvalidConfiguration if the grid is too large.
 template <class... Parameters>
 cudaError_t launch(void (*kernel)(Parameters...), const GridShape& shape, cudaStream_t stream,
                    Parameters... arguments) {
@@ -34,7 +34,7 @@ struct MergedRows {
   float* lse = nullptr;
   float* entropies = nullptr;            // needs TilePartials::weighted
   float* log_probs = nullptr;            // target_logits[r] - lse
-  const float* target_logits = nullptr;  // z of the target, after the temperature
+  const float* target_logits = nullptr;  // the target's logit / temperature
   // If the columns are one leaf of the rows: the log-normalisers of the whole rows. `entropies` are
   // then the leaf's contributions (leaf_entropy). Null: the columns are the whole rows.
   const float* whole_lse = nullptr;
@@ -55,12 +55,12 @@ struct RowTemperatures {
 };
 
 // Partial results of all tiles of logits / temperature. With `write` the quotients overwrite the
-// logits of rows whose temperature is not 1. cudaErrorInvalidValue: the row stride is not a
-// multiple of 4 floats, or the logits are not aligned to 16 bytes.
+// logits of rows whose temperature is not 1. Returns cudaErrorInvalidValue if the row stride is not
+// a multiple of 4 floats or the logits are not aligned to 16 bytes.
 cudaError_t launch_tile_pass(const TilePartials& partials, const LogitRows& rows,
                              const RowTemperatures& temperatures, bool write, cudaStream_t stream);
 
-// The same for many tiles: every warp streams its share of them through shared memory.
+// launch_tile_pass for many tiles: every warp streams its share of the tiles through shared memory.
 cudaError_t launch_streamed_tile_pass(const TilePartials& partials, const LogitRows& rows,
                                       const RowTemperatures& temperatures, bool write,
                                       cudaStream_t stream);

@@ -1,4 +1,5 @@
-// Log-normalisers, log-probs of targets, entropies, and the gradient of log-probs and entropies.
+// Computes log-normalisers, log-probs of targets, entropies, and the gradient of log-probs and
+// entropies.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

@@ -1,5 +1,5 @@
-// The gradient of the loss with respect to a logit, from its gradients dlp with respect to the
-// target's log-prob and dh with respect to the entropy H:
+// The gradient of the loss with respect to a logit, from the gradients of the loss dlp with respect
+// to the target's log-prob and dh with respect to the entropy H:
 //   d = p * (-dlp - dh * (log p + H)), 0 if p is 0; plus dlp at the target; times 1 / temperature.
 // The caller has the logit in memory or in a product's registers.
 #pragma once

@@ -9,11 +9,11 @@ namespace slimexx::kernels::vocabulary {
 
 struct RowMemory {
   SamplingParameters parameters;
-  float lse, maximum;  // lse of all columns, maximum of the allowed ones
+  float lse, maximum;  // lse of all columns, maximum of the allowed columns
   int first, token;
   uint64_t before, mass;
   uint64_t warps[2][kSamplingWarps];
-  float maxima[kMaxTiles], sums[kMaxTiles];  // per tile; see sum_edge for the last one
+  float maxima[kMaxTiles], sums[kMaxTiles];  // per tile; see sum_edge for the last tile
 };
 
 struct SampledRow {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void sum_edge(RowMemory& memory, const SampledRow& ro
 }
 
 // Reads the partial results and writes the row's log-normaliser and largest allowed z to `memory`.
-// False: the row is not a distribution.
+// Returns false if the row is not a distribution.
 __device__ __forceinline__ bool read_tiles(RowMemory& memory, SampledRow& row, int64_t index,
                                            const TilePartials& partials) {
   const int tiles = static_cast<int>(partials.tiles);
@@ -94,8 +94,8 @@ __device__ __forceinline__ bool read_tiles(RowMemory& memory, SampledRow& row, i
   return row.maximum > -kInfinity && fabsf(memory.lse) < kInfinity;
 }
 
-// The first index below `count` for which the predicate holds; one must exist. Called by the whole
-// block.
+// The first index below `count` for which the predicate holds. Such an index must exist. Called by
+// the whole block.
 template <class Predicate>
 __device__ __forceinline__ int first_where(RowMemory& memory, int count, Predicate predicate) {
   if (threadIdx.x == 0) memory.first = count;
@@ -146,8 +146,8 @@ __device__ __forceinline__ int pick_from_all(RowMemory& memory, const SampledRow
     memory.mass = masses[second];
   }
   __syncthreads();
-  // The place in the tile, as a share of its mass. The tokens' masses, relative to the tile's
-  // maximum, sum to less than 2^53, so a double holds this sum exactly.
+  // The goal's position within the tile's mass, as a fraction. The tokens' masses, relative to the
+  // tile's maximum, sum to less than 2^53, so a double holds this sum exactly.
   const double share = static_cast<double>(goal - memory.before) / static_cast<double>(memory.mass);
   const int token = memory.first * kTileColumns + static_cast<int>(threadIdx.x);
   uint64_t mass = 0;

@@ -19,8 +19,8 @@ struct TiledRow {
   const uint16_t* tiles;  // shared memory
   int tile_count;
 
-  // Whole warps call visit(first column, four logits), half a tile at a time. Some of the columns
-  // may lie beyond the allowed ones.
+  // Whole warps call visit(first column, four logits), half a tile at a time. The last calls may
+  // include columns that are not allowed.
   template <class Visit>
   __device__ __forceinline__ void for_each_half(Visit visit) const {
     constexpr int kAtOnce = 2;  // tiles in flight per warp: 2 KB

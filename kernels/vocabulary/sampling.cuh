@@ -1,9 +1,9 @@
 // Definitions shared by the parts of sample_tokens: masses, the order of tokens, random numbers.
 //
-// Masses are integers: the weight exp(z - M) times 2^44, rounded down; M is the largest z of the
-// allowed tokens. A row of 2^18 columns sums to at most 2^62. Integer sums do not depend on their
-// order, so blocks may add with atomics and still give the same bits in every run. A token whose
-// weight is below 2^-44 has mass 0.
+// Masses are integers: the weight exp(z - M) times 2^44, rounded down. z is logit / temperature,
+// and M is the largest z of the allowed tokens. A row of 2^18 columns sums to at most 2^62. Integer
+// sums do not depend on their order, so blocks may add with atomics and still give the same bits in
+// every run. A token whose weight is below 2^-44 has mass 0.
 #pragma once
 #include "kernels/vocabulary/launch.cuh"
 #include "slimexx/kernels/limits.h"

@@ -49,8 +49,8 @@ __device__ __forceinline__ uint64_t add_lanes(uint32_t lanes, uint64_t mass) {
   return low + (high << 24);
 }
 
-// Exclusive prefix sum over the threads of a block; `total` becomes the sum of all. `warps` may be
-// written again after the next barrier.
+// Exclusive prefix sum over the threads of a block; `total` becomes the sum over all threads.
+// `warps` may be written again after the next barrier.
 __device__ __forceinline__ uint64_t scan_block(uint64_t own, uint64_t* warps, uint64_t& total) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   uint64_t inclusive = own;
@@ -112,7 +112,7 @@ struct Histogram {
   }
 
   // All threads of the cluster call this function after its blocks have filled their histograms.
-  // Afterwards every block's histogram holds the sum of all.
+  // Afterwards every block's histogram holds the sum of all histograms.
   template <int kCluster>
   __device__ __forceinline__ BinScan join_and_scan() {
     __syncthreads();

@@ -30,7 +30,7 @@ struct Tile {
     logits = rows.logits + row * rows.stride + first;
     width = exists ? static_cast<int>(min(int64_t{kTileColumns}, rows.columns - first)) : 0;
   }
-  // Rounded up to four columns, for which the row stride has room.
+  // Bytes of the width rounded up to a multiple of four columns; the row stride has room for them.
   __device__ uint32_t load_size() const { return static_cast<uint32_t>(width + 3) / 4 * 16; }
 };
 
@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int64_t steps = (tiles + kTilesPerStep - 1) / kTilesPerStep;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   const int64_t first = int64_t{blockIdx.x} * kWarps + warp;
-  // If quotients are stored, a stage is refilled one step later, after its store has read them.
+  // If quotients are stored, a stage is refilled one step later, after the store has read the
+  // quotients.
   constexpr int kAhead = kWrite ? kStages - 1 : kStages;
   for (int s = 0; s < kAhead; ++s) {
     ring.load(rows, partials.tiles, first + s * stride, s);

@@ -2,7 +2,7 @@
 // result.
 //
 // This kernel is for few tiles; streamed_tile_pass.cu is for many. Four lanes read a tile in pairs
-// of columns, 32 bytes (one sector) at a time. They keep the whole tile in registers from the
+// of columns, 32 bytes (one sector) at a time. The lanes keep the whole tile in registers from the
 // maximum to the sum, so memory is read once.
 #include <cuda_runtime.h>
 

@@ -1,11 +1,12 @@
-// The fixed order in which a row of logits is summed over the vocabulary (numeric contract N4, N9).
-// Every kernel that computes a log-normaliser or an entropy calls these functions, so that the bits
-// are the same whether the logits come from memory or from a product's accumulators.
+// The fixed order in which a row of logits is summed over the vocabulary (numerics contract, N4 and
+// N9). Every kernel that computes a log-normaliser or an entropy calls these functions, so that the
+// bits are the same whether the logits come from memory or from a product's accumulators.
 // Multiplications and additions are intrinsics, so that no compiler flag contracts them.
 //
-// Tile: kTileColumns columns from a multiple of kTileColumns; columns beyond the row count as -inf.
-// Four neighbouring lanes share a tile, as they share a row of a wgmma accumulator m64n256: value k
-// = 2j or 2j + 1 of lane q is column 8j + 2q or 8j + 2q + 1, j = 0..31. With d = z - m:
+// Tile: kTileColumns columns from a multiple of kTileColumns; columns past the end of the row have
+// the value -inf. Four neighbouring lanes share a tile, as they share a row of a wgmma accumulator
+// m64n256: value k = 2j or 2j + 1 of lane q is column 8j + 2q or 8j + 2q + 1, j = 0..31. With z =
+// logit / temperature and d = z - m:
 //   m  largest z of the tile (any order)
 //   s  sum of exp(d):     each lane sums over ascending k from 0, then (s0 + s1) + (s2 + s3)
 //   t  sum of exp(d) * d: the same order, each addition one fused multiply-add
@@ -35,7 +36,7 @@ constexpr float kInfinity = __builtin_inff();
 constexpr float kLowestDifference = -1e30f;
 
 struct TileSum {
-  float maximum, sum, weighted;  // m, s, t (see above); weighted is 0 if not computed
+  float maximum, sum, weighted;  // m, s, t of the header comment; weighted is 0 if not computed
 };
 
 // Partial results in global memory: arrays [rows, tiles] f32 (row stride `tiles`), one value per
@@ -63,7 +64,7 @@ __device__ __forceinline__ float divide_logit(float logit, float temperature) {
 
 // The quotients of divide_logit from one reciprocal: an estimate, corrected twice by its exact
 // remainder. Nothing overflows or underflows for |logit| from 2^-60 to 2^60 and temperatures from
-// 2^-30 to 2^30; all other operands take divide_logit.
+// 2^-30 to 2^30; all other operands use divide_logit.
 struct LogitDivider {
   float temperature, reciprocal;
   bool is_usual;
@@ -147,10 +148,11 @@ __device__ __forceinline__ float join_sum(float s) {
   return __fadd_rn(s, __shfl_xor_sync(0xffffffffu, s, 2));
 }
 
-// The partial result of a tile that lanes 4i .. 4i + 3 share. All 32 lanes of a warp call, for
-// eight tiles. value(k) gives the lane's value k = 0..63 after the temperature, -inf for an absent
-// column. It is called with constants, so it may index registers. For a wgmma accumulator m64n256
-// with registers acc[4j + 2i + c], row half i: value(k) = acc[4 * (k / 2) + 2 * i + k % 2].
+// The partial result of a tile that lanes 4i .. 4i + 3 share. All 32 lanes of a warp must call this
+// function, for eight tiles. value(k) gives the lane's value k = 0..63 after the temperature, -inf
+// for an absent column. `value` is called with constants, so it may index registers. For a wgmma
+// accumulator m64n256 with registers acc[4j + 2i + c], row half i: value(k) = acc[4 * (k / 2) + 2 *
+// i + k % 2].
 template <bool kWeighted, class Value>
 __device__ __forceinline__ TileSum sum_tile(Value value) {
   float m = -kInfinity;

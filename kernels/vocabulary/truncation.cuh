@@ -1,12 +1,13 @@
-// Samples the token of a row truncated by top_k, top_p and min_p. One block serves a row; if there
-// are few rows, a cluster of blocks shares the row's tiles, and all its blocks get the same result.
+// Samples the token of a row truncated by top_k, top_p and min_p. One block processes a row; if
+// there are few rows, a cluster of blocks shares the row's tiles, and all its blocks get the same
+// result.
 //
 //   1. lowest_key gives a lower bound for the keys of kept tokens, which rules out most tiles.
 //      Candidates are the tokens with keys from this bound on. They are counted and weighed in bins
 //      of equal width in z, and listed in shared memory if they fit.
 //   2. The bin in which top_k's count or top_p's mass is reached is ordered exactly: sorted in
 //      shared memory or, if it has too many tokens, refined by histograms of their keys and ids.
-//   3. The kept tokens are weighed by id; the uniform number picks 128 ids, then one of them.
+//   3. The kept tokens are weighed by id; the uniform number picks a bin of 128 ids, then one id.
 // Steps 1 and 3 read the tiles or the list once each, step 2 once for each bin that it sorts.
 #pragma once
 #include "kernels/vocabulary/candidate_bins.cuh"
@@ -45,9 +46,9 @@ class Truncation {
  private:
   // A lower bound for the keys of kept tokens. With top_k: the k-th largest tile maximum, because
   // at least k tokens reach it. With top_p alone: the last kept token and all lighter ones hold
-  // more than 1 - top_p of the mass, so the last kept one has at least 1 / columns of that. The
-  // factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is as
-  // small as these errors, the bound is 0: no tile is skipped.
+  // more than 1 - top_p of the mass, so the last kept token has at least 1 / columns of that mass.
+  // The factors leave room for the rounding errors of exp, log and the tiles' sums. If 1 - top_p is
+  // as small as these errors, the bound is 0: no tile is skipped.
   __device__ uint32_t lowest_key(const KeptSet& kept) {
     const SamplingParameters& p = parameters_;
     if (row_.has_top_k(p)) {
@@ -64,9 +65,9 @@ class Truncation {
     return key_of(__fadd_rn(maximum_, fixed_log(weight)) - 1e-6f * fabsf(maximum_));
   }
 
-  // A lower bound for the key of the k-th largest tile maximum. It comes from a histogram of these
-  // keys, from that of the row's maximum down to that of `maximum - 40`. Every block of a cluster
-  // computes the whole histogram.
+  // A lower bound for the key of the k-th largest tile maximum. The bound comes from a histogram of
+  // the tile maxima's keys, from key_of(maximum) down to key_of(maximum - 40). Every block of a
+  // cluster computes the whole histogram.
   __device__ uint32_t bound_of_largest(uint64_t k) {
     const uint32_t highest = key_of(maximum_);
     const uint32_t range = highest - key_of(__fadd_rn(maximum_, -40.0f));
@@ -96,7 +97,8 @@ class Truncation {
     return {row_.logits, row_.divider, row_.columns, lowest, memory_.tiles, memory_.tile_count};
   }
 
-  // Picks by the running mass of the kept tokens in the order of ids: first 128 ids, then one.
+  // Picks by the running mass of the kept tokens in the order of ids: first a bin of 128 ids, then
+  // one id.
   __device__ int pick_kept(const CandidateBins<kCluster>& bins, KeptSet& kept) {
     const auto kept_mass = [&](uint32_t key, uint32_t id) -> uint64_t {
       if (key < kept.key || (key == kept.key && id > kept.last_id)) return 0;

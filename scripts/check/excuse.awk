@@ -2,7 +2,7 @@
 FNR == NR {
   if ($0 ~ /^ *(#|$)/) next
   rule[++count] = $1; path[count] = $2; line[count] = FNR
-  if (NF < 4) print "allow " FILENAME ":" FNR ": an excuse wants a reason"
+  if (NF < 4) print "allow " FILENAME ":" FNR ": the line needs a reason"
   next
 }
 {
@@ -16,5 +16,5 @@ FNR == NR {
 }
 END {
   for (i = 1; i <= count; i++)
-    if (!used[i]) print "allow scripts/check/allow.txt:" line[i] ": excuses nothing any more; take it out"
+    if (!used[i]) print "allow scripts/check/allow.txt:" line[i] ": no fault matches this line; remove it"
 }

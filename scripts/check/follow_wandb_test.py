@@ -1,4 +1,4 @@
-"""scripts/follow_wandb.py against a module that takes W&B's place; scripts/check.sh runs it."""
+"""Tests scripts/follow_wandb.py with a fake wandb module; scripts/check.sh runs this test."""
 import json
 import os
 import subprocess
@@ -53,7 +53,7 @@ def main():
             ["log", {"optimizer_step": 2, "train_step/loss": 3}],
             ["finish"],
         ], first
-        # The run went on: the same W&B run, and only what is new.
+        # After the run continues, only new rows are sent, to the same W&B run.
         write(os.path.join(run, "status.json"), '{"state": "done"}')
         write(os.path.join(run, "metrics.jsonl"), '{"step": 0, "train/loss": 9}\n{"step": 1, "train/loss": 4}\n')
         second = follow(folder, run)

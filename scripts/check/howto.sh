@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Follows a how-to page in a scratch copy of the sources, and runs the test that the page names. Reuses the existing
-# build: only the files that the page adds or edits are compiled, because it edits no declaration that others see.
+# build: only the files that the page adds or edits are compiled, because it edits no declaration that other files see.
 #
 #   scripts/check/howto.sh BUILD_FOLDER docs/howto/PAGE.md
 #
-# A fenced block of the page is applied if one of these comments stands before it:
-#   <!-- new FILE -->              the block is the file
+# A fenced block of the page is applied if one of these comments comes before it:
+#   <!-- new FILE -->              the block is the content of the new file
 #   <!-- FILE: before TEXT -->     the block goes before the first line with TEXT; also "after", "in place of", "at the end"
-# <!-- run MODULE FILTER --> names the cases of tests_MODULE that show it. They must exist and pass.
+# <!-- run MODULE FILTER --> names the cases of tests_MODULE that test the page. They must exist and pass.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 page=$(realpath "$2")
@@ -24,7 +24,7 @@ fail() { echo "howto.sh: $page: $*" >&2; exit 1; }
 
 # insert FILE HOW TEXT BLOCK
 insert() {
-  [[ -f $1 ]] || fail "edits $1, which is not there"
+  [[ -f $1 ]] || fail "the page edits $1, which does not exist"
   if [[ $2 == "at the end" ]]; then
     cat "$4" >>"$1"
     return
@@ -52,7 +52,7 @@ apply_page() {
       fi
       in_block=0
       if [[ $operation == new ]]; then
-        [[ ! -e $file ]] || fail "makes $file, which is there"
+        [[ ! -e $file ]] || fail "the page creates $file, which already exists"
         mkdir -p "$(dirname "$file")"
         cp block "$file"
       else
@@ -70,7 +70,7 @@ apply_page() {
       module=${BASH_REMATCH[1]} filter=${BASH_REMATCH[2]}
     fi
   done <"$page"
-  [[ -n $module && ${#touched[@]} -gt 0 ]] || fail "names no test, or changes nothing"
+  [[ -n $module && ${#touched[@]} -gt 0 ]] || fail "the page names no test or changes no file"
 }
 
 # compile FILE OBJECT_OF_THE_BUILD NEW_OBJECT: compiles with the flags of that object.
@@ -101,10 +101,10 @@ for file in $(printf '%s\n' "${touched[@]}" | grep '\.cpp$' | sort -u); do
       compile "$file" "$known" "$object"
       # The object goes before the libraries: then the linker does not take its symbols from the module's archive.
       link=${link/ -o / "$object" -o } ;;
-    *) fail "touches $file, outside of src/$module and tests" ;;
+    *) fail "the page changes $file, which is outside of src/$module and tests" ;;
   esac
 done
 program=$tree/objects/tests_$module
 (cd "$build" && bash -c "${link/"-o tests/$module/tests_$module"/"-o $program"}")
 "$program" --gtest_filter="$filter" --gtest_brief=1 | tee ran
-grep -qE '\[  PASSED  \] [1-9]' ran || fail "no case matches $filter"
+grep -qE '\[  PASSED  \] [1-9]' ran || fail "tests_$module has no case that matches $filter"

@@ -1,4 +1,4 @@
-# A header includes what it uses of the standard library: another compiler's headers include fewer of each other.
+# A header must include the standard headers that it uses: with other compilers, standard headers include fewer of one another.
 BEGIN {
   wants["cstdint"] = "(^|[^A-Za-z0-9_])u?int(8|16|32|64)_t([^A-Za-z0-9_]|$)"
   wants["memory"] = "std::((unique|shared|weak)_ptr|make_(unique|shared))"

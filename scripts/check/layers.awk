@@ -1,5 +1,5 @@
-# Who may include whom. A file of src/<module> or include/slimexx/<module> includes modules of lower
-# rank and its own; private headers stay inside their module; third-party headers have a home.
+# The rules of includes. A file of src/<module> or include/slimexx/<module> may include its own module and modules
+# of lower rank. Other modules may not include private headers. Some third-party headers belong to one folder.
 BEGIN {
   # Library header (a regular expression) -> the folder that wraps it.
   home["^mpi\\.h$"] = "src/dist/"
@@ -34,17 +34,17 @@ FNR == 1 {
   if ($0 ~ /include[ \t]*</) check_library(); else check_own()
 }
 function check_library(   pattern) {
-  if (cuda && target ~ cpp_only) fault("banned", "<" target "> in a CUDA file: it must not meet nvcc")
+  if (cuda && target ~ cpp_only) fault("banned", "<" target "> in a CUDA file: nvcc must not compile it")
   if (public && target ~ third_party && target !~ public_allowed)
     fault("banned", "<" target "> in a public header: move it into a .cpp file")
   for (pattern in home)
     if (target ~ pattern && index(FILENAME, home[pattern]) != 1 && part[1] != "tests")
-      fault("banned", "<" target "> outside " home[pattern])
+      fault("banned", "<" target "> is allowed only in " home[pattern])
 }
 function check_own(   name, seam) {
   if (part[1] == "kernels") {
     if (target !~ /^(kernels|slimexx\/kernels)\// && target ~ /\//)
-      fault("layer", target ": a kernel includes kernels/ and its seam header only")
+      fault("layer", target ": a kernel may include only kernels/ and slimexx/kernels/")
     return
   }
   if (module == "") return
@@ -52,7 +52,7 @@ function check_own(   name, seam) {
   name = target
   sub(/^slimexx\//, "", name)
   if (name !~ /\// || name ~ /^\.\.?\//) {
-    if (module_of(folder name) != module) fault("layer", target " leads out of module " module)
+    if (module_of(folder name) != module) fault("layer", target " is outside of module " module)
     return
   }
   sub(/\/.*/, "", name)
@@ -62,14 +62,14 @@ function check_own(   name, seam) {
     return
   }
   if (!(name in rank)) {
-    if (!is_file(folder target)) fault("layer", target ": no module " name)
+    if (!is_file(folder target)) fault("layer", target ": there is no module " name)
     return
   }
   if (!seam) fault("layer", target " is private to module " name)
   if (rank[name] >= rank[module])
     fault("layer", target ": " module " (rank " rank[module] ") may not include " name " (rank " rank[name] ")")
 }
-# The module a path lies in once its ".." steps are taken.
+# The module of a path, after its ".." parts are resolved.
 function module_of(path,   n, step, i, depth, kept) {
   n = split(path, step, "/"); depth = 0
   for (i = 1; i <= n; i++) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests with this CTest's output that scripts/check/skips.sh accepts the allowed reasons and no other.
+# Tests with output of the installed CTest that scripts/check/skips.sh accepts the allowed reasons and no others.
 set -euo pipefail
 check=$(cd "$(dirname "$0")" && pwd)/skips.sh
 tree=$(mktemp -d)
@@ -28,8 +28,8 @@ expect 1 'no data'
 expect 1 'there is no GPU data'
 printf 'add_test(passes true)\nadd_test(timing true)\nset_tests_properties(timing PROPERTIES DISABLED ON)\n' >CTestTestfile.cmake
 ctest --output-junit "$tree/tests.xml" >/dev/null
-"$check" tests.xml >/dev/null || { echo "a disabled test failed it"; exit 1; }
+"$check" tests.xml >/dev/null || { echo "skips.sh reported a disabled test"; exit 1; }
 echo 'add_test(skips no_such_program)' >CTestTestfile.cmake
 ctest --output-junit "$tree/tests.xml" >/dev/null 2>&1 || true
-! "$check" tests.xml >/dev/null || { echo "a program that is missing passed"; exit 1; }
+! "$check" tests.xml >/dev/null || { echo "skips.sh accepted a test whose program is missing"; exit 1; }
 echo "only the allowed reasons pass"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/train/optimizer_test.jsonl: what torch.optim.AdamW makes of a golden checkpoint in four steps of
-synthetic gradients, one line a tensor: the 2-norm and the first elements of the weight after every step.
+"""Writes tests/train/optimizer_test.jsonl: results of torch.optim.AdamW on a golden checkpoint, in four steps
+of synthetic gradients. One line per tensor: the 2-norm and the first elements of the weight after every step.
 
     make_adamw_golden.py --model tests/golden/models/llama3_scaled_tied_biased --out tests/train/optimizer_test.jsonl
 
 Needs torch and safetensors. Gradient of element i of the tensor, step k: ((7919 i + 104729 k + 13 c) mod 2001 - 1000) /
-1000, where c is the sum of the bytes of its name; times 1e-4 in the third step, so that this one is not clipped.
+1000, where c is the sum of the bytes of the tensor's name; times 1e-4 in the third step, so that it is not clipped.
 """
 import argparse, json, pathlib
 import torch

@@ -2,7 +2,7 @@
 """Writes the golden cases of tests/text/jinja/chat_template_test.cpp with transformers' own jinja environment.
 
 usage: make_chat_template_golden.py TEMPLATE_DIR OUT_DIR
-Needs transformers (>= 4.50) and jinja2 3.1.6. The clock stands at 2026-01-01 12:00.
+Needs transformers (>= 4.50) and jinja2 3.1.6. The clock is fixed at 2026-01-01 12:00.
 """
 import datetime
 import glob
@@ -25,7 +25,7 @@ oracle.datetime = Clock
 
 
 def render(source, variables):
-    """{"rendered", "spans" in bytes} or {"error"}."""
+    """Returns {"rendered", "spans" in bytes} or {"error"}."""
     try:
         compiled = oracle._cached_compile_jinja_template(source)
         blocks, spans = [], []
@@ -34,7 +34,7 @@ def render(source, variables):
                 blocks.append(block)
         text = "".join(blocks)
         text.encode("utf-8")
-    except Exception as error:  # any refusal is the expected outcome
+    except Exception as error:  # any error is the expected result
         return {"error": f"{type(error).__name__}: {error}"[:80]}
     out = {"rendered": text}
     if spans:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/model/config/family_defaults.jsonl: configurations that say little, and what the models are that transformers makes of them.
+"""Writes tests/model/config/family_defaults.jsonl: configurations with few keys, and the properties of the models that transformers builds from them.
 
     make_family_defaults.py --out tests/model/config/family_defaults.jsonl
 
-A line for each family and change of its config.json: "config", and "expect" with what the modules hold, not what the configuration
-says. Needs torch and transformers >= 5.24.
+One line per family and change of its config.json: "config", and "expect" with the values of the modules, not of the
+configuration. Needs torch and transformers >= 5.24.
 """
 import argparse, json, pathlib, tempfile
 import torch, transformers
@@ -12,7 +12,7 @@ import torch, transformers
 SIZES = dict(vocab_size=64, hidden_size=32, intermediate_size=8, num_hidden_layers=4)
 LATENT = dict(num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
 EXPERTS = dict(moe_intermediate_size=8, num_experts_per_tok=2, n_routed_experts=16)
-FAMILIES = {  # as many heads as the class has key heads by default
+FAMILIES = {  # num_attention_heads is the class's default number of key heads
     "llama": ("Llama", dict(num_attention_heads=4)),
     "qwen2": ("Qwen2", dict(num_attention_heads=32, hidden_size=128)),
     "qwen3": ("Qwen3", dict(num_attention_heads=32)),
@@ -72,7 +72,7 @@ MORE = {
                               "layer_types": dict(layer_types=["indexed_attention"] * 4),
                               "layer_types of before": dict(layer_types=["deepseek_sparse_attention"] * 4)},
 }
-# Transformers reads these keys in some families only. Here they count in all of them, and weights of other layers are refused.
+# Transformers reads these keys in some families only. slimexx reads them in all families, and rejects weights of other layers.
 REFUSED = {("glm4_moe", "dense layers by list"), ("deepseek_v3", "dense layers by list"),
            ("glm4_moe_lite", "no dense layer"), ("glm4_moe_lite", "more dense layers than layers")}
 
@@ -109,7 +109,7 @@ def facts_of(model):
 
 def make(family, name, changes):
     cls, sizes = FAMILIES[family]
-    small = {"head_dim": 8} if changes and family in ("qwen3", "glm4") else {}  # than the 128 that they have by default
+    small = {"head_dim": 8} if changes and family in ("qwen3", "glm4") else {}  # smaller than their default of 128
     raw = {"model_type": family, **SIZES, **sizes, **small, **changes}
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(raw))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/ops/golden/ops.jsonl: inputs, outputs and gradients of the ops as torch computes them
-in float64 (rounded to float32 at the end). One JSON object a line: {"op", "settings", "in", "out"};
+in float64 (rounded to float32 at the end). One JSON object per line: {"op", "settings", "in", "out"};
 a tensor is {"shape", "data"}. Run from the repository's root; needs torch."""
 import json
 import math
@@ -30,7 +30,7 @@ def record(op, settings, inputs, outputs):
 
 
 def gradients(y, dy, inputs):
-    """{"dname": gradient} of sum(y * dy)."""
+    """Returns {"dname": gradient} of sum(y * dy)."""
     return {"d" + k: g for k, g in zip(inputs, torch.autograd.grad((y * dy).sum(), list(inputs.values())))}
 
 

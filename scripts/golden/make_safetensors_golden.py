@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/io/safetensors_cases.jsonl and tests/io/safetensors_golden.jsonl.
 
-Cases: headers with what the safetensors package says of each (accept or reject) beside what this
-project says. Golden: whole small files that the package wrote. Needs: safetensors, numpy, torch.
+Cases: headers, each with the verdict of the safetensors package (accept or reject) and the expected
+error of slimexx. Golden: whole small files that the package wrote. Needs: safetensors, numpy, torch.
 """
 import json
 import os
@@ -164,7 +164,7 @@ def write_cases():
             repeat = "depth 10^5" in name or "10^4" in name or "rank 1" in name
             if isinstance(header, bytes):
                 line["header_hex"] = header.hex()
-            elif repeat:  # kept short: a run of one text
+            elif repeat:  # stored in short form: one text, repeated
                 run = {"rank 1": "1, ", "depth ": "[", "name o": "n"}[name[:6]]
                 count = header.count(run)
                 assert header.count(run * count) == 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/text/tokenizers/*.json, small tokenizers of the published forms, and
-tests/text/tokenizer_test.jsonl, what the `tokenizers` library makes of a set of nasty texts.
+"""Writes tests/text/tokenizers/*.json, small tokenizers with the structure of published ones, and
+tests/text/tokenizer_test.jsonl, the output of the `tokenizers` library for difficult texts.
 
 Usage: make_tokenizer_golden.py TESTS_TEXT_DIR     (needs: pip install tokenizers)
 
@@ -88,7 +88,7 @@ EXTRA = [("<mask>", {"special": True, "lstrip": True}), ("<trim>", {"lstrip": Tr
 
 
 def sentencepiece_form(pre, normalizer, decoder, scheme_pre):
-    """A vocabulary as the conversion from sentencepiece leaves it: unknown, control and byte tokens
+    """A vocabulary as the conversion from sentencepiece makes it: unknown, control and byte tokens
     first, pieces with U+2581 for the space, merges, byte_fallback."""
     spec = train(scheme_pre, normalizers.Replace(" ", "\u2581"), decoders.Metaspace(), False, 300)
     head = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
@@ -112,7 +112,7 @@ def make_tokenizers():
     llama = add_tokens(train(sequence(split(SPLIT_LLAMA), byte_level())),
                        [("<|begin_of_text|>", SPECIAL), ("<|eot_id|>", SPECIAL), *EXTRA])
     llama["model"]["ignore_merges"] = True
-    # A word that its merges do not reach: only ignore_merges gives it.
+    # Without its last merge, only ignore_merges yields this word as one token.
     llama["model"]["merges"] = [m for m in llama["model"]["merges"] if "".join(m) != "\u0120the"]
     llama["post_processor"] = {"type": "Sequence", "processors": [
         {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},

@@ -92,7 +92,7 @@ const ActivityView::Membership* ActivityView::find_membership(uint64_t id) const
   return found == memberships.end() ? nullptr : &*found;
 }
 
-// If there are more groups than places, replaces the least recently called one.
+// If the table is full, replaces the least recently called group.
 void note_membership(const GroupCall& call) {
   if (call.group == 0) return;
   constexpr auto kOrder = std::memory_order_relaxed;

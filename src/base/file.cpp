@@ -24,7 +24,7 @@ const char* hint_of(int error) {
     case ENOENT:
       return "check the path";
     case ENOTDIR:
-      return "check the path: a part of it that should be a folder is a file";
+      return "check the path: one of its folders is a file";
     case ENAMETOOLONG:
       return "choose a shorter name or path";
     case ELOOP:

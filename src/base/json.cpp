@@ -18,9 +18,9 @@ namespace {
 constexpr const char* kSyntaxHint =
     "fix the text there; if the file is truncated, fetch or write it again";
 
-// Builds the value and checks depth and duplicate keys, which the library accepts. A stack of
-// pointers into the growing value holds the open containers; a parent does not grow while a child
-// is open, so the pointers stay valid.
+// Builds the value and refuses deep nesting and duplicate keys; the library accepts both. A stack
+// of pointers into the growing value holds the open containers; a parent does not grow while a
+// child is open, so the pointers stay valid.
 class StrictBuilder : public nlohmann::json_sax<Json> {
  public:
   StrictBuilder(const std::string& where, WideIntegers wide_integers, Json& root)
@@ -91,7 +91,8 @@ class StrictBuilder : public nlohmann::json_sax<Json> {
   }
   bool open(Json&& container) {
     if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
-      throw Error(ErrorCode::kInput, fmt::format("JSON nested deeper than {}", kMaxJsonDepth),
+      throw Error(ErrorCode::kInput,
+                  fmt::format("the JSON text is nested deeper than {}", kMaxJsonDepth),
                   "flatten the value, or keep it as text", where_);
     }
     Json* placed = place(std::move(container));

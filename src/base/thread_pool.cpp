@@ -31,13 +31,13 @@ int cores_of_process() {
 // Runs one loop at a time: the caller publishes it, takes part, and waits for the workers to leave
 // it.
 //
-// Why no thread waits for ever. All awaited state (generation_, stopping_, active_) changes only
-// under mutex_, before the notify. A waiter checks it under mutex_, atomically with going to sleep.
-// So a change is either seen by the check, or its notify wakes the sleeper. Every worker leaves
-// every loop once: active_ starts at the number of workers, and the next loop starts only at
-// active_ == 0. So between loops no worker is inside one, and seen == generation_ for all. A body
-// that throws leaves like one that returns. A pool is destroyed between loops, when its workers
-// sleep or are about to check.
+// No thread waits forever, for these reasons. All awaited state (generation_, stopping_, active_)
+// changes only under mutex_, before the notify. A waiter checks this state under mutex_, atomically
+// with going to sleep. So either the check sees a change, or the notify after the change wakes the
+// waiter. Every worker leaves every loop once: active_ starts at the number of workers, and the
+// next loop starts only at active_ == 0. So between loops no worker is inside a loop, and seen ==
+// generation_ for all. A worker also leaves the loop if its body throws. A pool is destroyed
+// between loops, when its workers sleep or are about to check.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads_(num_threads) {

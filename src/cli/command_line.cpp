@@ -111,7 +111,7 @@ Invocation parse_command_line(const std::vector<std::string>& arguments) {
   app.add_flag("-v,--verbose", verbose, "Log debug messages too");
   app.add_flag("-q,--quiet", quiet, "Log warnings and errors only");
   bool help = false;
-  app.add_flag("-h,--help", help, "-h: this list; --help: with examples");
+  app.add_flag("-h,--help", help, "-h: show this list; --help: also show examples");
   for (size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
     if (is_help(arguments[i])) return {verb_help(app, verb, arguments[i] == "--help"), {}};
   }

@@ -6,7 +6,7 @@
 
 namespace slimexx::cli {
 
-// A shell's exit status for death by SIGPIPE, as of a tool with a closed output pipe.
+// The shell's exit status for a program that SIGPIPE killed because its output pipe was closed.
 constexpr int kReaderGoneStatus = 141;
 
 struct Failure {

@@ -56,8 +56,9 @@ int run_and_report(int argc, char** argv) {
   }
 }
 
-// If a standard stream is closed, the next opened file would get its descriptor, and printed text
-// would go there. Occupies it with /dev/null in the wrong direction, so that I/O on it fails.
+// Occupies the descriptors of closed standard streams with /dev/null, opened in the wrong
+// direction, so that I/O on them fails. Otherwise the next opened file would get such a descriptor,
+// and printed text would go to that file.
 void occupy_closed_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     if (fcntl(fd, F_GETFD) == -1) open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
@@ -67,8 +68,8 @@ void occupy_closed_streams() {
 }  // namespace slimexx::cli
 
 int main(int argc, char** argv) {
-  // Make writes to closed pipes or sockets and files over the limit (ulimit -f) return errors
-  // instead of killing the process.
+  // Let writes to closed pipes or sockets, and to files beyond the size limit (ulimit -f), return
+  // errors instead of killing the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   slimexx::cli::occupy_closed_streams();

@@ -27,8 +27,7 @@ void add_set_flag(CLI::App& app, std::vector<std::string>& settings) {
 
 void require_file(const std::string& flag, const std::string& path) {
   if (path_exists(path)) return;
-  throw Error(ErrorCode::kUsage, "no such file", "check the path given to " + flag + " names",
-              path);
+  throw Error(ErrorCode::kUsage, "no such file", "check the path that " + flag + " names", path);
 }
 
 void require_other_file(const std::string& input, const std::string& output) {
@@ -58,12 +57,12 @@ std::vector<config::Override> parse_settings(const std::vector<std::string>& set
     if (equals == std::string::npos || equals == 0) {
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" is not KEY=VALUE", hide_secrets_in_text(setting)),
-                  "for example --set optimizer.lr=1e-6", "--set");
+                  "write for example --set optimizer.lr=1e-6", "--set");
     }
     if (equals + 1 == setting.size()) {  // usually an unset variable in a script
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" has no value", hide_secrets_in_text(setting)),
-                  "KEY=null takes the default, KEY='\"\"' is an empty text", "--set");
+                  "write KEY=null for the default, or KEY='\"\"' for an empty text", "--set");
     }
     overrides.push_back({setting.substr(0, equals), setting.substr(equals + 1)});
   }

@@ -13,7 +13,7 @@
 namespace slimexx::cli {
 namespace {
 
-// A failing thread rank ends the process, like a failing process ends the other ranks.
+// A failing thread rank ends the process, just as a failing process ends the other ranks.
 void run_thread_rank(const Session& session, const std::function<void(Session&)>& body,
                      dist::Collective& ranks) {
   const ThreadRankScope scope(ranks.rank());

@@ -79,7 +79,7 @@ void Config::Impl::report_unknown_key(const Node& node, const std::string& path,
 }
 
 // Visits sections but not fields, whose content (a map of strings, JSON) was read with the field.
-// Of an unknown section only the name is reported.
+// Reports only the name of an unknown section, not its keys.
 void Config::Impl::report_unknown(const Node& node, const std::string& path,
                                   const KnownFields& known) {
   for (const auto& [name, child] : node.members) {

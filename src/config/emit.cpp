@@ -107,18 +107,19 @@ Json to_json(const Node& node) {
   return object;
 }
 
-// Applies the limits of a file's tree to JSON in a text; beyond them the resolved configuration
-// could not be read back. `depth` counts the maps and lists around `value`.
+// Applies the limits of a file's tree to JSON in a text: the resolved configuration with larger
+// JSON could not be read back. `depth` counts the maps and lists around `value`.
 void check_fits(const Json& value, int depth) {
   if (!value.is_structured()) return;
   if (depth >= kMaxDepth) {
-    throw Error(ErrorCode::kUsage, fmt::format("nested more than {} levels deep", kMaxDepth), "",
+    throw Error(ErrorCode::kUsage,
+                fmt::format("values are nested more than {} levels deep", kMaxDepth), "",
                 "JSON in text");
   }
   for (const auto& [key, member] : value.items()) {
     if (value.is_object() && (key.empty() || key.size() > kMaxKeyBytes)) {
-      throw Error(ErrorCode::kUsage, fmt::format("a key of {} bytes", key.size()), "",
-                  "JSON in text");
+      throw Error(ErrorCode::kUsage, fmt::format("a key of {} bytes is not allowed", key.size()),
+                  "", "JSON in text");
     }
     check_fits(member, depth + 1);
   }

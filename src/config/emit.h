@@ -32,8 +32,8 @@ bool has_environment(const Node& node);
 std::string address_to_yaml(const std::string& text);
 
 // `node` as JSON text. A scalar that starts with { or [ is parsed as JSON, as in slime's flags.
-// Throws Error if it is malformed, or if it exceeds the limits of a file given the `depth` maps and
-// lists around it.
+// Throws Error if the JSON is malformed or exceeds the limits of a file; `depth` counts the maps
+// and lists around it.
 std::string node_to_json(const Node& node, int depth);
 
 // Writes "section.key" -> value pairs as nested sections, in order of first mention.

@@ -32,7 +32,7 @@ std::optional<std::string> hint_slime(const std::string& path, const KnownFields
   if (field == nullptr) return std::nullopt;
   if (last_part(field->path) == word)
     return fmt::format("that key belongs to another section: {}", field->path);
-  return fmt::format("that is slime's flag --{}; here it is {}", dash_name(word),
+  return fmt::format("that is slime's flag --{}; the key here is {}", dash_name(word),
                      key_of_flag(dash_name(word), field->path));
 }
 
@@ -42,7 +42,7 @@ std::optional<std::string> hint_foreign(const std::string& path,
   for (const ForeignName& foreign : foreign_names()) {
     const bool whole = path == foreign.name || path.ends_with("." + std::string(foreign.name));
     if ((whole || word == foreign.name) && same_path(fields, foreign.key))
-      return fmt::format("{} is the name in {}; here it is {}", foreign.name, foreign.owner,
+      return fmt::format("{} is the name in {}; the key here is {}", foreign.name, foreign.owner,
                          foreign.key);
   }
   return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<std::string> hint_missing(const std::string& path) {
   const std::string word = to_lower_ascii(last_part(path));
   for (const char* name : {"lora", "peft", "load_in_4bit", "load_in_8bit"})
     if (word.find(name) != std::string::npos)
-      return "LoRA and QLoRA are not supported: all weights are trained; leave it out";
+      return "LoRA and QLoRA are not supported: all weights are trained; leave the key out";
   return std::nullopt;
 }
 

@@ -43,7 +43,8 @@ class Interpolator {
   // Resolves a scalar once; a reference to a scalar that is still being resolved is a cycle.
   std::optional<Problem> resolve(Node& node, const std::string& path) {
     if (depth_ >= kMaxChain)
-      return Problem{fmt::format("a chain of more than {} references", kMaxChain), "shorten it"};
+      return Problem{fmt::format("starts a chain of more than {} references", kMaxChain),
+                     "shorten it"};
     const auto [entry, fresh] = states_.emplace(&node, State::kOpen);
     if (!fresh) {
       if (entry->second == State::kDone) return std::nullopt;
@@ -76,7 +77,7 @@ class Interpolator {
       } else if (view.substr(i).starts_with("${")) {
         const size_t end = view.find('}', i);
         if (end == std::string_view::npos)
-          return Problem{"${ without a closing }", "write $${ for a literal ${"};
+          return Problem{"has a ${ without a closing }", "write $${ for a literal ${"};
         if (auto problem = replace(node, view.substr(i + 2, end - i - 2), out, unexpanded))
           return problem;
         i = end + 1;
@@ -134,7 +135,8 @@ class Interpolator {
     add_environment(node, variable);
     if (value != nullptr && *value != '\0') {
       if (!is_valid_utf8(value))
-        return Problem{fmt::format("the variable {} is not valid UTF-8", variable), "fix it"};
+        return Problem{fmt::format("the environment variable {} is not valid UTF-8", variable),
+                       "set it to valid UTF-8"};
       out += value;
     } else if (mark != std::string_view::npos) {
       out += name.substr(mark + 2);

@@ -55,7 +55,7 @@ class Loader {
       if (count_nodes(merged) > kMaxNodes)
         throw_fault({path, "",
                      fmt::format("the files together hold more than {} values", kMaxNodes),
-                     "a run configuration has a few hundred lines"});
+                     "put data into separate files; a run configuration has a few hundred lines"});
     }
     chain_.pop_back();
     merge_over(merged, std::move(root));
@@ -143,7 +143,8 @@ void finish_tree(Tree& tree, const std::vector<Override>& overrides) {
     const int32_t file = tree.override_file = tree.add_file("--set");
     for (const Override& change : overrides) apply_override(tree, file, change);
     if (count_nodes(tree.root) > kMaxNodes)
-      throw_fault({"--set", "", fmt::format("more than {} values", kMaxNodes), "use a file"});
+      throw_fault({"--set", "", fmt::format("there are more than {} values", kMaxNodes),
+                   "use --config FILE"});
   }
   interpolate(tree);
 }
@@ -164,7 +165,7 @@ Tree parse_tree(const std::string& yaml, const std::string& name,
   const int32_t file = tree.add_file(name);
   if (yaml.size() > kMaxFileBytes)
     throw_fault({name, "",
-                 fmt::format("{} bytes, but a configuration may have at most {}", yaml.size(),
+                 fmt::format("has {} bytes, but a configuration may have at most {}", yaml.size(),
                              kMaxFileBytes),
                  "put data into separate files"});
   tree.root = read_yaml(tree, file, yaml);
@@ -179,7 +180,7 @@ Tree parse_unexpanded(const std::string& yaml, const std::string& name) {
   Tree tree;
   const int32_t file = tree.add_file(name);
   if (yaml.size() > kMaxFileBytes)
-    throw_fault({name, "", fmt::format("{} bytes are too many", yaml.size()), ""});
+    throw_fault({name, "", fmt::format("has {} bytes, which is too many", yaml.size()), ""});
   tree.root = read_yaml(tree, file, yaml);
   return tree;
 }

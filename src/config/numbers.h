@@ -8,13 +8,13 @@
 namespace slimexx::config {
 
 // Both accept [+-] digits [. digits] [e[+-]digits] with single underscores between digits, but no
-// leading zero. On failure `reason` has the cause, e.g. "a number with the unit "k"".
+// leading zero. On failure `reason` has the cause, such as: is "4k", a number followed by "k".
 std::optional<int64_t> parse_whole(std::string_view text, std::string& reason);
 std::optional<double> parse_real(std::string_view text, std::string& reason);
 
-// Why an unquoted value is refused for a key that accepts any JSON: other YAML readers take it as a
-// boolean or number while this one takes it as text, or JSON cannot hold the number. In quotes it
-// is accepted as text.
+// The reason to refuse an unquoted value of a key that accepts any JSON: this reader takes the
+// value as text, but other YAML readers as a boolean or number; or JSON cannot hold the number. In
+// quotes the value is accepted as text.
 struct Doubt {
   std::string reason, hint;
 };

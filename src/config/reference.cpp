@@ -130,9 +130,9 @@ std::string write_config_reference(const FieldLister& fields) {
       "error;\n"
       "if the column says `otherwise reported`, the run starts and reports that the key has no "
       "effect.\n"
-      "The same report replaces the error if the key is set in a file under `defaults:` (or in the "
-      "file\n"
-      "under `--set`), and a layer above it has turned off the feature that the key belongs to.\n";
+      "The same report replaces the error if a file sets the key, but `--set`, or a file whose "
+      "`defaults:`\n"
+      "names that file, has turned off the feature that the key belongs to.\n";
   if (has_fields(fields, "")) write_fields(fields, "", out);
   for (const auto& [section, doc] : fields.sections()) {
     out += fmt::format("\n## {}\n", section);
@@ -157,7 +157,7 @@ std::string write_flag_reference(const FieldLister& fields) {
       "| works | the key in column `here` replaces it |\n"
       "| not needed here | accepted without effect; if the note names values, only those are "
       "accepted |\n"
-      "| later | known, but not implemented: a value that asks for it is refused with \"planned: "
+      "| later | known, but not implemented: a value that enables it is refused with \"planned: "
       "...\" |\n"
       "| Python only | refused; the note says what to use instead |\n",
       known_flags().size());
@@ -174,7 +174,7 @@ std::string write_flag_reference(const FieldLister& fields) {
       "\n"
       "## Names of other frameworks\n"
       "\n"
-      "If a configuration has an unknown key of this name, the error names ours.\n"
+      "If a configuration has an unknown key of this name, the error names the key of slimexx.\n"
       "\n"
       "| framework | name | here |\n"
       "|---|---|---|\n";

@@ -50,7 +50,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchored_.find(anchor);
     if (found == anchored_.end())
-      fail(place_of(mark), "an alias inside the value of its own anchor",
+      fail(place_of(mark), "there is an alias inside the value of its own anchor",
            "refer to a key with ${path.to.key}");
     Node copy = found->second;
     count(count_nodes(copy), copy.place);
@@ -106,8 +106,8 @@ class TreeBuilder : public YAML::EventHandler {
     Node node = start_node(kind, mark);
     check_tag(tag == "tag:yaml.org,2002:str" ? "!!str" : tag, node.place);
     if (stack_.size() >= static_cast<size_t>(kMaxDepth))
-      fail(node.place, fmt::format("nested more than {} levels deep", kMaxDepth),
-           "a configuration needs three levels");
+      fail(node.place, fmt::format("values are nested more than {} levels deep", kMaxDepth),
+           "nest less: a configuration needs three levels");
     stack_.emplace_back();
     stack_.back().node = std::move(node);
     stack_.back().anchor = anchor;
@@ -144,9 +144,9 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void take_key(Open& parent, const Node& key) {
     if (key.kind != NodeKind::kScalar || key.text.empty())
-      fail(key.place, "a key must be a word", "quote it if it is a literal word");
+      fail(key.place, "a key must be a word", "quote the key if it is text");
     if (key.text.size() > kMaxKeyBytes)
-      fail(key.place, fmt::format("a key of {} bytes", key.text.size()),
+      fail(key.place, fmt::format("a key of {} bytes is too long", key.text.size()),
            "check for a missing quote");
     if (key.text == "<<" && !key.quoted)
       fail(key.place, "merge keys (<<) are not supported", "use `defaults:` or ${path.to.key}");
@@ -212,7 +212,7 @@ Node read_documents(Tree& tree, int32_t file, const std::string& key, const std:
     if (!parser.HandleNextDocument(builder)) return {};
     Node root = builder.take_root();
     if (parser)
-      throw_fault({tree.describe(root.place), key, "more than one document (---)",
+      throw_fault({tree.describe(root.place), key, "there is more than one document (---)",
                    "keep one document per file"});
     return root;
   } catch (const YAML::Exception& e) {

@@ -73,7 +73,7 @@ void check_template_kwargs(const Json* kwargs) {
   if (!kwargs || kwargs->is_null()) return;
   if (!kwargs->is_object()) {
     throw Error(ErrorCode::kUsage, "apply_chat_template_kwargs is not an object",
-                "write a mapping, as {enable_thinking: false}");
+                "write a mapping, such as {enable_thinking: false}");
   }
   for (const char* key : {"messages", "tools", "add_generation_prompt"}) {
     if (kwargs->contains(key)) {

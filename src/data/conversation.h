@@ -10,8 +10,8 @@ namespace slimexx::data {
 // The value under `key`. If it is missing, throws Error(kInput) naming the row's keys.
 const Json& require_key(const Json& row, const std::string& key);
 
-// The text under `key`; throws Error(kInput) if it is not a text. If the key may hold messages, the
-// hint names the chat template.
+// The string under `key`; throws Error(kInput) for any other value. If the key may hold messages,
+// the hint names the chat template.
 const std::string& require_text(const Json& row, const std::string& key, bool may_be_messages);
 
 // Turns a string into one user message and keeps a list of messages, each an object with a "role".

@@ -36,7 +36,8 @@ bool has_text(const Json& value) {
   return false;
 }
 
-// Content, thoughts and tool calls have many names; only these keys do not count as content.
+// The keys of content, thoughts and tool calls vary, so every key counts as content except role,
+// name, type and id.
 bool is_empty_turn(const Json& message) {
   for (const auto& [key, value] : message.items())
     if (key != "role" && key != "name" && key != "type" && key != "id" && has_text(value))
@@ -60,17 +61,17 @@ int64_t require_prefix(const std::string& part, const std::string& whole, size_t
               kSpansHint);
 }
 
-// Turn by turn: from the end of the generation prompt to the end of the turn.
+// One span per turn: from the end of its generation prompt to the end of the turn.
 ByteSpans spans_by_prefix(const text::ChatTemplate& chat_template, const Json& messages,
                           const Json& tools, const Json* kwargs, const std::string& whole) {
   ByteSpans spans;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (!is_assistant(messages[i]) || !is_learnt(messages[i])) continue;
     if (i == 0) {
-      throw Error(
-          ErrorCode::kInput,
-          "cannot compute the loss mask of message 0: the conversation starts with an assistant",
-          kSpansHint);
+      throw Error(ErrorCode::kInput,
+                  "cannot compute the loss mask of message 0: the conversation starts with an "
+                  "assistant's turn",
+                  kSpansHint);
     }
     const auto render = [&](size_t count, bool prompt) {
       return render_conversation(chat_template, first_messages(messages, count), tools, kwargs,

@@ -12,7 +12,8 @@
 
 namespace slimexx::data {
 
-using ByteSpans = std::vector<std::pair<int64_t, int64_t>>;  // [begin, end), in order, apart
+using ByteSpans =
+    std::vector<std::pair<int64_t, int64_t>>;  // [begin, end), in order, not overlapping
 
 struct LearntText {
   std::string text;
@@ -20,8 +21,8 @@ struct LearntText {
   bool ends_with_learnt = false;  // the last turn is trained
 };
 
-// Throws Error(kInput) for a trained assistant turn without content. Only the text that the
-// template adds, the end of the turn and perhaps an empty thought, would be trained.
+// Throws Error(kInput) for a trained assistant turn without content: it would train only the text
+// that the template adds (the end of the turn and perhaps an empty thought).
 void refuse_empty_turns(const Json& messages);
 
 // Renders the conversation and finds the spans of the assistant turns that are trained.

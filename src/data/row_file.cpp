@@ -72,8 +72,6 @@ void throw_first(const std::vector<std::exception_ptr>& failures, const std::vec
   }
 }
 
-// Explains that a name of the Hugging Face hub, or a folder fetched from it, is not a file of rows.
-
 }  // namespace
 
 SlicedPath parse_sliced_path(const std::string& prompt_data) {

@@ -19,8 +19,8 @@ struct SlicedPath {
   int64_t start = 0;
   int64_t end = INT64_MAX;
 };
-// Throws Error(kUsage) if the suffix is not a slice. If a file has the whole text as its name, it
-// is taken as that file.
+// Throws Error(kUsage) if the suffix is not a slice. If a file has the whole text as its name, the
+// text is its path.
 SlicedPath parse_sliced_path(const std::string& prompt_data);
 
 struct Row {
@@ -30,21 +30,21 @@ struct Row {
   int64_t line_number = 0;
 };
 
-// Reads the rows of a file or slice in batches, so that the text of a file of gigabytes is never in
-// memory as a whole. Logs its progress every ten seconds.
+// Reads the rows of a file or slice in batches, so that a file of gigabytes is never in memory as a
+// whole. Logs its progress every ten seconds.
 class RowReader {
  public:
-  // A bound that counts from the end makes it read the file once more to count the rows.
+  // If a bound counts from the end, the file is read once more, to count the rows.
   explicit RowReader(const std::string& prompt_data);
-  // The next rows, about kBatchBytes but at least one; false after the last. Throws Error(kInput)
-  // if the slice has no row.
+  // Reads the next rows: about kBatchBytes, at least one row; false after the last. Throws
+  // Error(kInput) if the slice has no row.
   bool next(std::vector<Row>& batch);
 
  private:
   void log_progress();
 
   std::string prompt_data_;
-  SlicedPath slice_;  // bounds from 0 on
+  SlicedPath slice_;  // both bounds count from the start
   io::LineReader reader_;
   int64_t count_ = 0, num_rows_ = 0;  // rows of the file passed so far, and rows returned
   std::chrono::steady_clock::time_point last_line_;
@@ -55,7 +55,7 @@ inline constexpr size_t kBatchBytes = size_t{16} << 20;
 std::vector<Row> read_rows(const std::string& prompt_data);
 
 // Calls work(i, object) for each row, parsed to an object, on the thread pool. If rows fail,
-// rethrows the error of the first one, with its place.
+// rethrows the error of the first one, with the path and line of that row.
 void for_each_row(const std::vector<Row>& rows,
                   const std::function<void(size_t, const Json&)>& work);
 

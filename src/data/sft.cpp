@@ -65,8 +65,8 @@ class SftReader {
                          options_.apply_chat_template_kwargs.get());
   }
 
-  // Ignores ends of turns, the white space that a template adds to them, and the first token, which
-  // no token precedes.
+  // Whether there is trained text besides ends of turns, the white space that a template adds to
+  // them, and the first token, which no token precedes.
   bool has_text_to_learn(const SftExample& example) const {
     const auto& ends = options_.eos_ids;
     for (size_t i = 1; i < example.tokens.size(); ++i) {

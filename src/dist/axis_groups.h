@@ -9,8 +9,8 @@ namespace slimexx::dist {
 
 using AxisGroups = std::array<Collective*, kNumGridAxes>;
 
-// Axes with the same ranks share one group: `one` or `world` if it is that group, otherwise the
-// result of `make` for the first of these axes.
+// Axes with the same ranks share one group: `one` for a single rank, `world` for all ranks,
+// otherwise the result of `make` for the first of these axes.
 AxisGroups make_axis_groups(const GridShape& shape, Collective& one, Collective& world,
                             const std::function<Collective*(GridAxis)>& make);
 Groups to_groups(Collective& world, const AxisGroups& axes);

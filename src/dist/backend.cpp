@@ -23,7 +23,7 @@ T narrow(Accumulator value) {
   return static_cast<T>(value);
 }
 
-// T is the stored type; for BF16, its bits.
+// T: the stored type; uint16_t for BF16.
 template <class T, class Accumulator>
 void combine_on_host(const Terms& terms, Combine combine) {
   const auto term_of = [&](int rank) {

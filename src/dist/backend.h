@@ -1,5 +1,5 @@
-// The interface between Collective and the layer that moves bytes. Arguments have been checked,
-// only plan_sent is called on planning streams, and there are at least two ranks.
+// The interface between Collective and the layer that moves bytes. Collective checks the arguments.
+// On planning streams it calls only plan_sent, and for a single rank it needs no backend.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,8 @@ struct Message {
   int64_t size_bytes = 0;
 };
 
-// One operand [n] per rank: this rank's, which becomes the result, and the others', concatenated in
-// rank order.
+// One operand [n] per rank. `own` is this rank's and becomes the result; `others` has those of the
+// other ranks, concatenated in rank order.
 struct Terms {
   char* own = nullptr;
   const char* others = nullptr;
@@ -46,13 +46,13 @@ class Backend {
   virtual void combine(tensor::Stream stream, const Terms& terms, Combine combine);
   // Whether operations return before they are complete.
   virtual bool is_queued() const { return false; }
-  // Whether the backend has native reductions. They serve SumOrder::kAny and the maximum, in place,
-  // in one dimension; ranges are in elements.
+  // Whether the backend has native reductions, which compute sums of SumOrder::kAny and maxima in
+  // place. Tensors have one dimension; ranges are in elements.
   virtual bool reduces() const { return false; }
   virtual void reduce_scatter_sum(tensor::Stream, tensor::Tensor, std::span<const Range>) {}
   virtual void all_reduce(tensor::Stream, tensor::Tensor, Combine) {}
-  // Records the bytes that a call on a planning stream would send from this rank: for collectives
-  // the bytes of a ring, for counts by rank those of an even spread.
+  // Records the bytes that a call on a planning stream would send from this rank. A collective
+  // counts as a ring; an exchange of rows counts as spread evenly over the ranks.
   virtual void plan_sent(int64_t) {}
   virtual std::unique_ptr<Backend> split(int color, int key) = 0;  // null: a group of one
   virtual std::unique_ptr<Backend> on_device(tensor::Device) { return nullptr; }  // see Collective

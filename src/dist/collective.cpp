@@ -1,5 +1,5 @@
-// Code shared by all backends: checks, planning, groups of one, and sums in rank order, which are
-// an exchange of shards and a local sum.
+// Code shared by all backends: checks, planning, groups of one, and sums in rank order (an exchange
+// of shards, then a local sum).
 #include "slimexx/dist/collective.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ std::vector<Range> in_elements(const Tensor& data, std::span<const Range> ranges
 // `share` must have the type and size of the rows that it replaces.
 void check_share(const Tensor& share, const Tensor& rows) {
   SLX_CHECK(share.dtype() == rows.dtype() && share.size_bytes() == rows.size_bytes(),
-            "{} for rows {}", share.shape_text(), rows.shape_text());
+            "share {} for rows {}", share.shape_text(), rows.shape_text());
 }
 
 int64_t sum_rows(std::span<const int64_t> rows) {
@@ -93,8 +93,8 @@ std::vector<Message> list_messages(const Tensor& data, std::span<const int64_t> 
   return messages;
 }
 
-// The id of the group that the `number`th split of `whole` made for a color. All its ranks compute
-// the same id. MurmurHash3's bit finalizer makes collisions unlikely.
+// The id of the group that the `number`th split of `whole` made for a color. All ranks of that
+// group compute the same id. MurmurHash3's bit finalizer makes collisions unlikely.
 uint64_t id_of_part(uint64_t whole, int64_t number, int color) {
   if (whole == 0) return 0;
   uint64_t id = whole;
@@ -133,8 +133,8 @@ Collective& Collective::operator=(Collective&&) noexcept = default;
 void Collective::check_tensor(Stream stream, const Tensor& data) const {
   SLX_CHECK(data.num_dims() >= 1 && data.is_contiguous() && data.device() == stream.device, "{}",
             data.shape_text());
-  SLX_CHECK(size_ == 1 || data.device() == device_, "{} on {}, group on {}", data.shape_text(),
-            tensor::to_string(data.device()), tensor::to_string(device_));
+  SLX_CHECK(size_ == 1 || data.device() == device_, "tensor {} on {}, group on {}",
+            data.shape_text(), tensor::to_string(data.device()), tensor::to_string(device_));
 }
 
 Tensor Collective::own_rows(const Tensor& data, std::span<const Range> ranges) const {
@@ -176,7 +176,7 @@ void Collective::all_gather(Stream stream, Tensor result, Tensor share) {
   check_tensor(stream, share);
   SLX_CHECK(result.dtype() == share.dtype() && result.dim(0) == share.dim(0) * size_ &&
                 result.size_bytes() == share.size_bytes() * size_,
-            "{} of {} shares {}", result.shape_text(), size_, share.shape_text());
+            "result {} for {} shares {}", result.shape_text(), size_, share.shape_text());
   std::vector<Range> ranges;
   for (int r = 0; r < size_; ++r) ranges.push_back({r * share.dim(0), (r + 1) * share.dim(0)});
   gather_shares(stream, result, share, ranges);
@@ -201,7 +201,7 @@ void Collective::all_gather_ranges(Stream stream, Tensor data, std::span<const R
   check_tensor(stream, data);
   check_ranges(data, ranges);
   SLX_CHECK(!ranges.empty() && ranges.size() % static_cast<size_t>(size_) == 0,
-            "{} ranges of {} ranks", ranges.size(), size_);
+            "{} ranges for {} ranks", ranges.size(), size_);
   gather(stream, data, std::ssize(ranges) == size_ ? own_rows(data, ranges) : Tensor{}, ranges);
 }
 
@@ -337,7 +337,8 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
   const auto own = static_cast<size_t>(rank_);
   SLX_CHECK(send_rows.size() == static_cast<size_t>(size_) &&
                 receive_rows.size() == send_rows.size() && send_rows[own] == receive_rows[own],
-            "{} and {} counts for {} ranks", send_rows.size(), receive_rows.size(), size_);
+            "{} send counts and {} receive counts for {} ranks", send_rows.size(),
+            receive_rows.size(), size_);
   SLX_CHECK(sum_rows(send_rows) == source.dim(0) && sum_rows(receive_rows) == result.dim(0) &&
                 source.dtype() == result.dtype() && row_bytes(source) == row_bytes(result),
             "{} to {}", source.shape_text(), result.shape_text());
@@ -357,7 +358,8 @@ void Collective::all_to_all(Stream stream, Tensor result, Tensor source,
 
 void Collective::send(Stream stream, Tensor data, int to) {
   check_tensor(stream, data);
-  SLX_CHECK(0 <= to && to < size_ && to != rank_, "rank {} of {} to {}", rank_, size_, to);
+  SLX_CHECK(0 <= to && to < size_ && to != rank_, "rank {} of {} sends to rank {}", rank_, size_,
+            to);
   const Message message{to, bytes_of(data), data.size_bytes()};
   if (stream.is_planning) return backend_->plan_sent(data.size_bytes());
   const CallScope scope(kSend, name_, size_, data.size_bytes(),
@@ -367,8 +369,8 @@ void Collective::send(Stream stream, Tensor data, int to) {
 
 void Collective::receive(Stream stream, Tensor data, int from) {
   check_tensor(stream, data);
-  SLX_CHECK(0 <= from && from < size_ && from != rank_, "rank {} of {} from {}", rank_, size_,
-            from);
+  SLX_CHECK(0 <= from && from < size_ && from != rank_, "rank {} of {} receives from rank {}",
+            rank_, size_, from);
   const Message message{from, bytes_of(data), data.size_bytes()};
   if (stream.is_planning) return;
   const CallScope scope(kReceive, name_, size_, data.size_bytes(),

@@ -12,8 +12,8 @@ Tensor view_bytes(std::string& bytes) {
   return Tensor(bytes.data(), DType::kU8, {}, {static_cast<int64_t>(bytes.size())});
 }
 
-// Upper bound per rank on padding elements: rounding of its share of a sum, and the arena's
-// alignment.
+// Upper bound on padding elements per rank: its share of a sum is rounded up, and the arena aligns
+// it.
 constexpr int64_t kMostRounding = 64;
 
 // [rank * n + i]
@@ -60,7 +60,7 @@ std::vector<std::string> all_gather_bytes(Collective& host, const std::string& b
 
 void all_reduce_sum(Collective& host, std::span<double> values) {
   if (host.size() == 1 || values.empty()) return;
-  // Each rank sums one share. Gathering all terms on every rank would take `size` times the memory.
+  // Each rank sums one share. Gathering all terms on every rank would need `size` times the memory.
   const auto n = static_cast<int64_t>(values.size());
   const int64_t most_terms = n + host.size() * kMostRounding;
   tensor::Arena scratch({}, most_terms * tensor::dtype_bytes(DType::kF64), "sums of the host");

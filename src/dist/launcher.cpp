@@ -12,14 +12,14 @@ struct Variable {
   const char* launcher;
 };
 
-// Variables of MPI launchers; the first that is set wins. They precede Slurm's: mpirun starts its
-// helpers with srun, so its ranks see Slurm's variables.
+// Variables of MPI launchers; the first that is set wins. They are tested before Slurm's variables,
+// which ranks of mpirun may have too: mpirun starts its daemons with srun.
 constexpr Variable kMpiVariables[] = {
     {"OMPI_COMM_WORLD_SIZE", "mpirun"},
     {"PMI_SIZE", "the launcher of another MPI"},
     {"MV2_COMM_WORLD_SIZE", "the launcher of another MPI"},
 };
-constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS counts the allocation
+constexpr const char* kSlurmTasks = "SLURM_STEP_NUM_TASKS";  // SLURM_NTASKS: whole allocation
 
 bool is_set(const Environment& environment, const char* name) {
   return environment(name) != nullptr;
@@ -54,7 +54,7 @@ Launch find_launch(const Environment& environment) {
   if (is_set(environment, "PMIX_RANK"))
     return {"a launcher with PMIx", number_of(environment, "PMIX_RANK") + 1, "PMIX_RANK", true,
             true};
-  // Variables of torchrun; other tools set the same names for each host or container.
+  // Variables of torchrun. Other tools set WORLD_SIZE and RANK too, but count hosts or containers.
   if (is_set(environment, "WORLD_SIZE") && is_set(environment, "RANK"))
     return {"torchrun", number_of(environment, "WORLD_SIZE"), "WORLD_SIZE", false,
             is_set(environment, "TORCHELASTIC_RUN_ID")};

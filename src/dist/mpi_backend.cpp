@@ -55,8 +55,8 @@ CounterWindow make_window(MPI_Comm comm, int rank) {
   return window;
 }
 
-// Borrows a window of its communicator. Freeing a window waits for all ranks, so the destructor
-// only returns it: during an exception of this rank alone, that wait would never end.
+// Borrows a window of the communicator. Freeing a window waits for all ranks, so the destructor
+// only returns it: after an exception on this rank alone, that wait would never end.
 class MpiCounter : public SharedCounter {
  public:
   MpiCounter(CounterWindow window, std::vector<CounterWindow>& spare)

@@ -12,7 +12,7 @@ struct LocalPosition {
   int first = 0;  // world rank of local rank 0
 };
 
-// Calls MPI_Init and returns the world; null if it has one rank.
+// Calls MPI_Init and returns the world; null if the world has one rank.
 std::unique_ptr<Backend> start_mpi(LocalPosition& local);
 void finish_mpi();
 void abort_mpi(int status);

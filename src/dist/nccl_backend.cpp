@@ -23,7 +23,7 @@ namespace {
 
 constexpr ShortName kConnect{"NCCL to connect"};
 
-// The caller, for messages.
+// The calling rank and its device, for error messages.
 struct Place {
   int rank = 0, size = 1;
   tensor::Device device;
@@ -140,7 +140,7 @@ class NcclBackend : public Backend {
     group.end();
   }
 
-  // Sums only: the maximum uses all_reduce.
+  // Called for sums only: maxima use all_reduce.
   void combine(tensor::Stream stream, const Terms& terms, Combine) override {
     sum_on_device(stream, terms);
   }
@@ -242,7 +242,7 @@ int64_t free_memory(tensor::Device device) {
 }
 
 // Runs one reduce-scatter and one all-gather. NCCL connects devices and allocates buffers at first
-// use, so that this happens now, and a transport that corrupts data is detected here.
+// use, so do that now, and detect a transport that corrupts data.
 void try_exchange(Backend& backend, const Place& place) {
   constexpr int64_t kPart = 1024;
   const auto n = static_cast<size_t>(place.size * kPart);
@@ -306,7 +306,7 @@ std::unique_ptr<Collective> make_device_collective(Collective& host, tensor::Dev
   SLX_NCCL(ncclCommInitRankConfig(&place.comm, place.size, id, place.rank, &config), place);
   auto backend = std::make_unique<NcclBackend>(place);
   try_exchange(*backend, place);
-  // Clamped: an earlier communicator may free its memory late, which would make it negative.
+  // Clamped: the difference is negative if an earlier communicator frees its memory only now.
   const int64_t held_bytes = std::max<int64_t>(0, free_bytes - free_memory(device));
   log_info("{} connects {} rank(s), one device each; it uses {} MiB of each device",
            device_collective_version(), place.size, held_bytes >> 20);

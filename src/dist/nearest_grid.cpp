@@ -22,8 +22,8 @@ struct SizeKey {
   const char* key;
   int GridSizes::*size;
 };
-// The search tries changes of the last key first, so that key wins ties. tp precedes etp, which may
-// follow it.
+// The search tries changes of the last key first, so that key wins ties. tp must come before etp,
+// since etp may be derived from tp.
 constexpr SizeKey kKeys[] = {
     {"parallel.pipeline_model_parallel_size", &GridSizes::pp},
     {"parallel.context_parallel_size", &GridSizes::cp},
@@ -74,7 +74,7 @@ class GridSearch {
     return best_;
   }
 
-  // The size that `key` has if only the keys before it changed.
+  // The size of `key` if only earlier keys changed: etp follows tp if both were equal.
   int unchanged(const SizeKey& key, const GridSizes& s) const {
     const bool follows = key.size == &GridSizes::etp && wanted_.etp == wanted_.tp;
     return follows ? s.tp : wanted_.*key.size;
@@ -89,7 +89,7 @@ class GridSearch {
       if (key.size == &GridSizes::tp) s.etp = unchanged(kKeys[std::size(kKeys) - 1], s);
       if (value == wanted_.*key.size || !fits(s)) continue;
       const bool is_above = value > wanted_.*key.size;
-      if (!is_above) near.clear();  // this one below is nearer
+      if (!is_above) near.clear();  // values ascend: this one is nearer than the last
       near.push_back(value);
       if (is_above) break;
     }
@@ -122,8 +122,7 @@ class GridSearch {
     }
   }
 
-  // Product of pp and the two given sizes, counting only chosen ones: the last `num_open` keys are
-  // open.
+  // Product of pp and the two given sizes. The last `num_open` keys are still open and count as 1.
   static int64_t chosen_product(size_t num_open, const GridSizes& s, int GridSizes::*one,
                                 int GridSizes::*other) {
     int64_t product = 1;

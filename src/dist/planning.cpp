@@ -40,7 +40,7 @@ class PlanningBackend : public Backend {
 
  private:
   [[noreturn]] void refuse(const char* call) const {
-    SLX_CHECK(false, "{} by rank {} of {}, but no rank runs in a plan", call, rank_, size_);
+    SLX_CHECK(false, "{} on rank {} of {}, but a plan runs no ranks", call, rank_, size_);
   }
   int rank_, size_;
   tensor::Device device_;

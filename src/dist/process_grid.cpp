@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<const char*, kNumGridAxes> kAxisNames = {
     "tp", "cp", "pp", "dp", "ep", "etp", "edp", "dp x cp", "tp x dp x cp"};
 
-// Throws Error(kUsage) with the equation and the nearest sizes that divide.
+// Throws Error(kUsage) with the equation and the nearest sizes that divide the number of ranks.
 int divide(int world_size, int64_t product, const std::string& names, const GridSizes& sizes) {
   if (product >= 1 && world_size % product == 0) return static_cast<int>(world_size / product);
   const GridAdvice advice = advise_grid(world_size, sizes);

@@ -1,7 +1,7 @@
-// Ranks as threads of this process: for tests without a launcher, and for trying a large grid on a
-// small machine. They share host memory, or one device's memory and streams (tensor.h). A copy
-// queued after a rendezvous runs after all work that the others queued before it, so the host waits
-// for ranks only, never for the device.
+// Ranks as threads of this process: for tests without a launcher, and for trying a large grid on
+// one host. The ranks share host memory, or one device's memory and streams (tensor.h). A copy
+// queued after a rendezvous runs after all work that other ranks queued before that rendezvous, so
+// the host waits for ranks only, never for the device.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -25,9 +25,10 @@
 namespace slimexx::dist {
 namespace {
 
-// Waits of all ranks of the process. Each rank has its own condition variable, so that a change
-// wakes only the ranks that wait for it, not hundreds. When a rank fails, all waits throw an Error:
-// otherwise ranks would wait for it for ever, or read memory that it has freed.
+// Shared by all ranks of the process, to wait for each other. Each rank has its own condition
+// variable, so that a change wakes only the ranks that wait for it, not hundreds. When a rank
+// fails, all waits throw an Error: otherwise ranks would wait for the failed rank for ever, or read
+// memory that it has freed.
 struct Job {
   explicit Job(int size) : changed(static_cast<size_t>(size)) {}
 
@@ -85,10 +86,10 @@ struct ThreadGroup {
   std::vector<int> members;  // job ranks, by rank in this group
   int size;
   int num_arrived = 0;
-  int64_t num_barriers = 0;  // barriers that all have passed
+  int64_t num_barriers = 0;  // barriers that all ranks have passed
   std::vector<char*> pointers;
   std::vector<void*> queues;            // Stream::handle of each rank
-  std::vector<tensor::Device> devices;  // for on_device; `twin` is the group that it makes
+  std::vector<tensor::Device> devices;  // of each rank, for on_device(), which makes `twin`
   std::shared_ptr<ThreadGroup> twin;
   std::vector<int> num_awaited;  // number of mailboxes that each rank waits for
   std::vector<Place> places;     // arguments of a split
@@ -168,7 +169,7 @@ class ThreadBackend : public Backend {
     wait_for_mailboxes(lock);
   }
 
-  // The maximum goes through the host: it is used for small tensors only.
+  // Maxima are computed on the host: they are used for small tensors only.
   void combine(tensor::Stream stream, const Terms& terms, Combine combine) override {
     if (device_.is_cpu()) return Backend::combine(stream, terms, combine);
     if (combine == Combine::kSum) return sum_on_device(stream, terms);

@@ -19,7 +19,7 @@
 namespace slimexx::doctor {
 namespace {
 
-// The rank's GPU is the one with its local rank as index, as in a run.
+// A rank uses the GPU whose index is the rank's local rank, as in a run.
 void read_gpu(dist::World& world, RankFacts& facts) {
   facts.build_has_cuda = build_has_cuda();
   facts.num_visible_gpus = tensor::count_cuda_devices();

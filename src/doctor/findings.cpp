@@ -38,7 +38,7 @@ std::string name_ranks(Facts all, const std::vector<int>& ranks) {
 
 using Condition = std::function<bool(const RankFacts&)>;
 
-// Adds one finding about all ranks that meet the condition, with `text` from the first of them.
+// Adds one finding about all ranks that meet the condition, with the `text` of the first such rank.
 void add_where(Findings& findings, Facts all, Severity severity, const Condition& is_met,
                const std::function<std::string(const RankFacts&)>& text,
                const std::string& remedy) {
@@ -270,7 +270,7 @@ std::vector<Finding> find_problems(std::span<const RankFacts> ranks, const Needs
   find_slow(ranks, &Rates::to_gpu, "copies to the GPU", findings);
   find_slow(ranks, &Rates::from_gpu, "copies from the GPU", findings);
   find_slow(ranks, &Rates::to_next, "sends to the next rank", findings);
-  find_slow(ranks, &Rates::gpu_to_next, "sends from its GPU to the next rank's", findings);
+  find_slow(ranks, &Rates::gpu_to_next, "sends from its GPU to the GPU of the next rank", findings);
   std::ranges::stable_sort(findings, {}, &Finding::severity);
   return findings;
 }

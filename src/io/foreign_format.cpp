@@ -147,7 +147,8 @@ Found find_whole_json(std::string_view line, std::string_view rest, const std::s
   const bool is_indented = rest[next] == ' ' || rest[next] == '\t';
   if (line != "{" && !(is_open && is_indented)) return std::nullopt;
   return make_format("JSON over several lines, not one JSON object per line",
-                     "jq -c . $IN > $OUT   # '.KEY[]' for '.' if KEY has a list of the rows", path);
+                     "jq -c . $IN > $OUT   # '.KEY[]' instead of '.' if the rows are a list in KEY",
+                     path);
 }
 
 // Splits a line at separators outside quotes.

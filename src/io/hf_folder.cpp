@@ -100,7 +100,7 @@ std::vector<std::string> find_shards(const std::string& directory) {
                        : "check that the download is complete; `slimexx plan` checks a "
                          "configuration without weights");
   }
-  // As in transformers, the plain name wins over files for other programs
+  // As in transformers, model.safetensors is preferred to files for other programs
   // (consolidated.safetensors).
   if (std::ranges::find(shards, kHfSingleName) != shards.end()) {
     std::erase_if(shards,

@@ -28,7 +28,8 @@ HfIndex parse_hf_index(std::string_view text, const std::string& where) {
   }
   HfIndex index;
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) fail(fmt::format("weight_map {} is not a file name", quote_name(name)));
+    if (!file.is_string())
+      fail(fmt::format("weight_map: the value of {} is not a file name", quote_name(name)));
     const auto& file_name = file.get_ref<const std::string&>();
     if (!is_plain_file_name(file_name)) {
       fail(fmt::format("weight_map {} names {}, which is not a file in this folder",

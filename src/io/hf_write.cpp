@@ -22,7 +22,8 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
 
-// The files that model loading reads. An entry with such a name that is not a file is an error.
+// The files that model loading reads. It is an error if an entry with one of these names is not a
+// file.
 constexpr std::array kLoadedNames{"config.json", "generation_config.json", "tokenizer.json",
                                   "tokenizer_config.json", "chat_template.jinja"};
 
@@ -117,7 +118,7 @@ HfFolderWriter::HfFolderWriter(std::string directory, const std::vector<HfTensor
         render_safetensors_header(file.entries, {{"format", "pt"}}, join_path(directory_, name));
     for (size_t i = 0; i < file.entries.size(); ++i)
       SLX_CHECK(places_.emplace(file.entries[i].name, Place{files_.size(), i}).second,
-                "tensor {} twice", file.entries[i].name);
+                "tensor {} is listed twice", file.entries[i].name);
     files_.push_back(std::move(file));
   }
 }
@@ -128,7 +129,7 @@ HfFolderWriter::~HfFolderWriter() {
     if (is_creator_) std::filesystem::remove(path_of(file), ignored);
 }
 
-// A temporary name that no loader reads and that is not a side file's.
+// A temporary name: no loader reads such a file, and it is not copied as a side file.
 std::string HfFolderWriter::path_of(const File& file) const {
   return join_path(directory_, file.name + ".incomplete");
 }
@@ -150,8 +151,8 @@ void HfFolderWriter::write(const std::string& tensor, int64_t begin, int64_t end
   SLX_CHECK(place != places_.end(), "{}", tensor);
   File& file = files_[place->second.file];
   const TensorEntry& entry = file.entries[place->second.entry];
-  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(), "[{}, {}) of {}", begin, end,
-            tensor);
+  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(),
+            "elements [{}, {}) are not in tensor {}", begin, end, tensor);
   if (!file.open) file.open = std::make_unique<FilledFile>(path_of(file));
   const auto width = static_cast<uint64_t>(tensor::dtype_bytes(entry.dtype));
   const uint64_t n = static_cast<uint64_t>(end - begin) * width;

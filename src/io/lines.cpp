@@ -99,7 +99,7 @@ LineWriter::LineWriter(const std::string& path) : impl_(new Impl(path)) {}
 LineWriter::~LineWriter() = default;
 
 void LineWriter::write(std::string_view line) {
-  SLX_CHECK(!impl_->finished, "write after finish");
+  SLX_CHECK(!impl_->finished, "a line is written after finish()");
   SLX_CHECK(line.find('\n') == std::string_view::npos, "a line holds a newline");
   impl_->pending.append(line);
   impl_->pending.push_back('\n');
@@ -107,7 +107,7 @@ void LineWriter::write(std::string_view line) {
 }
 
 void LineWriter::finish() {
-  SLX_CHECK(!impl_->finished, "finish twice");
+  SLX_CHECK(!impl_->finished, "finish() is called twice");
   impl_->finished = true;
   impl_->flush();
   if (impl_->compressor) {

@@ -92,7 +92,7 @@ void ZstdCompressor::compress(std::string_view text, bool end, std::string& out)
     out.resize(before + step);
     ZSTD_outBuffer chunk{out.data() + before, step, 0};
     rest = ZSTD_compressStream2(context_, &chunk, &in, end ? ZSTD_e_end : ZSTD_e_continue);
-    SLX_CHECK(!ZSTD_isError(rest), "zstd: {}", ZSTD_getErrorName(rest));
+    SLX_CHECK(!ZSTD_isError(rest), "zstd failed: {}", ZSTD_getErrorName(rest));
     out.resize(before + chunk.pos);
   }
 }

@@ -20,8 +20,8 @@ struct AttentionValues {
 
 // Like ops::attention_backward for batch.attention. With context parallelism on CUDA, whose kernels
 // only take packed sequences, this copies the rank's rows into whole sequences, with zeros in the
-// rows of other ranks. The kernels skip those (AttentionLayout::query_spans), except with selected
-// keys.
+// rows of other ranks. The kernels skip these zero rows (AttentionLayout::query_spans), except with
+// selected keys.
 void context_attention_backward(const ops::Context& ctx, const Batch& batch,
                                 const AttentionGradients& d, const AttentionValues& x, float scale);
 

@@ -7,7 +7,8 @@
 namespace slimexx::model {
 
 std::array<dist::Range, 2> context_chunks(int64_t length, int cp, int rank) {
-  SLX_CHECK(length >= 0 && 0 <= rank && rank < cp, "{} tokens, rank {} of {}", length, rank, cp);
+  SLX_CHECK(length >= 0 && 0 <= rank && rank < cp, "{} tokens cannot be sharded for rank {} of {}",
+            length, rank, cp);
   const int64_t chunks = 2 * cp;
   const auto chunk = [&](int64_t c) {
     return dist::Range{length * c / chunks, length * (c + 1) / chunks};

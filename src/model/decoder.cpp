@@ -66,7 +66,8 @@ void check_device_shards(const ModelSpec& spec, tensor::Device device, int64_t s
 void check_stage(const ModelSpec& spec, const StageRange& stage) {
   SLX_CHECK(stage.first_layer >= 0 && stage.first_layer < stage.end_layer &&
                 stage.end_layer <= spec.num_layers(),
-            "layers [{}, {}) of {}", stage.first_layer, stage.end_layer, spec.num_layers());
+            "layers [{}, {}) are not a stage of {} layers", stage.first_layer, stage.end_layer,
+            spec.num_layers());
   // A layer can only share a selection made in its own stage: selections are not sent between
   // stages.
   int64_t last_top_k = 0;
@@ -76,7 +77,7 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
     if (choice.shares && choice.top_k != last_top_k)
       throw Error(ErrorCode::kInput,
                   fmt::format("layer {} of the stage of layers {} to {} shares the keys of an "
-                              "earlier layer, but no earlier layer in the stage selects {}",
+                              "earlier layer, but no earlier layer in the stage selects {} keys",
                               layer, stage.first_layer, stage.end_layer - 1, choice.top_k),
                   "stages must begin at layers with their own indexer", "indexer_types");
   }
@@ -86,6 +87,13 @@ void check_stage(const ModelSpec& spec, const StageRange& stage) {
 
 Decoder::Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions)
     : Decoder(spec, device, max_positions, whole_model(spec)) {}
+
+void set_fp8_cache(ModelSpec& spec) {
+  spec.fp8_cache = true;
+  const auto set = [](auto& block) { set_fp8_cache(block); };
+  for (LayerSpec& layer : spec.layers) std::visit(set, layer.attention);
+  for (MtpSpec& mtp : spec.mtp) std::visit(set, mtp.layer.attention);
+}
 
 ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes) {
   ModelSpec own = spec;
@@ -173,12 +181,12 @@ Tensor Decoder::forward(const ops::Context& ctx, const ModelParameters& weights,
   const ops::RotaryTable rotary = rotary_table();
   const int64_t num_layers = stage_.num_layers();
   for (int64_t layer = 0; layer < num_layers; ++layer) {
-    // The next layer reads this layer's output. A tape keeps each layer's input, so there every
-    // output has its own memory.
+    // The next layer reads this layer's output. A tape keeps each layer's input, so with a tape
+    // every output has its own memory.
     const bool is_last = layer + 1 == num_layers;
     const LayerPlace place = place_of(local_spec_, stage_, rotary, batch, layer);
-    // A tape keeps every selection. Without one the new selection overwrites the last one, which
-    // later layers no longer need.
+    // A tape keeps every selection. Without a tape the new selection overwrites the previous one,
+    // which later layers no longer need.
     if (key_choice(place.spec).selects)
       in.selected = allocate_selection(ctx, place, tape == nullptr ? in.selected : Tensor{});
     const LayerInput out{.x = tape == nullptr || is_last ? x_out : hidden(),

@@ -25,8 +25,8 @@ Tensor allocate_hidden(Arena& arena, const ModelSpec& model, int64_t num_tokens)
   return arena.allocate(tensor::compute_dtype(arena.device()), {num_tokens, model.hidden_size});
 }
 
-// Allocates the tensors that the layer's steps write and `tape` does not hold yet. `for_backward`:
-// also those that backward reads.
+// Allocates the tensors that the layer's steps write and `tape` does not hold yet. With
+// `for_backward`, also the tensors that backward reads.
 void allocate_rest(Arena& arena, const LayerPlace& place, bool for_backward, LayerTape& tape) {
   const RowCounts rows = count_rows(place, tape);
   const auto add_hidden = [&](Tensor& t) {

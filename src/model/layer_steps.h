@@ -33,8 +33,8 @@ void allocate_kept(Arena& arena, const ModelSpec& model, const LayerSpec& spec,
                    const RowCounts& rows, LayerKeep level, LayerTape& tape);
 
 // `kept` holds the layer's input x [T,H] and the allocated tensors to keep. `normed` [T,H] is the
-// norm of x. Writes output.x and, if next_norm [H] is defined, output.normed, its norm with these
-// weights. output.normed may be `normed`.
+// norm of x. Writes output.x and, if next_norm [H] is defined, output.normed, the norm of output.x
+// with these weights. output.normed may be `normed`.
 void layer_forward(const ops::Context& ctx, const LayerPlace& place,
                    const LayerParameters<Tensor>& w, const LayerTape& kept, Tensor normed,
                    const LayerInput& output, Tensor next_norm);

@@ -29,8 +29,8 @@ Tensor allocate_partial(const ops::Context& ctx, const Batch& batch, Tensor own)
 // Reduce-scatter: own[t,W] = this rank's rows of the sum of the ranks' `partial` [T,W], in rank
 // order. Overwrites `partial`.
 void scatter_tp_sum(const ops::Context& ctx, const Batch& batch, Tensor own, Tensor partial);
-// The same for any rows: `ranges` has the range of `partial` for each tp rank, and is empty on one
-// tp rank.
+// Reduce-scatter of any rows: `ranges` has the range of `partial` for each tp rank, and is empty on
+// one tp rank.
 void scatter_tp_sum(const ops::Context& ctx, std::span<const dist::Range> ranges, Tensor own,
                     Tensor partial);
 
@@ -43,11 +43,11 @@ inline Tensor on_first_tp_rank(const ops::Context& ctx, Tensor bias) {
   return ctx.groups.tp.rank() == 0 ? bias : Tensor{};
 }
 
-// Throws Error(kUsage) if `size`, from config.json's `key`, does not divide by `tp`. The message
+// Throws Error(kUsage) if `size`, from config.json's `key`, is not divisible by `tp`. The message
 // has the equation and sizes that would work.
 void check_tp_divides(const std::string& key, int64_t size, int64_t tp);
-// The same for sizes below `tp`, as numbers of key-value heads may be: then `tp` must divide by
-// `size`, and several ranks hold copies.
+// Like check_tp_divides, for sizes that may be below `tp`, such as numbers of key-value heads: then
+// `tp` must be divisible by `size`, and several ranks hold copies.
 void check_tp_copies(const std::string& key, int64_t size, int64_t tp);
 
 }  // namespace slimexx::model

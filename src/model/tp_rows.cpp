@@ -47,7 +47,7 @@ VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
     rows.resize(tokens.size());
     ids.resize(tokens.size());
   }
-  // Memory use must not depend on the tokens: always allocate for all of them.
+  // Memory use must not depend on the tokens: always allocate for all tokens.
   const auto upload = [&](const std::vector<int32_t>& values) {
     const Tensor t =
         ctx.arena.allocate(DType::kI32, {std::ssize(tokens)}).rows(0, std::ssize(values));

@@ -59,7 +59,7 @@ std::string format_failure(const std::string& status_path, int64_t step, std::st
 }
 
 // Whether another process of this run has recorded a failure. A status of an earlier run may say
-// "failed" too; it is older than this process.
+// "failed" too, but is older than this process.
 bool has_failed(const std::string& run_dir) {
   if (path_exists(first_failure_path(run_dir))) return true;
   const Json status = read_status(join_path(run_dir, "status.json"));

@@ -33,8 +33,8 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Files that are first written under a temporary name. The status of a failure has the host and the
-// thread in that name.
+// Files that are first written under a temporary name. The temporary name for a failure's status
+// contains host and thread.
 bool is_run_file(std::string_view name) {
   return name == "metrics.jsonl" || name == "train_steps.jsonl" || name == "config.resolved.yaml" ||
          name == "status.json" || name.starts_with("status.json.");
@@ -90,8 +90,8 @@ struct RunLog::Impl {
   std::optional<EventFile> events, train_step_events;
   StepLine step_line;
   int64_t lines_printed = 0;
-  // Steps and times for the ETA. The first step includes warm-up and only counts until there are
-  // others.
+  // Steps and times for the ETA. The first step includes warm-up and counts only until there are
+  // later steps.
   int64_t start_ns = monotonic_ns(), first_end_ns = 0, last_end_ns = 0;
   int64_t first_step = -1, last_step = -1;
 };
@@ -208,7 +208,7 @@ void RunLog::write_status(std::string_view state, int64_t step, std::string_view
   if (!impl_->options.enabled) return;
   impl_->check_in_place();
   // Never overwrite a recorded failure. Another rank may record one at any time, even during this
-  // write, if this rank is suspended: the launcher resumes it before killing it.
+  // write: the launcher resumes a suspended rank before it kills it.
   const std::string failure = first_failure_path(impl_->options.run_dir);
   if (path_exists(failure)) return;
   write_file_atomic(impl_->status_path(), impl_->format_status(state, step, error, warning));

@@ -19,7 +19,7 @@ struct Column {
   const char* header;
   int width;
   Style style;
-  bool watch;  // mark a value far from the earlier ones
+  bool watch;  // mark a value that is far from earlier values
   // Alternatives with the same meaning; the column shows the first one that the row has.
   std::vector<const char*> names;
   Shown shown = Shown::kAlways;

@@ -29,14 +29,15 @@ void check_key_starts(const char* op, const AttentionLayout& layout, const Conte
             "{}: gathered keys are supported on the CPU only", op);
   SLX_CHECK(!layout.page_table.defined() && starts.size() + 1 == layout.cu_seqlens.size() &&
                 starts[0] == 0,
-            "{}: {} starts of keys for {} sequences", op, starts.size(),
-            layout.cu_seqlens.size() - 1);
+            "{}: gathered keys need starts from 0, one per sequence, and no pages; there are {} "
+            "starts for {} sequences",
+            op, starts.size(), layout.cu_seqlens.size() - 1);
   int64_t end = layout.num_keys;  // end of the keys of sequence b
   for (size_t b = starts.size(); b-- > 0;) {
     if (b + 1 < starts.size() && starts[b] != starts[b + 1]) end = starts[b + 1];
     const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
-    SLX_CHECK(starts[b] + keys <= end, "{}: keys [{}, {}) of sequence {} end at {}", op, starts[b],
-              starts[b] + keys, b, end);
+    SLX_CHECK(starts[b] + keys <= end, "{}: keys [{}, {}) of sequence {} exceed the end {}", op,
+              starts[b], starts[b] + keys, b, end);
   }
 }
 
@@ -76,38 +77,62 @@ void check_layout(const char* op, const AttentionLayout& layout, const Context& 
   if (gathered) check_key_starts(op, layout, ctx);
 }
 
+void check_pages(const char* op, const char* name, const Context& ctx, const CacheRows& pages,
+                 std::initializer_list<int64_t> shape) {
+  if (!pages.is_fp8()) return check_compute(op, name, ctx, pages.rows, shape, Strides::kRows);
+  const Tensor& rows = pages.rows;
+  check_operand(op, name, ctx, rows, tensor::DType::kF8E4M3, shape);
+  check_operand(op, name, ctx, pages.scales, tensor::DType::kBF16,
+                {rows.dim(0), rows.dim(2), rows.dim(1)});
+}
+
+void check_latent_pages(const char* op, const Context& ctx, const Tensor& pages, int64_t rank,
+                        int64_t rotary_width) {
+  if (!pages.defined()) return;
+  const tensor::F8LatentRow form = tensor::latent_f8_row(
+      rank, rotary_width, tensor::dtype_bytes(tensor::compute_dtype(ctx.device())));
+  check_operand(op, "pages", ctx, pages, tensor::DType::kU8, {kAny, kAny, 1, form.bytes});
+}
+
 namespace {
 
-void check_keys(const char* op, const Context& ctx, const Tensor& q, const Tensor& k,
-                const Tensor& v, const AttentionLayout& layout) {
-  if (layout.page_table.defined()) {
-    check_compute(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {k.dim(0), layout.page_tokens, k.dim(2), kAny}, Strides::kRows);
+// `value_dim` of a query's q.dim(2) elements are the rank of latent attention.
+void check_keys(const char* op, const Context& ctx, const Tensor& q, const CacheRows& k,
+                const CacheRows& v, const AttentionLayout& layout, int64_t value_dim) {
+  if (k.is_latent_fp8()) {
+    SLX_CHECK(layout.page_table.defined() && k.rows.raw() == v.rows.raw());
+    check_latent_pages(op, ctx, k.rows, value_dim, q.dim(2) - value_dim);
+    SLX_CHECK_EQ(k.rows.dim(1), layout.page_tokens);
+  } else if (layout.page_table.defined()) {
+    SLX_CHECK_EQ(k.is_fp8(), v.is_fp8());
+    check_pages(op, "k", ctx, k, {kAny, layout.page_tokens, kAny, q.dim(2)});
+    check_pages(op, "v", ctx, v, {k.rows.dim(0), layout.page_tokens, k.rows.dim(2), kAny});
   } else {
     const int64_t num_keys = layout.key_starts.empty() ? q.dim(0) : layout.num_keys;
-    check_compute(op, "k", ctx, k, {num_keys, kAny, q.dim(2)}, Strides::kRows);
-    check_compute(op, "v", ctx, v, {num_keys, k.dim(1), kAny}, Strides::kRows);
+    check_compute(op, "k", ctx, k.rows, {num_keys, kAny, q.dim(2)}, Strides::kRows);
+    check_compute(op, "v", ctx, v.rows, {num_keys, k.rows.dim(1), kAny}, Strides::kRows);
   }
-  const int64_t kv_heads = k.dim(-2);
-  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0, "{}: {} query heads over {} key heads", op,
-            q.dim(1), kv_heads);
+  const int64_t kv_heads = k.rows.dim(-2);
+  SLX_CHECK(kv_heads > 0 && q.dim(1) % kv_heads == 0,
+            "{}: {} query heads are not a multiple of {} key heads", op, q.dim(1), kv_heads);
 }
 
 }  // namespace
 
-void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
-                       const AttentionLayout& layout, float scale) {
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const CacheRows& k,
+                       const CacheRows& v, const AttentionLayout& layout, float scale) {
   constexpr const char* kOp = "attention_forward";
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_compute(kOp, "out", ctx, out, {q.dim(0), q.dim(1), kAny}, Strides::kRows);
-  SLX_CHECK(
-      out.dim(2) == q.dim(2) || (out.dim(2) < q.dim(2) &&
-                                 (ctx.device().is_cpu() || (k.raw() == v.raw() && k.dim(-2) == 1))),
-      "{}: values of {} for keys of {} elements", kOp, out.dim(2), q.dim(2));
+  SLX_CHECK(out.dim(2) == q.dim(2) ||
+                (out.dim(2) < q.dim(2) &&
+                 (ctx.device().is_cpu() || (k.rows.raw() == v.rows.raw() && k.rows.dim(-2) == 1))),
+            "{}: values of {} elements are not supported with keys of {}", kOp, out.dim(2),
+            q.dim(2));
   if (lse.defined()) check_f32(kOp, "lse", ctx, lse, {q.dim(0), q.dim(1)});
   check_layout(kOp, layout, ctx, q.dim(0));
-  check_keys(kOp, ctx, q, k, v, layout);
-  SLX_CHECK_GE(v.dim(-1), out.dim(2));
+  check_keys(kOp, ctx, q, k, v, layout, out.dim(2));
+  SLX_CHECK_GE(v.rows.dim(-1), out.dim(2));
   SLX_CHECK_GT(scale, 0.0f);
   if (q.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::attention_forward(out, lse, q, k, v, layout, scale);
@@ -121,7 +146,7 @@ void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Ten
   SLX_CHECK(!layout.page_table.defined(), "attention_backward: pages are not supported");
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_layout(kOp, layout, ctx, q.dim(0));
-  check_keys(kOp, ctx, q, k, v, layout);
+  check_keys(kOp, ctx, q, k, v, layout, v.dim(-1));
   for (const auto& [name, x] : {std::pair{"out", &out}, {"dout", &dout}})
     check_compute(kOp, name, ctx, *x, {q.dim(0), q.dim(1), v.dim(2)}, Strides::kRows);
   SLX_CHECK_LE(v.dim(2), q.dim(2));

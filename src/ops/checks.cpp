@@ -47,7 +47,7 @@ bool has_dense_rows(const Tensor& x) {
 
 void check_place(const char* op, const char* name, const Context& ctx, const Tensor& x) {
   SLX_CHECK(x.defined(), "{}: {} is undefined", op, name);
-  SLX_CHECK(x.device() == ctx.device(), "{}: {} is on {}, the stream on {}", op, name,
+  SLX_CHECK(x.device() == ctx.device(), "{}: {} is on {}, but the stream is on {}", op, name,
             tensor::to_string(x.device()), tensor::to_string(ctx.device()));
   SLX_CHECK(x.raw() != nullptr || x.num_elements() == 0 || ctx.planning(),
             "{}: {} {} has no memory (a planning arena?)", op, name, x.shape_text());

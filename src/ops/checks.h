@@ -54,7 +54,7 @@ inline void check_i32(const char* op, const char* name, const Context& ctx, cons
                       std::initializer_list<int64_t> shape) {
   check_operand(op, name, ctx, x, tensor::DType::kI32, shape, Strides::kContiguous);
 }
-// Checks the rule, and the operands of a router's choice by it.
+// Checks a router's rule and the operands of its choice.
 void check_route(const char* op, const Context& ctx, const Tensor& ids, const Tensor& weights,
                  const Tensor& logits, const Tensor& bias, const RouterRule& rule);
 // Accepts any shape, for elementwise ops.

@@ -15,7 +15,7 @@ void check_same(const char* op, const char* name, const Context& ctx, const Tens
   SLX_CHECK(any_dtype ||
                 (x.dtype() == like.dtype() && (x.dtype() == tensor::DType::kF32 ||
                                                x.dtype() == tensor::compute_dtype(ctx.device()))),
-            "{}: {} is {}", op, name, x.shape_text());
+            "{}: {} {} has an unsupported dtype", op, name, x.shape_text());
 }
 
 }  // namespace
@@ -108,7 +108,8 @@ void gather_elements(const Context& ctx, Tensor y, Tensor x, Tensor indices) {
   check_dense("gather_elements", "x", ctx, x);
   check_dense("gather_elements", "y", ctx, y);
   SLX_CHECK(x.dtype() == y.dtype() && tensor::dtype_bytes(x.dtype()) == 4,
-            "gather_elements: {}, {}", x.shape_text(), y.shape_text());
+            "gather_elements: {} and {} must have one dtype of 4 bytes", x.shape_text(),
+            y.shape_text());
   if (indices.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) return cpu::gather_elements(y, x, indices);
   SLX_LAUNCH(gather_elements(ctx, y, x, indices));

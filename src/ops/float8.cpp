@@ -9,7 +9,7 @@ namespace {
 
 using tensor::DType;
 
-// The row stride of the scales of that many rows.
+// The row stride of the scales for `num_rows` rows.
 int64_t scale_stride(int64_t num_rows) { return (num_rows + 3) / 4 * 4; }
 
 int64_t count_units(int64_t rows) { return (rows + kF8UnitRows - 1) / kF8UnitRows; }
@@ -19,22 +19,34 @@ void check_fp8(const char* op, const Context& ctx, const Linear& w,
                std::initializer_list<int64_t> shape, std::initializer_list<int64_t> scales) {
   check_operand(op, "w.values", ctx, w.values, DType::kF8E4M3, shape, Strides::kRows);
   check_f32(op, "w.scales", ctx, w.scales, scales, Strides::kRows);
-  SLX_CHECK(w.columns() % kF8Columns == 0, "{}: {} columns", op, w.columns());
+  SLX_CHECK(w.columns() % kF8Columns == 0, "{}: {} columns are not a multiple of 128", op,
+            w.columns());
 }
 
-// x as quantise_rows stores it, from the arena.
-struct QuantisedRows {
+// Whether the products on the device quantise this x themselves.
+bool quantises_input([[maybe_unused]] const Tensor& x) {
+#ifdef SLX_WITH_CUDA
+  return cuda::fp8_matmul_quantises(x);
+#else
+  return false;
+#endif
+}
+
+// x as the products on the device read it: as quantise_rows stores it, from the arena, or x itself
+// without scales.
+struct ProductInput {
   Tensor values, scales;
 };
-QuantisedRows quantise_rows(const Context& ctx, Tensor x) {
-  const QuantisedRows rows{
+ProductInput prepare_input(const Context& ctx, Tensor x) {
+  if (quantises_input(x)) return {x, {}};
+  const ProductInput input{
       ctx.arena.allocate(DType::kF8E4M3, {x.dim(0), x.dim(1)}),
       ctx.arena.allocate(DType::kF32, {x.dim(1) / kF8Columns, scale_stride(x.dim(0))})};
-  quantise_rows(ctx, rows.values, rows.scales, x);
-  return rows;
+  quantise_rows(ctx, input.values, input.scales, x);
+  return input;
 }
 
-// On the CPU: the plain values that the product of the quantised operand equals.
+// On the CPU: x rounded to its quantised values, so that a plain product equals the quantised one.
 Tensor round_rows(const Context& ctx, Tensor x) {
   const Tensor rounded = ctx.arena.allocate(x.dtype(), {x.dim(0), x.dim(1)});
   if (runs_on_cpu(ctx)) cpu::round_rows(rounded, x);
@@ -78,7 +90,7 @@ int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w)
     plain_values(planning, w);
     round_rows(planning, x);
   } else {
-    quantise_rows(planning, x);
+    prepare_input(planning, x);
   }
   return plan.high_water_bytes();
 }
@@ -86,7 +98,7 @@ int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w)
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
   constexpr const char* kOp = "quantise_rows";
   check_compute(kOp, "x", ctx, x, {kAny, kAny}, Strides::kRows);
-  SLX_CHECK(x.dim(1) % kF8Columns == 0, "{}: {} columns", kOp, x.dim(1));
+  SLX_CHECK(x.dim(1) % kF8Columns == 0, "{}: {} columns are not a multiple of 128", kOp, x.dim(1));
   check_operand(kOp, "values", ctx, values, DType::kF8E4M3, {x.dim(0), x.dim(1)});
   check_f32(kOp, "scales", ctx, scales, {x.dim(1) / kF8Columns, scale_stride(x.dim(0))});
   if (runs_on_cpu(ctx)) return cpu::quantise_rows(values, scales, x);
@@ -116,8 +128,8 @@ void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w)
   if (x.dim(0) == 0) return;
   const tensor::ArenaScope scope(ctx.arena);
   if (!ctx.device().is_cpu()) {
-    [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
-    SLX_LAUNCH(fp8_matmul_forward(ctx, y, quantised.values, quantised.scales, w));
+    [[maybe_unused]] const ProductInput input = prepare_input(ctx, x);
+    SLX_LAUNCH(fp8_matmul_forward(ctx, y, input.values, input.scales, w));
     return;
   }
   const Tensor plain = plain_values(ctx, w);
@@ -131,8 +143,8 @@ bool fp8_matmul_swiglu_forward([[maybe_unused]] const Context& ctx, [[maybe_unus
   check_fp8(kOp, ctx, w, {2 * h.dim(1), x.dim(1)},
             {count_units(w.rows()), w.columns() / kF8Columns});
   const tensor::ArenaScope scope(ctx.arena);
-  [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
-  SLX_LAUNCH(fp8_matmul_swiglu_forward(ctx, h, quantised.values, quantised.scales, w));
+  [[maybe_unused]] const ProductInput input = prepare_input(ctx, x);
+  SLX_LAUNCH(fp8_matmul_swiglu_forward(ctx, h, input.values, input.scales, w));
   return true;
 }
 
@@ -144,9 +156,9 @@ void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Lin
   const tensor::ArenaScope scope(ctx.arena);
   if (!ctx.device().is_cpu()) {
     if (x.dim(0) == 0) return;
-    [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
-    SLX_LAUNCH(fp8_expert_matmul_forward(ctx, y, quantised.values, quantised.scales, w, routed,
-                                         follows_product));
+    [[maybe_unused]] const ProductInput input = prepare_input(ctx, x);
+    SLX_LAUNCH(
+        fp8_expert_matmul_forward(ctx, y, input.values, input.scales, w, routed, follows_product));
     return;
   }
   Tensor plain = w.weight;
@@ -166,9 +178,8 @@ bool fp8_expert_matmul_swiglu_forward(const Context& ctx, [[maybe_unused]] Tenso
   check_fp8_experts("fp8_expert_matmul_swiglu_forward", ctx, w);
   if (x.dim(0) == 0) return true;
   const tensor::ArenaScope scope(ctx.arena);
-  [[maybe_unused]] const QuantisedRows quantised = quantise_rows(ctx, x);
-  SLX_LAUNCH(
-      fp8_expert_matmul_swiglu_forward(ctx, h, quantised.values, quantised.scales, w, routed));
+  [[maybe_unused]] const ProductInput input = prepare_input(ctx, x);
+  SLX_LAUNCH(fp8_expert_matmul_swiglu_forward(ctx, h, input.values, input.scales, w, routed));
   return true;
 }
 

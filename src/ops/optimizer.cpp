@@ -37,10 +37,10 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
   const int64_t flat = gradient.num_elements();
   check_adamw("adamw_ranges", ctx, weights, master, exp_avg, exp_avg_sq, gradient, flat);
   for (const DecayRange& r : ranges) {
-    SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= master.dim(0), "range [{}, {}) of {}",
-              r.begin, r.end, master.dim(0));
-    SLX_CHECK(r.begin + r.shift >= 0 && r.end + r.shift <= flat, "range [{}, {}) + {} of {}",
-              r.begin, r.end, r.shift, flat);
+    SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= master.dim(0),
+              "range [{}, {}) exceeds {} elements", r.begin, r.end, master.dim(0));
+    SLX_CHECK(r.begin + r.shift >= 0 && r.end + r.shift <= flat,
+              "range [{}, {}), shifted by {}, exceeds {} elements", r.begin, r.end, r.shift, flat);
   }
   if (runs_on_cpu(ctx)) {
     AdamWStep own = step;
@@ -61,7 +61,8 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
 
 double sum_of_squares(const Context& ctx, Tensor x) {
   check_dense("sum_of_squares", "x", ctx, x);
-  SLX_CHECK(x.dtype() == tensor::DType::kF32, "sum_of_squares: x is {}", x.shape_text());
+  SLX_CHECK(x.dtype() == tensor::DType::kF32, "sum_of_squares: x is {}, but must be F32",
+            x.shape_text());
   const ElementRange whole{.begin = 0, .end = x.num_elements()};
   return sum_of_squares_of_ranges(ctx, x.reshaped({whole.end}), {&whole, 1});
 }
@@ -70,8 +71,8 @@ double sum_of_squares_of_ranges(const Context& ctx, Tensor x,
                                 std::span<const ElementRange> ranges) {
   check_f32("sum_of_squares_of_ranges", "x", ctx, x, {kAny});
   for (const ElementRange& r : ranges)
-    SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= x.dim(0), "range [{}, {}) of {}",
-              r.begin, r.end, x.dim(0));
+    SLX_CHECK(r.begin >= 0 && r.begin <= r.end && r.end <= x.dim(0),
+              "range [{}, {}) exceeds {} elements", r.begin, r.end, x.dim(0));
   double sum = 0;
   if (runs_on_cpu(ctx)) {
     for (const ElementRange& r : ranges) sum += cpu::sum_of_squares(x.rows(r.begin, r.end));

@@ -1,5 +1,6 @@
 #include "slimexx/ops/rotary.h"
 
+#include "ops/attention_checks.h"
 #include "ops/checks.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -48,7 +49,12 @@ void forward_on_cpu(Tensor out, Tensor in, Tensor q_norm, Tensor k_norm, float e
   }
   cpu::rotary(done.q, table.cos, table.sin, positions, table.style, false);
   cpu::rotary(done.k, table.cos, table.sin, positions, table.style, false);
-  if (kv.k_pages.defined()) cpu::write_kv_pages(kv.k_pages, kv.v_pages, done.k, raw.v, kv.slots);
+  if (kv.is_fp8) {
+    cpu::round_keys(done.k, kv.k_pages, kv.slots);
+    cpu::round_keys(done.v.defined() ? done.v : raw.v, kv.v_pages, kv.slots);
+  } else if (kv.k_pages.defined()) {
+    cpu::write_kv_pages(kv.k_pages.rows, kv.v_pages.rows, done.k, raw.v, kv.slots);
+  }
 }
 
 }  // namespace
@@ -70,8 +76,8 @@ void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, 
   check_compute(kOp, "x", ctx, x, {y.dim(0), y.dim(1), kAny}, Strides::kRows);
   check_tables(kOp, ctx, table.cos, table.sin, positions, y.dim(0), width);
   SLX_CHECK(begin + width <= y.dim(2) && x_begin + width <= x.dim(2) && width % 2 == 0,
-            "{}: columns {} and {} of {} for {} and {}", kOp, begin, x_begin, width, y.shape_text(),
-            x.shape_text());
+            "{}: columns from {} and {}, {} wide, do not fit {} and {}", kOp, begin, x_begin, width,
+            y.shape_text(), x.shape_text());
   if (y.dim(0) == 0) return;
   if (runs_on_cpu(ctx)) {
     cpu::copy_head_columns(y, begin, x, x_begin, width);
@@ -81,7 +87,7 @@ void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, 
 }
 
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const RotaryTable& table, Tensor positions, const LatentSlots& kv,
                          const NormedRows& queries) {
   constexpr const char* kOp = "latent_rows_forward";
   check_compute(kOp, "raw", ctx, raw, {kAny, kAny}, Strides::kRows);
@@ -89,10 +95,12 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
   check_compute(kOp, "norm", ctx, norm, {kAny});
   const int64_t rank = norm.dim(0), width = raw.dim(1) - rank;
   check_tables(kOp, ctx, table.cos, table.sin, positions, raw.dim(0), width);
-  if (pages.defined()) {
-    check_compute(kOp, "pages", ctx, pages, {kAny, kAny, 1, raw.dim(1)});
-    check_i32(kOp, "slots", ctx, slots, {raw.dim(0)});
+  if (kv.is_fp8) {
+    check_latent_pages(kOp, ctx, kv.pages, rank, width);
+  } else if (kv.pages.defined()) {
+    check_compute(kOp, "pages", ctx, kv.pages, {kAny, kAny, 1, raw.dim(1)});
   }
+  if (kv.pages.defined()) check_i32(kOp, "slots", ctx, kv.slots, {raw.dim(0)});
   const auto& [q_y, q_x, q_w] = queries;
   if (q_y.defined()) {
     check_compute(kOp, "queries.w", ctx, q_w, {kAny});
@@ -106,12 +114,12 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
     const Tensor key = latent.columns(rank, raw.dim(1)).split_last({1, width});
     cpu::copy_head_columns(key, 0, raw.columns(rank, raw.dim(1)).split_last({1, width}), 0, width);
     cpu::rotary(key, table.cos, table.sin, positions, table.style, false);
-    if (pages.defined())
-      cpu::write_kv_pages(pages, {}, latent.split_last({1, raw.dim(1)}), {}, slots);
+    if (kv.is_fp8) return cpu::round_latent_rows(latent, rank, kv.pages, kv.slots);
+    if (kv.pages.defined())
+      cpu::write_kv_pages(kv.pages, {}, latent.split_last({1, raw.dim(1)}), {}, kv.slots);
     return;
   }
-  SLX_LAUNCH(
-      latent_rows_forward(ctx, latent, raw, norm, eps, table, positions, pages, slots, queries));
+  SLX_LAUNCH(latent_rows_forward(ctx, latent, raw, norm, eps, table, positions, kv, queries));
 }
 
 void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,
@@ -143,7 +151,8 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
   const bool in_place = !ctx.planning() && in.dim(0) > 0 && out.raw() == in.raw();
   const int64_t without_values = in.dim(1) - heads.kv_heads * heads.head_dim;
   SLX_CHECK(out.dim(1) == in.dim(1) || (out.dim(1) == without_values && !in_place),
-            "{}: out is {}, in {}", kOp, out.shape_text(), in.shape_text());
+            "{}: out {} and in {} have different numbers of heads", kOp, out.shape_text(),
+            in.shape_text());
   check_tables(kOp, ctx, table.cos, table.sin, positions, in.dim(0), heads.head_dim);
   SLX_CHECK_EQ(q_norm.defined(), k_norm.defined());
   if (q_norm.defined()) {
@@ -151,9 +160,12 @@ void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_
     check_compute(kOp, "k_norm", ctx, k_norm, {heads.head_dim});
   }
   if (kv.k_pages.defined()) {
-    check_compute(kOp, "k_pages", ctx, kv.k_pages, {kAny, kAny, heads.kv_heads, heads.head_dim});
-    check_compute(kOp, "v_pages", ctx, kv.v_pages,
-                  {kv.k_pages.dim(0), kv.k_pages.dim(1), heads.kv_heads, heads.head_dim});
+    const Tensor& k = kv.k_pages.rows;
+    for (const auto& [name, pages] :
+         {std::pair{"k_pages", &kv.k_pages}, {"v_pages", &kv.v_pages}}) {
+      SLX_CHECK_EQ(pages->is_fp8(), kv.is_fp8);
+      check_pages(kOp, name, ctx, *pages, {k.dim(0), k.dim(1), heads.kv_heads, heads.head_dim});
+    }
     check_i32(kOp, "slots", ctx, kv.slots, {in.dim(0)});
   }
   if (in.dim(0) == 0) return;

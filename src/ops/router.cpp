@@ -8,13 +8,13 @@ namespace slimexx::ops {
 namespace {
 
 void check_router_rule(const char* op, const RouterRule& rule) {
-  SLX_CHECK(rule.top_k >= 1 && rule.top_k <= rule.num_experts, "{}: top {} of {} experts", op,
-            rule.top_k, rule.num_experts);
+  SLX_CHECK(rule.top_k >= 1 && rule.top_k <= rule.num_experts,
+            "{}: {} experts per token cannot be chosen from {}", op, rule.top_k, rule.num_experts);
   SLX_CHECK(rule.num_groups >= 1 && rule.num_experts % rule.num_groups == 0 &&
                 rule.kept_groups >= 1 && rule.kept_groups <= rule.num_groups &&
                 rule.top_k <= rule.num_experts / rule.num_groups * rule.kept_groups,
-            "{}: {} of {} groups of {} experts, top {}", op, rule.kept_groups, rule.num_groups,
-            rule.num_experts, rule.top_k);
+            "{}: {} kept groups of {}, with {} experts in total, cannot give {} experts per token",
+            op, rule.kept_groups, rule.num_groups, rule.num_experts, rule.top_k);
 }
 
 }  // namespace

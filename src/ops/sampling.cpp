@@ -40,9 +40,10 @@ void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor l
   check_f32(kOp, "log_probs", ctx, log_probs, {logits.dim(0)});
   check_operand(kOp, "rows", ctx, rows, tensor::DType::kU8,
                 {logits.dim(0), static_cast<int64_t>(sizeof(SamplingRow))});
-  SLX_CHECK(allowed_tokens >= 0 && allowed_tokens <= logits.dim(1), "{} allowed of {}",
-            allowed_tokens, logits.dim(1));
-  SLX_CHECK(leaves >= 1 && logits.dim(1) % leaves == 0, "{} leaves of {}", leaves, logits.dim(1));
+  SLX_CHECK(allowed_tokens >= 0 && allowed_tokens <= logits.dim(1),
+            "{} allowed tokens are not in a vocabulary of {}", allowed_tokens, logits.dim(1));
+  SLX_CHECK(leaves >= 1 && logits.dim(1) % leaves == 0,
+            "{} leaves do not divide a vocabulary of {}", leaves, logits.dim(1));
   if (runs_on_cpu(ctx))
     return cpu::sample_tokens(tokens, log_probs, logits, rows, allowed_tokens, leaves);
   SLX_LAUNCH_SCRATCH(sample_tokens(ctx, tokens, log_probs, logits, rows, allowed_tokens));
@@ -87,8 +88,9 @@ void advance_drafts(const Context& ctx, const DraftPass& next, Tensor from_rows,
                 {kAny, kRowBytes});
   check_i32(kOp, "pages.table", ctx, pages.table, {kAny, kAny});
   check_i32(kOp, "pages.held_tokens", ctx, pages.held_tokens, {count});
-  SLX_CHECK(pages.table.dim(0) >= count && pages.page_tokens > 0, "{} rows of pages of {}",
-            pages.table.dim(0), pages.page_tokens);
+  SLX_CHECK(pages.table.dim(0) >= count && pages.page_tokens > 0,
+            "a page table of {} rows with pages of {} tokens is too small", pages.table.dim(0),
+            pages.page_tokens);
   kernels::DraftRows rows{.positions = last.positions.i32(),
                           .guessed = guessed.i32(),
                           .parameters = last.parameters.data<SamplingRow>(),

@@ -16,8 +16,8 @@ void check_rows(const char* op, const AttentionLayout& layout, const Context& ct
   const int64_t num_tokens =
       layout.cu_seqlens.empty() ? first_row + num_rows : layout.cu_seqlens.back();
   check_layout(op, layout, ctx, num_tokens);
-  SLX_CHECK(first_row >= 0 && first_row + num_rows <= num_tokens, "{}: rows {} to {} of {}", op,
-            first_row, first_row + num_rows, num_tokens);
+  SLX_CHECK(first_row >= 0 && first_row + num_rows <= num_tokens,
+            "{}: rows {} to {} exceed {} tokens", op, first_row, first_row + num_rows, num_tokens);
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b) {
     const int64_t keys = layout.context_len(b) + layout.cu_seqlens[b + 1] - layout.cu_seqlens[b];
     SLX_CHECK_LE(keys, num_columns);
@@ -31,18 +31,18 @@ int64_t max_sequence_keys(const AttentionLayout& layout, int64_t num_tokens) {
   return layout.key_starts.empty() ? num_tokens : layout.num_keys;
 }
 
-void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
+void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, const CacheRows& k,
                   const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale) {
   constexpr const char* kOp = "index_scores";
   check_compute(kOp, "q", ctx, q, {kAny, kAny, kAny}, Strides::kRows);
   check_f32(kOp, "weights", ctx, weights, {q.dim(0), q.dim(1)});
   check_f32(kOp, "scores", ctx, scores, {q.dim(0), kAny});
   if (layout.page_table.defined()) {
-    check_compute(kOp, "k", ctx, k, {kAny, layout.page_tokens, 1, q.dim(2)}, Strides::kRows);
+    check_pages(kOp, "k", ctx, k, {kAny, layout.page_tokens, 1, q.dim(2)});
   } else {
-    check_compute(kOp, "k", ctx, k, {kAny, 1, q.dim(2)}, Strides::kRows);
+    check_compute(kOp, "k", ctx, k.rows, {kAny, 1, q.dim(2)}, Strides::kRows);
     if (!layout.cu_seqlens.empty())
-      SLX_CHECK_EQ(k.dim(0), max_sequence_keys(layout, layout.cu_seqlens.back()));
+      SLX_CHECK_EQ(k.rows.dim(0), max_sequence_keys(layout, layout.cu_seqlens.back()));
   }
   check_rows(kOp, layout, ctx, first_row, q.dim(0), scores.dim(1));
   SLX_CHECK_GT(scale, 0.0f);

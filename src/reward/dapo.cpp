@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kTailChars = 300;
 constexpr std::string_view kInvalid = "[INVALID]";
 
-// Deleted one after the other: words that follow a number, and LaTeX that does not change its
+// Texts to delete, in this order: words that follow a number, and LaTeX that does not change the
 // value.
 constexpr std::string_view kDeleted[] = {
     "square",

@@ -8,7 +8,7 @@ namespace {
 struct DataSet {
   std::string_view part, grader;
 };
-// The first entry whose first text is part of the name counts.
+// The first entry whose `part` occurs in the name of the data set applies.
 constexpr DataSet kDataSets[] = {
     {"dapo", "dapo"},     {"gpqa", "gpqa"},   {"mmlu", "gpqa"},       {"deepscale", "deepscaler"},
     {"gsm", "math"},      {"aime", "math"},   {"amc", "math"},        {"minerva", "math"},

@@ -36,7 +36,7 @@ inline Grade failed_grade(std::string reason, std::string prediction = "") {
 // boxed.cpp: content of the last \boxed{...} (or \fbox{...}) with matched braces.
 std::optional<std::string> last_boxed(std::string_view text);
 
-// answer_equality.cpp: the comparison of `math`: whether two answers, LaTeX or plain text, are
+// answer_equality.cpp: decides for `math` whether two answers, LaTeX or plain text, are
 // mathematically equal. `reason` names the rule, or the difference.
 struct Equality {
   bool equal = false;
@@ -51,7 +51,7 @@ Equality compare_answers(std::string_view gold, std::string_view prediction,
                          const EqualityRules& rules = {});
 
 // answer_fault.cpp: why `math` can match this reference answer only with identical text; empty if
-// it can read it.
+// `math` can read the answer.
 std::string find_answer_fault(std::string_view reference);
 
 // extract_answer.cpp: the final answer in free text: last \boxed{}, "answer is ...", "####", last

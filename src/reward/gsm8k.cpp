@@ -24,7 +24,7 @@ bool binds(std::string_view text, size_t at) {
   return end == at + 4;
 }
 
-// The digits are a part of something else: ".5", or the 4 in "\frac{3}{4}".
+// Whether the digits are a part of something else: ".5", or the 4 in "\frac{3}{4}".
 bool is_cut_off(std::string_view text, size_t begin) {
   if (begin == 0) return false;
   if (text[begin - 1] == '{') return begin > 1 && text[begin - 2] == '}';
@@ -49,7 +49,7 @@ size_t sign_length(std::string_view text, size_t begin) {
 }
 
 // The number whose digits begin at `begin`, in canonical form: "1,200.50" is "1200.5". nullopt if
-// it is a part of something else.
+// the digits are a part of something else.
 std::optional<std::string> number_at(std::string_view text, size_t begin, size_t end) {
   std::string digits(text.substr(begin, end - begin));
   std::erase(digits, ',');

@@ -17,7 +17,7 @@ Label read_list(const std::string& label, const Json& list) {
   const auto is_text = [](const Json& item) { return item.is_string(); };
   if (std::ranges::all_of(list, is_text)) return {list.get<std::vector<std::string>>(), ""};
   if (list.size() == 1 && list[0].is_number()) return {{list[0].dump()}, ""};
-  // As a text, [1, 2] is an interval, a point or a matrix.
+  // Keep lists of numbers as text: [1, 2] is an interval, a point or a matrix.
   const bool is_value = std::ranges::none_of(list, [](const Json& item) {
     return item.is_object() || item.is_null() || item.is_string();
   });

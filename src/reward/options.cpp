@@ -34,8 +34,7 @@ void bind(config::Binder& b, RewardOptions& o) {
            .may_idle = true});
   b.field(
       "reward_key", o.reward_key,
-      {.doc =
-           "Which of the grader's values is the reward, such as score of dapo; empty: its default.",
+      {.doc = "The grader's value to use as reward, such as score for dapo; empty: the default.",
        .when = "responses are graded",
        .may_idle = true});
   b.field("rm_url", o.rm_url,

@@ -44,14 +44,14 @@ const std::vector<RuleGrader>& rule_graders() {
        "deepscaler itself reads the box after </think>: use deepscaler, or math if the model has "
        "no reasoning block"},
       {"dapo",
-       "+1 if the last 'Answer: ...' is the label, an integer, otherwise -1",
+       "+1 if the last 'Answer: ...' equals the label (an integer), otherwise -1",
        grade_dapo,
        {"score", "acc"},
        give_dapo,
        true,
        "dapo itself finds 'Answer:' outside the box and removes the box: use dapo, or math"},
       {"gsm8k",
-       "1 if the number after the last '####', or the last number if there is none, is the "
+       "1 if the response's number (after the last '####', otherwise the last one) equals the "
        "label's, otherwise 0",
        grade_gsm8k,
        {"strict"},
@@ -106,7 +106,7 @@ void check_reward_key(const RuleGrader& grader, const std::string& key) {
   throw Error(ErrorCode::kUsage,
               fmt::format("rm_type {} gives no value '{}'", grader.name, shorten(key)),
               grader.keys.empty()
-                  ? std::string("leave reward_key empty: it gives a plain number")
+                  ? std::string("leave reward_key empty: this grader gives a plain number")
                   : fmt::format("reward_key is one of {}, or empty", fmt::join(grader.keys, ", ")));
 }
 

@@ -171,8 +171,8 @@ std::vector<Completion> Engine::Impl::step() {
 }
 
 // Sets the drafts that the next step verifies, in the batch rows that are free. Drafting needs the
-// last tokens, so this waits for the step in flight: steps with drafts do not overlap with the
-// host's work.
+// last tokens, so this function waits for the step in flight: steps with drafts do not overlap with
+// the host's work.
 void Engine::Impl::guess_drafts() {
   forget_drafts();
   const auto most = [&]() -> int64_t {
@@ -254,9 +254,9 @@ void Engine::Impl::record_in_flight() {
   }
 }
 
-// Stores the drafts made after this row's token. A row that is not a draft brings the drafts of all
-// passes. Its later passes already follow the sequence's last accepted draft, so an accepted draft
-// row only replaces the first entry.
+// Stores the drafts made after this row's token. A row that is not a draft has drafts of all
+// passes. The later passes already continue from the sequence's last accepted draft, so an accepted
+// draft row replaces only the first entry.
 void Engine::Impl::learn_mtp_drafts(const StepSamples& samples, size_t row,
                                     Sequence& sequence) const {
   std::vector<TokenId>& drafts = sequence.mtp_drafts;

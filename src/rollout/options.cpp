@@ -55,6 +55,14 @@ void bind_engine(Binder& b, EngineKeys& o) {
            .slime = "-",
            .when = "an engine runs",
            .may_idle = true});
+  b.field(
+      "kv_cache_dtype", o.kv_cache_dtype,
+      {.doc = "Data type of the KV cache. auto: the type of the computation. fp8_e4m3: FP8 with a "
+              "scale for each key head of a token (in latent attention, for 128 elements), half "
+              "the bytes; training rounds its keys and values in the same way, so that "
+              "log-probs stay equal.",
+       .choices = {"auto", "fp8_e4m3"},
+       .slime = "sglang-kv-cache-dtype"});
   b.field("disable_radix_cache", o.disable_radix_cache,
           {.doc = "Turn off the prefix cache, which shares the KV pages of common prefixes.",
            .slime = "sglang-disable-radix-cache",
@@ -75,8 +83,9 @@ void bind_engine_ranks(Binder& b, EngineKeys& o) {
   b.field(
       "rollout_num_gpus_per_engine", o.rollout_num_gpus_per_engine,
       {.unit = "ranks",
-       .doc = "Ranks per engine (consecutive). Divided by dp_size it is the tensor parallelism of "
-              "attention, which must be 1 or that of training; if training has 1, it can be any.",
+       .doc =
+           "Ranks per engine (consecutive). Divided by dp_size: the tensor parallelism of "
+           "attention. It must be 1 or equal that of training; if training has 1, any value fits.",
        .min = 1,
        .max = kMaxSize,
        .when = "an engine runs",
@@ -120,8 +129,8 @@ void bind_engine_ranks(Binder& b, EngineKeys& o) {
            .when = "an engine runs",
            .may_idle = true});
   b.field("enable_dp_lm_head", o.enable_dp_lm_head,
-          {.doc = "Split the embedding and the LM head over the ranks of one attention group. This "
-                  "is always so; the key is accepted with enable_dp_attention.",
+          {.doc = "Split the embedding and the LM head over the ranks of one attention group. The "
+                  "engine always does this; true is accepted only with enable_dp_attention.",
            .slime = "sglang-enable-dp-lm-head",
            .when = "an engine runs",
            .may_idle = true});

@@ -5,8 +5,8 @@
 namespace slimexx::rollout {
 namespace {
 
-// Length of the longest prefix of `text` that the input ends with, including `byte`. `matched`:
-// that length before `byte`.
+// The input so far ends with the first `matched` bytes of `text`. Returns the length of the longest
+// prefix of `text` that the input ends with after `byte`.
 uint32_t advance(const std::string& text, const std::vector<uint32_t>& border, uint32_t matched,
                  char byte) {
   while (matched > 0 && text[matched] != byte) matched = border[matched - 1];

@@ -19,7 +19,7 @@ class StopMatcher {
  private:
   struct Pattern {
     std::string text;
-    // border[i]: length of the longest proper prefix of text that ends text[0, i].
+    // border[i]: length of the longest proper prefix of text that is a suffix of text[0..i].
     std::vector<uint32_t> border;
     uint32_t num_matched = 0;
   };

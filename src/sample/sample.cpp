@@ -17,7 +17,7 @@ namespace slimexx::sample {
 namespace {
 
 constexpr uint64_t kMaxSampleBytes = uint64_t{256}
-                                     << 20;  // a dump's line has several numbers a token
+                                     << 20;  // a line of a dump has several numbers per token
 
 constexpr double kMaxTemperature = 1e9;  // far above useful ones; fits f32
 

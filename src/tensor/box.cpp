@@ -101,7 +101,7 @@ bool cover_exactly(const std::vector<int64_t>& shape, const std::vector<Box>& bo
   }
   if (covered != count_elements(whole)) return false;
   if (shape.empty()) return true;
-  // The count matches the tensor's, so the boxes cover it if no two of them overlap.
+  // The boxes have as many elements as the tensor, so they cover it if no two boxes overlap.
   std::vector<const Box*> sorted, open;
   for (const Box& box : boxes)
     if (count_elements(box) > 0) sorted.push_back(&box);

@@ -41,7 +41,7 @@ struct Ledgers {
   std::mutex mutex;
   std::map<std::pair<DeviceType, int>, Ledger> by_device;
 };
-// Ledgers of this thread's planning scope; null outside one.
+// Ledgers of this thread's planning scope; null outside a scope.
 std::unique_ptr<Ledgers>& planned_ledgers() {
   static thread_local std::unique_ptr<Ledgers> planned;
   return planned;
@@ -86,14 +86,14 @@ void* reserve_zeros(int64_t bytes) {
 }
 
 // Addresses for planned buffers: not canonical, so no process can map them, and each is handed out
-// once. They need no memory and obey no process limit; any access faults.
+// once. They need no memory and count towards no process limit; any access faults.
 void* made_up_addresses(int64_t bytes) {
   static std::atomic<uintptr_t> next = uintptr_t{1} << 56;
   return reinterpret_cast<void*>(next.fetch_add(static_cast<uintptr_t>(bytes)));
 }
 
-// From this size on, all threads fault in pinned memory, on huge pages, before the driver pins it.
-// If the driver allocates it, one thread faults page after page.
+// Pinned buffers of this size or more: all threads fault in huge pages, then the driver pins them.
+// In an allocation by the driver, one thread would fault in page after page.
 constexpr int64_t kManyPages = int64_t{64} << 20;
 
 char* allocate_page_locked(int64_t bytes) {
@@ -122,7 +122,7 @@ void release_page_locked(char* data, int64_t bytes) {
 bool is_planning() { return planned_ledgers() != nullptr; }
 
 PlanningScope::PlanningScope() {
-  SLX_CHECK(!is_planning(), "a planning scope within another");
+  SLX_CHECK(!is_planning(), "planning scopes cannot be nested");
   planned_ledgers() = std::make_unique<Ledgers>();
 }
 
@@ -142,7 +142,7 @@ const char* remedy_for(const std::string& what_for) {
   if (what_for == "weights" || what_for == "gradients")
     return "use a smaller model, or a host with more memory";
   if (what_for == "optimizer state")
-    return "use more ranks, which shard it, or optimizer.state_dtype bfloat16";
+    return "use more ranks, which shard the state, or set optimizer.state_dtype to bfloat16";
   if (what_for == "KV cache")
     return "lower rollout.kv_cache_gib or rollout.max_total_tokens (generate: --kv-cache-gib)";
   return "lower train.max_tokens_per_gpu or rollout.kv_cache_gib, or use more ranks";
@@ -168,8 +168,8 @@ const char* remedy_for(const std::string& what_for) {
               hint);
 }
 
-// Linux overcommits memory and kills the process that writes it. Host buffers are written at once,
-// so refuse large ones up front with an error that names them.
+// Linux overcommits memory and kills the process that writes to it. Host buffers are written at
+// once, so refuse large ones up front with an error that names them.
 void check_host_memory(int64_t bytes, const std::string& what_for) {
   constexpr int64_t kLarge = int64_t{1} << 28;
   if (bytes < kLarge || is_planning()) return;
@@ -198,7 +198,7 @@ std::vector<NamedBytes> list_allocations(Device device) {
 }
 
 DeviceMemory device_memory(Device device) {
-  SLX_CHECK(!device.is_cpu(), "of a CUDA device only");
+  SLX_CHECK(!device.is_cpu(), "only CUDA devices have device memory");
   const auto state = device_api::memory_state(device.index);
   return {.free_bytes = state.free_bytes, .total_bytes = state.total_bytes};
 }
@@ -256,8 +256,8 @@ Buffer::~Buffer() {
 Tensor Buffer::view(DType dtype, std::initializer_list<int64_t> shape, int64_t offset_bytes) const {
   Tensor tensor(static_cast<char*>(data_) + offset_bytes, dtype, device_, shape);
   SLX_CHECK(offset_bytes >= 0 && offset_bytes + tensor.size_bytes() <= size_bytes_,
-            "view {} at byte {} of {} bytes ({})", tensor.shape_text(), offset_bytes, size_bytes_,
-            what_for_);
+            "view {} at byte {} exceeds the {} bytes of a buffer ({})", tensor.shape_text(),
+            offset_bytes, size_bytes_, what_for_);
   return tensor;
 }
 
@@ -322,13 +322,15 @@ Tensor Arena::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   used_bytes_ += bytes;
   if (used_bytes_ > high_water_bytes_) high_water_bytes_ = used_bytes_;
   if (planning_) return tensor;
-  SLX_CHECK(used_bytes_ <= capacity_bytes_, "arena \"{}\": {} needed at {} of {} bytes", what_for_,
+  SLX_CHECK(used_bytes_ <= capacity_bytes_,
+            "arena \"{}\": {} is needed at byte {}, but there are {} bytes", what_for_,
             tensor.shape_text(), offset, capacity_bytes_);
   return Tensor(base_ + offset, dtype, device_, shape);
 }
 
 void Arena::release_to(Mark mark) {
-  SLX_CHECK(mark >= 0 && mark <= used_bytes_, "mark {} of {}", mark, used_bytes_);
+  SLX_CHECK(mark >= 0 && mark <= used_bytes_, "mark {} is outside the {} used bytes", mark,
+            used_bytes_);
   used_bytes_ = mark;
 }
 

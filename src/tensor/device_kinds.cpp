@@ -45,8 +45,8 @@ DeviceKind make_h200() {
       .decode_flop_per_s = 600e12,
       // 492 of 556 TFLOP/s (Qwen3-4B). Not measured for experts.
       .recompute_share = 492.0 / 556,
-      // One rank 117e9 (H200, 16 cores), two 103e9 (H100s, 32 cores), four 231e9 (H200s, 64 cores).
-      // More ranks are not measured; they are assumed to be little faster.
+      // Measured for all ranks of a host: one rank 117e9 (H200, 16 cores), two 103e9 (H100s, 32
+      // cores), four 231e9 (H200s, 64 cores). More ranks are assumed to be little faster.
       .host_updates = {.of_rank = 57e9, .least = 110e9, .most = 240e9},
       .gpus_per_host = 8,
       // Rates that collectives of bf16 rows and f32 gradients reach.
@@ -72,7 +72,7 @@ struct Sheet {
   double memory_tb_per_s, tflop_per_s, nvlink_gb_per_s;
 };
 
-// Scales bandwidths and products of the H200. Latencies and waits are taken over.
+// Scales bandwidths and products of the H200. Latencies and waits are the same as on the H200.
 DeviceKind scale(const DeviceKind& measured, const Sheet& sheet) {
   DeviceKind kind = measured;
   kind.name = sheet.name;
@@ -134,12 +134,12 @@ DecodeRates decode_rates_of(const DeviceReport& report) {
         report.memory_bytes_per_s * usual.copy_bytes_per_s / usual.sheet_bytes_per_s;
   static std::atomic_flag is_logged;
   if (!is_logged.test_and_set())
-    log_info("no rates are known for \"{}\": drafts are chosen by those of the {}, {}", report.name,
-             usual.title,
+    log_info("no rates are known for \"{}\": drafts are chosen by the rates of the {}, {}",
+             report.name, usual.title,
              report.memory_bytes_per_s > 0
                  ? fmt::format("with copies at {:.2f} TB/s, from the memory clock",
                                rates.copy_bytes_per_s * 1e-12)
-                 : "as its memory clock is unknown too");
+                 : "because its memory clock is also unknown");
   return rates;
 }
 

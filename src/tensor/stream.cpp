@@ -47,8 +47,9 @@ namespace {
 
 bool has_work(Stream stream, const Tensor& tensor) {
   if (stream.is_planning || tensor.size_bytes() == 0) return false;
-  SLX_CHECK(tensor.is_contiguous() && tensor.device() == stream.device, "{} on {}, stream on {}",
-            tensor.shape_text(), to_string(tensor.device()), to_string(stream.device));
+  SLX_CHECK(tensor.is_contiguous() && tensor.device() == stream.device,
+            "{} on {} is strided, or is not on the stream's device {}", tensor.shape_text(),
+            to_string(tensor.device()), to_string(stream.device));
   return true;
 }
 
@@ -93,7 +94,8 @@ void copy_bytes(Stream stream, Tensor destination, Tensor source) {
 void copy_row_bytes(Stream stream, StridedBytes destination, StridedBytes source, int64_t width,
                     int64_t rows) {
   SLX_CHECK(width >= 0 && destination.stride >= width && source.stride >= width,
-            "rows of {} bytes with strides {} and {}", width, source.stride, destination.stride);
+            "rows of {} bytes overlap with strides {} and {}", width, source.stride,
+            destination.stride);
   if (stream.is_planning || width == 0 || rows == 0) return;
   if (!stream.device.is_cpu())
     return device_api::copy_rows_on_device(stream.device.index, stream.handle, destination, source,

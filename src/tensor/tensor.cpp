@@ -39,7 +39,7 @@ bool Tensor::is_contiguous() const {
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
-  SLX_CHECK(0 <= begin && begin <= end && end <= dim(0), "rows [{}, {}) of {}", begin, end,
+  SLX_CHECK(0 <= begin && begin <= end && end <= dim(0), "rows [{}, {}) are not in {}", begin, end,
             shape_text());
   Tensor view = *this;
   view.shape_[0] = end - begin;
@@ -49,8 +49,8 @@ Tensor Tensor::rows(int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::columns(int64_t begin, int64_t end) const {
-  SLX_CHECK(0 <= begin && begin <= end && end <= dim(-1), "columns [{}, {}) of {}", begin, end,
-            shape_text());
+  SLX_CHECK(0 <= begin && begin <= end && end <= dim(-1), "columns [{}, {}) are not in {}", begin,
+            end, shape_text());
   Tensor view = *this;
   view.shape_[static_cast<size_t>(num_dims_ - 1)] = end - begin;
   if (data_ != nullptr)
@@ -61,7 +61,7 @@ Tensor Tensor::columns(int64_t begin, int64_t end) const {
 Tensor Tensor::split_columns(int64_t parts) const {
   SLX_CHECK(num_dims_ >= 1 && num_dims_ < kMaxDims && stride(-1) == 1 && parts > 0 &&
                 dim(-1) % parts == 0,
-            "{} into {} parts", shape_text(), parts);
+            "{} cannot be split into {} parts", shape_text(), parts);
   Tensor view = *this;
   const size_t last = static_cast<size_t>(num_dims_);
   view.num_dims_ = static_cast<int8_t>(num_dims_ + 1);
@@ -73,7 +73,7 @@ Tensor Tensor::split_columns(int64_t parts) const {
 }
 
 Tensor Tensor::reshaped(std::initializer_list<int64_t> shape) const {
-  SLX_CHECK(is_contiguous(), "reshape of a strided view {}", shape_text());
+  SLX_CHECK(is_contiguous(), "a strided view {} cannot be reshaped", shape_text());
   Tensor view(data_, dtype_, device_, shape);
   SLX_CHECK_EQ(view.num_elements(), num_elements());
   return view;

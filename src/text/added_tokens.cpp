@@ -146,8 +146,8 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special,
         (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) {
       continue;
     }
-    // As in the tokenizers library: white space that the previous token took is not available to
-    // this one. A token of white space that also strips may be left empty, and is then dropped.
+    // As in the tokenizers library: a token cannot strip white space that the previous token
+    // stripped. A token of white space may be empty after that, and is then dropped.
     if (token->lstrip) begin = space_before(text, done, begin);
     if (token->rstrip) end = space_after(text, end);
     if (begin >= end) continue;

@@ -16,7 +16,7 @@ struct AddedToken {
   std::string content;
   bool special = false;
   bool normalized = false;  // search the normalized text for the normalized content
-  bool lstrip = false;      // takes the white space before it (rstrip: after it)
+  bool lstrip = false;      // strips the white space before it (rstrip: after it)
   bool rstrip = false;
   bool single_word = false;  // does not match inside a word
 };

@@ -71,7 +71,8 @@ std::unique_ptr<jinja::Program> compile(std::string_view source, const std::stri
     throw Error(ErrorCode::kInput,
                 fmt::format("a template of {} bytes, but the limit is {}", source.size(),
                             kMaxTemplateBytes),
-                "check that it is a chat template: they usually have a few kilobytes", where);
+                "check that this is a chat template: chat templates usually have a few kilobytes",
+                where);
   }
   if (!is_valid_utf8(source))
     throw Error(ErrorCode::kInput, "the template is not valid UTF-8", "save it as UTF-8", where);
@@ -85,7 +86,7 @@ Json default_variables() {
 
 }  // namespace
 
-// A template, or the error that it does not compile: an unused one of several may be broken.
+// A compiled template, or the error of its compilation: an unused template may be broken.
 struct Compiled {
   std::unique_ptr<jinja::Program> program;
   std::exception_ptr fault;

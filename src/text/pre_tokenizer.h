@@ -27,8 +27,8 @@ class PreTokenizer {
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
-  // Whether only the last step maps bytes to the byte-level alphabet. After leave_bytes_raw() it no
-  // longer does, for a model that accepts raw bytes.
+  // Whether only the last step maps bytes to the byte-level alphabet. leave_bytes_raw() turns this
+  // mapping off, for a model that accepts raw bytes.
   bool ends_in_byte_level() const;
   void leave_bytes_raw();
   bool maps_to_bytes() const;  // whether any step maps bytes

@@ -15,7 +15,7 @@ Regex read_pattern(const TokenizerSpec& spec) {
 
 Error growth_error(const std::string& where, size_t bytes) {
   return Error(ErrorCode::kInput,
-               fmt::format("this step makes more than {} bytes of a text of {}",
+               fmt::format("this step makes more than {} bytes from a text of {}",
                            limit_of_growth(bytes), bytes),
                "no tokenizer needs that: fix the step in the file, or fetch the file again", where);
 }

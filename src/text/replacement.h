@@ -18,7 +18,7 @@ inline constexpr size_t kMaxTextBytes = size_t{32} << 20;
 // character at most 11 times as long, and other steps in real files two or three times.
 constexpr size_t limit_of_growth(size_t bytes) { return 32 * bytes + 1024; }
 
-// Error(kInput) at the step of tokenizer.json that exceeded limit_of_growth.
+// Makes an Error(kInput) at the step of tokenizer.json that exceeded limit_of_growth.
 Error growth_error(const std::string& where, size_t bytes);
 
 // The regular expression of a "pattern" member; a "String" matches literally.

@@ -12,7 +12,8 @@ namespace slimexx::text {
 // config; but if the config has "added_tokens_decoder", the map is not read.
 Json merge_special_tokens(const Json& config, const Json& map);
 
-// The same for a folder. Throws Error(kInput) if a file is not a JSON object.
+// merge_special_tokens for the files in a folder. Throws Error(kInput) if a file is not a JSON
+// object.
 Json read_special_tokens(const std::string& directory);
 
 }  // namespace slimexx::text

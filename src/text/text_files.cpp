@@ -69,7 +69,7 @@ std::map<std::string, std::string> read_sources(const std::string& tokenizer) {
   }
   if (!files.contains(kTokenizerFile)) {
     throw Error(ErrorCode::kInput, "the folder has no tokenizer.json",
-                "give a folder with one, a file, or byte-level", tokenizer);
+                "give a folder with a tokenizer.json, a file, or byte-level", tokenizer);
   }
   return files;
 }

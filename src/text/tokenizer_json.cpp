@@ -159,7 +159,7 @@ class Reader : public nlohmann::json_sax<Json> {
   bool open(Json&& container, const char* kind) {
     if (part_ != Part::kDocument) return value(nullptr, kind);
     if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
-      fail(fmt::format("JSON nested deeper than {}", kMaxJsonDepth));
+      fail(fmt::format("the JSON text is nested deeper than {}", kMaxJsonDepth));
     }
     std::string name = open_.empty() || open_.back().value->is_array() ? std::string() : key_;
     Json* placed = place(std::move(container));

@@ -20,8 +20,7 @@ Error TokenizerSpec::error(const std::string& what, const std::string& hint) con
 
 void TokenizerSpec::unsupported(const std::string& what) const {
   throw error(fmt::format("{} is not supported", what),
-              "byte-level and byte-fallback BPE tokenizers are supported; see the list in the "
-              "documentation");
+              "byte-level and byte-fallback BPE tokenizers are supported");
 }
 
 bool TokenizerSpec::is_null() const { return value_.is_null(); }

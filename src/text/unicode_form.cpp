@@ -30,7 +30,7 @@ std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatibilit
     utf8proc_int32_t parts[kMaxExpansion];
     int boundary = 0;
     const auto n = utf8proc_decompose_char(c, parts, kMaxExpansion, options, &boundary);
-    SLX_CHECK(n >= 0 && n <= kMaxExpansion, "character {:x}", c);
+    SLX_CHECK(n >= 0 && n <= kMaxExpansion, "character U+{:x} cannot be decomposed", c);
     out.insert(out.end(), parts, parts + n);
   }
   return out;

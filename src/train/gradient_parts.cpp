@@ -24,7 +24,7 @@ int64_t stage_of(const model::ParameterInfo& info, int64_t num_layers) {
 
 // Walks the group's parameters from the last to the first, because store order is layer order. One
 // exception: on the last pipeline stage a copy of the embedding is stored after earlier chunks of
-// layers, so those wait for its gradient.
+// layers, so these chunks wait for the copy's gradient.
 void add_parts_of_group(const model::ParameterStore& store, size_t group, int64_t num_layers,
                         int64_t min_elements, std::vector<GradientPart>& parts) {
   int64_t end = store.groups()[group].num_elements, begin = end, stage = 0;
@@ -63,7 +63,7 @@ std::vector<dist::Range> split_parts(std::span<const dist::Range> parts, int num
   std::vector<dist::Range> slices;
   for (const dist::Range& part : parts) {
     SLX_CHECK(part.begin % kSliceElements == 0 && part.size() % kSliceElements == 0,
-              "part [{}, {})", part.begin, part.end);
+              "part [{}, {}) does not consist of whole slices", part.begin, part.end);
     for (const dist::Range& slice : dist::split_range(part.size(), num_ranks, kSliceElements))
       slices.push_back({part.begin + slice.begin, part.begin + slice.end});
   }

@@ -44,14 +44,14 @@ GradientReduction::GradientReduction(const TrainedStages& stages, const Optimize
 StageHooks GradientReduction::start_step(const ops::Context& ctx) {
   num_started_parts_ = 0;
   last_stage_done_ = -1;
-  // Gradients of copied heads are summed before those of replicas, and after the last backward.
+  // Gradients of copied heads are summed after the last backward, before the sums over replicas.
   if (!optimizer_.sums_beside() || !copied_gradients_.empty()) return {};
   return {.stage_done = [this, &ctx](int64_t stage) { finish_stage(ctx, stage); },
           .attention_next = [this, &ctx] { start_final_parts(ctx); }};
 }
 
 // Starts the sums of all final parts, in the order of the parts. Called before the next layer's
-// attention, which they slow down least.
+// attention, because the sums slow down attention least.
 void GradientReduction::start_final_parts(const ops::Context& ctx) {
   for (; num_started_parts_ < parts_.size(); ++num_started_parts_) {
     if (parts_[num_started_parts_].last_stage > last_stage_done_) return;
@@ -61,8 +61,8 @@ void GradientReduction::start_final_parts(const ops::Context& ctx) {
 
 void GradientReduction::finish_stage(const ops::Context& ctx, int64_t stage) {
   const model::ModelSpec& spec = stages_.spec;
-  // The gradient of a tied embedding is final only after that of the other end of the pipeline is
-  // added.
+  // The gradient of a tied embedding is final only after the gradient of the other end of the
+  // pipeline is added.
   if (embedding_ranks_ != nullptr && spec.tied_embeddings && stage > spec.num_layers()) return;
   last_stage_done_ = stage;
   // No attention follows the backward of the first layer.

@@ -1,6 +1,6 @@
-// Reduces a step's gradients: those of the embedding at both ends of the pipeline, of heads that
-// several tp ranks hold, and of replicas, which begin while the last backward runs. It owns the
-// optimizer, whose ranks hold the reduced parts.
+// Sums a step's gradients: of the embedding at both ends of the pipeline, of heads that several tp
+// ranks hold, and over replicas. Sums over replicas begin while the last backward runs. The class
+// owns the optimizer, whose ranks hold the reduced parts.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ class GradientReduction {
   // `min_part_elements` as in list_gradient_parts. Collective.
   GradientReduction(const TrainedStages& stages, const OptimizerOptions& options,
                     int64_t min_part_elements);
-  // Begins a step. The result goes to its last backward and must not outlive it.
+  // Begins a step. Pass the hooks to the step's last backward only; they refer to `ctx`.
   StageHooks start_step(const ops::Context& ctx);
   // Call after the last backward: starts all sums that are left. Collective.
   void finish_step(const ops::Context& ctx);

@@ -24,7 +24,8 @@ int64_t round_up(int64_t bytes) {
 
 DType moment_dtype(const OptimizerOptions& options) {
   if (options.state_dtype == "float32") return DType::kF32;
-  SLX_CHECK(options.state_dtype == "bfloat16", "state_dtype {}", options.state_dtype);
+  SLX_CHECK(options.state_dtype == "bfloat16", "state_dtype {} is not supported",
+            options.state_dtype);
   return DType::kBF16;
 }
 
@@ -95,7 +96,7 @@ dist::Collective& ranks_that_sum(const dist::Groups& groups, model::ReduceGroup 
     case model::ReduceGroup::kExpert:
       return groups.edp;
   }
-  SLX_CHECK(false, "reduce group {}", static_cast<int>(group));
+  SLX_CHECK(false, "there is no reduce group {}", static_cast<int>(group));
 }
 
 }  // namespace
@@ -283,7 +284,7 @@ std::vector<ops::ElementRange> ShardedAdamW::counted_ranges(const OwnedGroup& gr
   return ranges;
 }
 
-// The same ranges as positions in the state, adjacent ones merged.
+// counted_ranges() as positions in the state, with adjacent ranges merged.
 std::vector<ops::ElementRange> ShardedAdamW::counted_state(const OwnedGroup& group) const {
   std::vector<ops::ElementRange> ranges;
   auto piece = group.pieces.begin();

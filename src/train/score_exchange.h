@@ -14,7 +14,7 @@ class ScoreExchange {
  public:
   explicit ScoreExchange(const TrainedStages& stages) : stages_(stages) {}
   // `mine`: the scores of this replica's microbatches, as run_scoring appends them. All ranks of a
-  // replica have them; only its reporter's count. Collective.
+  // replica have these scores, but only those of its reporter are used. Collective.
   std::vector<TokenScores> gather(std::string mine, const Assignment& assignment,
                                   std::span<const Sample> samples);
 

@@ -20,8 +20,8 @@ class StepSums {
   // The work of the trained MTP layers; without metrics, labels and layers if there are none.
   MtpWork mtp_work(std::span<const Sample> samples) const;
   const model::RouterBalances& balances() const { return routers_.balances(); }
-  // kNumLossMetrics metrics for the loss and for each MTP layer, then the routers' sums: those that
-  // this rank reports. Waits for the device.
+  // The sums that this rank reports: kNumLossMetrics metrics for the loss and for each MTP layer,
+  // then the routers' sums. Waits for the device.
   std::vector<double> download(const ops::Context& ctx) const;
   // Reads the values of download() after they were summed over ranks.
   void read(std::span<const double> sums, StepResult& result);

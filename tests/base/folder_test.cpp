@@ -88,7 +88,7 @@ TEST_F(FolderTest, OnlyAFolderOfOwnFilesIsRemoved) {
     remove_own_files(folder, is_part);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
   }
-  // Entries with such a name that are not regular files.
+  // Entries with the name of an own file that are not regular files.
   fill();
   fs::create_directory(join_path(folder, "part-3"));
   EXPECT_EQ(remove_own_folder(folder, is_part), "part-3");

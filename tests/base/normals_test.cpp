@@ -21,7 +21,8 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& expect
   EXPECT_EQ(differing, 0) << what << ", of " << got.size();
 }
 
-// About 20 of these are so near the midpoint of two floats that the fast path recomputes them.
+// About 20 of the normals are so near the midpoint of two floats that the fast path recomputes
+// them.
 TEST(Normals, FillHasTheBitsOfTheStream) {
   for (const uint64_t block : {uint64_t{0}, uint64_t{5}, uint64_t{0xffffff80}}) {
     for (const size_t n : {1u, 2u, 511u, 512u, 513u, 1200001u}) {

@@ -14,7 +14,7 @@
 namespace slimexx {
 namespace {
 
-// Makes stderr a terminal during its life.
+// Makes stderr a terminal during its lifetime.
 class Terminal {
  public:
   Terminal() : saved_(dup(STDERR_FILENO)), master_(posix_openpt(O_RDWR | O_NOCTTY)) {

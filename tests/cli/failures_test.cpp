@@ -109,7 +109,8 @@ TEST(SideFiles, GenerationConfigMustBeAnObject) {
 TEST(HalfWritten, InitLeavesNothing) {
   const Folder folder;
   const std::string config = folder.put("config.json", kTinyConfig);
-  for (const char* limit : {"1", "5"}) {  // KiB: fails in the weights, and in the tokenizer
+  for (const char* limit :
+       {"1", "5"}) {  // KiB: the first fails in the weights, the second in the tokenizer
     const Finished f = e2e::run_slimexx(
         0,
         {"init", "--model-config", config, "--tokenizer", "byte-level", "--save", folder / "new"},

@@ -116,9 +116,9 @@ TEST(Plan, RecipesOfManyHosts) {
   }
 }
 
-// With 64 experts on engines of 6 ranks, the first four ranks hold 11 and the others 10. Stages
-// have 4 ranks: the second starts at rank 4, which holds 10, but also contains rank 6, which is the
-// next engine's first and holds 11.
+// With 64 experts on engines of 6 ranks, the first four ranks hold 11 and the others 10. The second
+// stage consists of ranks 4 to 7. Rank 4 holds 10, but rank 6, the first of the next engine, holds
+// 11.
 TEST(Plan, AStageIsItsFullestRank) {
   const Finished f = plan(
       "glm4.7-flash-30b-16gpus", "GLM-4.7-Flash",
@@ -166,9 +166,10 @@ TEST(Plan, BytesAreThoseOfTheRows) {
   EXPECT_NEAR(bytes_over("expert parallel: dispatch and combine") / routed, 1, 0.01);
 }
 
-// The same with two ranks per expert of 1536 columns. Each rank sends whole rows three times: they
-// are gathered in forward and in backward, and their gradients are reduced. It sends half rows
-// twice, once in forward and once in backward. It sends its share of the 1536 columns three times.
+// The run of the previous test with two ranks per expert of 1536 columns. Each rank sends whole
+// rows three times: they are gathered in forward and in backward, and their gradients are reduced.
+// It sends half rows twice, once in forward and once in backward. It sends its share of the 1536
+// columns three times.
 TEST(Plan, BytesInsideExpertsAreThoseOfRowsAndColumns) {
   const Finished f = plan("glm4.7-355b", "GLM-4.7",
                           {"--json", "--set", "parallel.expert_model_parallel_size=8",
@@ -305,7 +306,8 @@ TEST(Plan, Refusals) {
   f = plan("glm-z1-9b-colocated", "GLM-Z1-9B-0414", {"--gpu", "b200"});
   EXPECT_EQ(f.status, 2);
   EXPECT_NE(f.err.find("\"b200\" is not a GPU that plan knows"), std::string::npos) << f.err;
-  // Over a kernel limit; the hint names --gpu, because plan has no --device.
+  // The kernels do not support this model's sizes; the hint names --gpu, because plan has no
+  // --device.
   f = run_slimexx({"plan", "--config", test_data_path("../configs/glm-z1-9b-colocated.yaml"),
                    "--gpus", "1", "--set",
                    "model.hf_checkpoint=" + test_data_path("golden/models/glm4_odd"),

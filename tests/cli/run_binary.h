@@ -14,7 +14,8 @@ using e2e::read_bytes;
 
 // `arguments` follow the program's name.
 Finished run_slimexx(const std::vector<std::string>& arguments);
-// Runs it on several ranks under mpirun; e2e::why_no_ranks() says whether that is possible.
+// Runs the program on several ranks under mpirun; e2e::why_no_ranks() says whether that is
+// possible.
 Finished run_slimexx_ranks(int num_ranks, const std::vector<std::string>& arguments);
 
 std::string golden_model(const std::string& name);

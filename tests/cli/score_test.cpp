@@ -108,7 +108,7 @@ std::string score_text(const std::string& rows, const std::vector<std::string>& 
 }
 
 // A sequence's results do not depend on the other sequences of its pack; a prefix has the same
-// ones.
+// results.
 TEST(ScoreRows, DoNotDependOnTheirNeighbours) {
   const std::string a = "{\"tokens\":[3,1,4,1,5]}\n", b = "{\"tokens\":[9,2,6]}\n";
   const std::string together = score_text(a + "\n" + b);  // the blank line is skipped

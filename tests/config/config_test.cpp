@@ -33,7 +33,7 @@ std::vector<Override> overrides_of(const Json& c) {
   return overrides;
 }
 
-// The values by path in "section:" and "  key: value" lines.
+// Maps paths to values, read from "section:" and "  key: value" lines.
 std::map<std::string, std::string> values_in(const std::string& yaml) {
   std::map<std::string, std::string> values;
   std::istringstream stream(yaml);

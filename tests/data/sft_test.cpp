@@ -197,7 +197,7 @@ TEST_F(Sft, TakesTurnsThatCallThinkOrAreLeftOut) {
 }
 
 // GLM ends an assistant's turn with the token that begins the next; its generation_config.json
-// names these tokens as eos ids. The tokenizer here has bytes for the rest.
+// names these tokens as eos ids. The tokenizer of this test has bytes for all other text.
 TEST_F(Sft, LearnsToEndATurnOnGlmTemplates) {
   tokenizer_ = text::Tokenizer::parse(
       text::make_byte_level_tokenizer_json({"<|endoftext|>", "[gMASK]", "<sop>", "<|system|>",

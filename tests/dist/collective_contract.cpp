@@ -195,8 +195,8 @@ std::string Contract::check_sums() {
   return "";
 }
 
-// In the backend's own order, sums are within the rounding of any order, and the same bits in each
-// run.
+// Sums in the backend's own order are within the rounding of any order, and have the same bits in
+// each run.
 std::string Contract::check_any_order() {
   for (const int64_t n : {1000, 65536, 2000016}) {
     if (n > 100000 && device_.is_cpu()) continue;  // for many elements, NCCL has another algorithm
@@ -344,8 +344,8 @@ std::string Contract::check_planning() {
 std::string check_collective(Collective& c, Device device) {
   std::string fault = Contract(c, device).run();
   if (!fault.empty() || c.size() == 1) return fault;
-  // Checks even and odd ranks at the same time, in reverse order; then splits those again, down to
-  // single ranks.
+  // Checks even and odd ranks at the same time, in reverse order; then splits each part again, down
+  // to single ranks.
   const int color = c.rank() % 2;
   const auto part = c.split(color, -c.rank());
   const int members = (c.size() + 1 - color) / 2, place = members - 1 - c.rank() / 2;

@@ -26,8 +26,8 @@ std::string check_counter(Collective& host) {
   return "";
 }
 
-// Drawing tickets and destroying the counter needs no action of the rank that owns the number: it
-// may be computing, or waiting for a rank that is failing.
+// Drawing tickets and destroying the counter needs no action of rank 0, which owns the counter:
+// that rank may be computing, or waiting for a rank that is failing.
 std::string check_counter_of_absent_rank(Collective& host) {
   constexpr auto kAbsence = std::chrono::milliseconds(1500);
   auto counter = host.make_counter();

@@ -4,7 +4,7 @@
 
 namespace slimexx::dist {
 
-// The ranks on this host. All ranks call it.
+// The number of ranks on this host. Collective over all ranks.
 inline int local_size(World& world) {
   return world.ranks().split(world.first_local_rank(), world.rank())->size();
 }

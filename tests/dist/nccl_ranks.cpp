@@ -73,8 +73,8 @@ std::string check_peer_memory(Collective& ranks) {
   return "";
 }
 
-// Sums and gathers by kernels, of tensors in a region, must equal those by messages bit for bit.
-// Kernels get no scratch, because they need none.
+// Sums and gathers of tensors in a region, which kernels compute, must equal those computed by
+// messages bit for bit. Kernels need no scratch, so they get none.
 std::string check_peer_exchange(Collective& ranks) {
   using tensor::DType;
   tensor::Arena region(ranks.device(), int64_t{1} << 30, "peer test"),
@@ -128,7 +128,7 @@ std::string check_peer_exchange(Collective& ranks) {
   return "";
 }
 
-// One rank's tensor is outside the region. Without the check, all ranks would wait for ever.
+// One rank's tensor is outside the region. Without the check, all ranks would wait forever.
 std::string check_disagreement(Collective& ranks) {
   tensor::Arena region(ranks.device(), 1 << 20, "peer test"),
       others(ranks.device(), 1 << 20, "peer test");

@@ -161,7 +161,7 @@ std::vector<Case> cases() {
       {"SlowLink", [](Ranks& r) { r[3].rates.to_next = 1e9; }, kAdvice, "rank 3 (node1)",
        "next rank"},
       {"SlowGpuLink", [](Ranks& r) { r[3].rates.gpu_to_next = 40e9; }, kAdvice, "rank 3 (node1)",
-       "next rank's"},
+       "GPU of the next rank"},
   };
 }
 

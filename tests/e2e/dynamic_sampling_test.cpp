@@ -101,7 +101,7 @@ TEST_F(DynamicSampling, DrawsMoreAtOnceWhereAsked) {
   const Finished f = run_slimexx(0, arguments("run", {"rollout.over_sampling_batch_size=16"}));
   ASSERT_EQ(f.status, 0) << f.text();
   ASSERT_EQ(run_slimexx(0, arguments("plain")).status, 0);
-  // The first rollout takes the same groups as without the filter.
+  // The first rollout uses the same groups as without the filter.
   EXPECT_TRUE(read_bytes(rollout_file("run", 0)) == read_bytes(rollout_file("plain", 0)));
   for (const Json& row : read_rows(folder_ / "run/metrics.jsonl"))
     EXPECT_EQ(number(row, "rollout/dynamic_filter/num_drawn"), 16);

@@ -73,8 +73,8 @@ TEST_P(Exactness, OfEveryTokenWhateverTheEngineDoes) {
   }
 }
 
-// With four optimizer steps only the first compares its own tokens; every check_interval rollouts
-// the tokens of all steps are compared.
+// With four optimizer steps per rollout, only the first step compares log-probs in every rollout;
+// the other steps do so every check_interval rollouts.
 TEST(ExactnessOfSteps, LaterOnesAreComparedAtIntervals) {
   const Folder folder;
   make_checkpoint(folder, "models/llama");

@@ -46,8 +46,8 @@ class MovingReference : public testing::TestWithParam<Case> {
   const Folder folder_;
 };
 
-// Just after the update the KL is 0 to the bit. With a coefficient the reference's weights stay in
-// memory of their own; without one they are copied in for each use.
+// Just after the update the KL is 0 to the bit. With a KL coefficient the reference's weights have
+// their own memory; without a coefficient they are copied in for each use.
 TEST_P(MovingReference, BecomesThePolicy) {
   for (const std::string coefficient : {"0.1", "0"}) {
     const auto run = [&](const std::string& interval) {

@@ -82,7 +82,7 @@ TEST_P(MtpRun, GoesOnFromACheckpointToTheByte) {
   ASSERT_EQ(f.status, 0) << f.text();
   EXPECT_TRUE(read_bytes(folder_ / "halted/hf/model.safetensors") ==
               read_bytes(folder_ / "whole/hf/model.safetensors"));
-  // The same from the checkpoint.
+  // Converting the checkpoint gives the same tensors.
   const Finished converted =
       run_slimexx(0, {"convert-hf", "--to", "hf", "--load", folder_ / "halted/checkpoints",
                       "--save", folder_ / "converted", "--verify"});

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "e2e/fp8/fp8_models.h"
+#include "e2e/fp8_models.h"
 #include "e2e/small_run.h"
 #include "slimexx/base/strings.h"
 
@@ -31,8 +31,7 @@ std::string line(double bytes, const std::string& what) {
   return text + "  " + what + "\n";
 }
 
-// The same lines from a plan for `num_ranks` ranks that are threads of one process, or for one
-// rank.
+// The lines of the memory table that a run should print according to the plan.
 std::string planned_lines(const Json& plan) {
   const Json& stage = plan.at("stages").at(0);
   std::string text;
@@ -85,7 +84,7 @@ TEST_P(PlanOfARun, HasTheTableThatItPrints) {
   EXPECT_EQ(planned_lines(Json::parse(planned.out)), memory_lines(run.out + run.err));
 }
 
-// The rows of prompts, used as examples.
+// The rows of the prompt file, used as supervised examples.
 const std::vector<std::string> kSft = {"train.loss_type=sft", "data.response_key=label",
                                        "rollout.n_samples_per_prompt=1"};
 

@@ -110,7 +110,7 @@ Program::Program(int num_ranks, const std::vector<std::string>& arguments,
   argv.push_back(nullptr);
   const std::string out = folder_ / "stdout", err = folder_ / "stderr";
   hide_devices(arguments);
-  // Two programs that start at once may fail to make a shared folder ("File exists").
+  // Two programs that start at the same time may fail to make a shared folder ("File exists").
   setenv("OMPI_MCA_orte_tmpdir_base", folder_.path().c_str(), 1);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

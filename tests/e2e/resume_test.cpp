@@ -202,7 +202,7 @@ TEST_P(Resume, AfterASignalThatStopsTheRun) {
   expect_same_run("stopped");
 }
 
-// The resumed run made the first rollout's evaluation, in a row of its own.
+// The resumed run evaluated after the first rollout and wrote a separate row for this.
 void expect_made_up(const std::vector<Json>& rows, size_t num_rows) {
   ASSERT_EQ(rows.size(), num_rows);
   EXPECT_EQ(rows[0].dump().find("\"eval/"), std::string::npos) << rows[0].dump();
@@ -214,7 +214,7 @@ void expect_made_up(const std::vector<Json>& rows, size_t num_rows) {
 
 // An evaluation that would take hours ends soon on all ranks, even if only one gets the signal.
 TEST_P(Resume, AfterASignalDuringAnEvaluation) {
-  constexpr double kSoon = 15;  // seconds, on a busy machine
+  constexpr double kSoon = 15;  // seconds, on a busy host
   const auto stop_in_evaluation = [&](const std::vector<std::string>& args, const auto& has_begun) {
     Program program(launcher_ranks(), args);
     EXPECT_TRUE(program.wait_until(has_begun));

@@ -73,7 +73,7 @@ TEST_P(RouterRun, GoesOnFromACheckpointToTheByte) {
   const Finished f = run_slimexx(0, all);
   ASSERT_EQ(f.status, 0) << f.text();
   EXPECT_TRUE(exported("halted") == exported("whole"));
-  // The same from the checkpoint.
+  // Converting the checkpoint gives the same tensors.
   const Finished converted =
       run_slimexx(0, {"convert-hf", "--to", "hf", "--load", folder_ / "halted/checkpoints",
                       "--save", folder_ / "converted", "--verify"});

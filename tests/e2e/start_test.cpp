@@ -105,7 +105,8 @@ TEST_P(Start, LoadAndSaveMayBeOneFolder) {
   EXPECT_EQ(num_rows("run"), 4u);
 }
 
-// Starts from the weights of an earlier run: those of its first step, by number, and its last ones.
+// Starts from the weights of an earlier run: from those of its first step, named by number, and
+// from its last weights.
 TEST_P(Start, FinetuneTakesTheWeightsAlone) {
   Finished f = train("run", {"checkpoint.save_interval=1", "rollout.num_rollout=2"});
   ASSERT_EQ(f.status, 0) << f.text();

@@ -16,7 +16,7 @@ constexpr const char* kDeviceSizes = R"({
   "num_key_value_heads": 2, "moe_intermediate_size": 72, "initializer_range": 0.12, "max_position_embeddings": 2048
 })";
 
-// The same for latent attention, whose head sizes are in other keys.
+// Like kDeviceSizes, for latent attention, whose head sizes are in other keys.
 constexpr const char* kLatentDeviceSizes = R"({
   "hidden_size": 128, "intermediate_size": 200, "kv_lora_rank": 512, "q_lora_rank": 48, "qk_nope_head_dim": 64,
   "qk_rope_head_dim": 64, "qk_head_dim": 128, "head_dim": 64, "v_head_dim": 72, "num_attention_heads": 4,
@@ -26,7 +26,7 @@ bool is_latent(const std::string& family) {
   return family == "glm4_moe_lite" || family == "deepseek_v3" || family == "glm_moe_dsa";
 }
 
-// With sparse attention, longer responses select from several blocks of keys.
+// With these sizes, sparse attention of longer responses selects keys from several blocks.
 std::string device_sizes(const std::string& family) {
   if (!is_latent(family)) return kDeviceSizes;
   Json sizes = parse_json(kLatentDeviceSizes, "sizes");

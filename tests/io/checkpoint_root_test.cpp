@@ -40,9 +40,9 @@ TEST(CheckpointRoot, FindsTheNewestComplete) {
   save_step(dir, 40);
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
   EXPECT_EQ(find_latest(dir.file("step_000020")), dir.file("step_000020"));
-  save_step(dir, 60, false);  // died before `latest` was replaced
+  save_step(dir, 60, false);  // the run died before `latest` was replaced
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000060"));
-  SavedModel().write(dir.file("step_000080"), 0, 2);  // died before the manifest
+  SavedModel().write(dir.file("step_000080"), 0, 2);  // the run died before the manifest
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000060"));
   std::filesystem::resize_file(dir.file("step_000060/shard-00000-of-00001.safetensors"), 100);
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
@@ -69,7 +69,7 @@ void set_hours_ago(const std::string& path, int hours) {
 TEST(CheckpointRoot, TimesOfFilesDoNotDecide) {
   const TempDir dir;
   save_step(dir, 20);
-  save_step(dir, 40, false);  // died before `latest` was replaced
+  save_step(dir, 40, false);  // the run died before `latest` was replaced
   set_hours_ago(dir.file("step_000040/manifest.json"), 5);
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
 }
@@ -77,7 +77,7 @@ TEST(CheckpointRoot, TimesOfFilesDoNotDecide) {
 TEST(CheckpointRoot, TidiesWhatAKillLeft) {
   const TempDir dir;
   for (const int64_t step : {20, 40}) save_step(dir, step);
-  save_step(dir, 60, false);  // died between manifest and `latest`, and before remove_old
+  save_step(dir, 60, false);  // the run died after the manifest, before `latest` and remove_old
   const pid_t child = fork();
   if (child == 0) _exit(0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
@@ -115,7 +115,8 @@ TEST(CheckpointRoot, GoingBackToAnEarlyStep) {
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new"));
   EXPECT_EQ(TempDir::read_bytes(dir.file("step_000040/manifest.json")), abandoned) << "touched";
   std::filesystem::rename(dir.file("step_000040"), dir.file("step_000040.old"));
-  EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040.new"));  // died between two renames
+  EXPECT_EQ(find_latest(dir.path()),
+            dir.file("step_000040.new"));  // the run died between two renames
   std::filesystem::rename(dir.file("step_000040.new"), dir.file("step_000040"));
   EXPECT_EQ(find_latest(dir.path()), dir.file("step_000040"));
   dir.put("step_000040/manifest.json", abandoned);
@@ -138,7 +139,7 @@ TEST(CheckpointRoot, RemovesOld) {
   EXPECT_EQ(steps_in(dir), (Names{"step_000000", "step_000002", "step_000003", "step_000003x",
                                   "step_000005", "step_000009"}));
   std::filesystem::resize_file(dir.file("step_000003/shard-00000-of-00001.safetensors"), 5);
-  remove_old(dir.path(), 2);  // the damaged one does not count
+  remove_old(dir.path(), 2);  // the damaged step does not count
   EXPECT_TRUE(path_exists(dir.file("step_000002/manifest.json")));
   remove_old(dir.path(), 1);
   EXPECT_EQ(steps_in(dir), (Names{"step_000000", "step_000003x", "step_000005", "step_000009"}));

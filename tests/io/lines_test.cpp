@@ -103,7 +103,7 @@ TEST(Lines, EveryTruncationIsNamed) {
     const auto path = dir.put("t.zst", packed.substr(0, n));
     expect_error(ErrorCode::kInput, "truncated", [&] { read_all(path); });
   }
-  // The same if the second frame is truncated; the lines of the first frame are returned first.
+  // If the second frame is truncated, the lines of the first frame are returned before the error.
   LineReader reader(dir.put("u.zst", packed + packed.substr(0, 9)));
   std::string line;
   EXPECT_TRUE(reader.next(line));

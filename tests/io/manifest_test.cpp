@@ -39,7 +39,7 @@ TEST(Manifest, MalformedIsRefused) {
       {"/tensors/0/dtype", "\"F33\"", "unknown dtype"},
       {"/tensors/0/export_dtype", "\"F33\"", "unknown export_dtype"},
       {"/tensors/0/export_dtype", "7", "a string"},
-      {"/tensors/0/export_dtype", "\"I32\"", "F32 is not exported as I32"},
+      {"/tensors/0/export_dtype", "\"I32\"", "F32 cannot be exported as I32"},
       {"/tensors/0/shape", "[-1]", "impossible shape"},
       {"/tensors/0/shape", "[1.5]", "impossible shape"},
       {"/tensors/0/shape", "[1152921504606846976, 8]", "impossible shape"},

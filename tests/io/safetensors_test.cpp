@@ -100,7 +100,7 @@ TEST(Safetensors, OtherFormatsAreNamed) {
   }
 }
 
-// A header of 640 bytes, for example: the bytes 80 02 of this length also start a pickle.
+// Some lengths begin like a pickle: 640 is stored as the bytes 80 02.
 TEST(Safetensors, EveryHeaderLengthOpens) {
   const TempDir dir;
   const std::string tensor = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";

@@ -11,8 +11,8 @@
 
 namespace slimexx::io {
 
-// Four tensors in two sections, one of them empty. Byte i of each is a function of its name, its
-// section and i.
+// Four tensors in two sections, one of them empty. Byte i of a tensor is a function of the tensor's
+// name, its section and i.
 inline const std::vector<CheckpointTensor> kSavedTensors = {
     {"weights", "embed", tensor::DType::kBF16, {10, 7}},
     {"weights", "norm", tensor::DType::kF32, {7}},

@@ -1,6 +1,6 @@
 // Attention forward on the device: values against a naive fp64 kernel, the same bits across
 // schedules, storage, chunks and batches.
-//   attention_check tiny | small | values | bits
+//   attention_check tiny | small | values | bits | fp8
 // `tiny` and `small` are for compute-sanitizer. Exit status 1 on any difference.
 #include <cuda_bf16.h>
 
@@ -14,157 +14,16 @@
 #include <vector>
 
 #include "slimexx/kernels/attention.h"
+#include "tests/kernels/attention_check_world.cuh"
 #include "tests/kernels/need_device.h"
-#include "tests/kernels/wide_values.cuh"
 
 namespace {
 
 using slimexx::kernels::AttentionForward;
 using slimexx::kernels::AttentionRuns;
-using slimexx::kernels::testing::Values;
-using Bf16 = __nv_bfloat16;
+using namespace slimexx::kernels::testing;
 
 int failures = 0;
-
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::printf("%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(2);
-}
-
-template <class T>
-struct Buffer {
-  T* data = nullptr;
-  size_t size = 0;
-  explicit Buffer(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
-  explicit Buffer(const std::vector<T>& host) : Buffer(host.size()) {
-    check(cudaMemcpy(data, host.data(), size * sizeof(T), cudaMemcpyHostToDevice), "upload");
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { cudaFree(data); }
-  std::vector<T> read() const {
-    std::vector<T> host(size);
-    check(cudaMemcpy(host.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost), "download");
-    return host;
-  }
-  void poison() { check(cudaMemset(data, 0xff, size * sizeof(T)), "poison"); }
-};
-
-__device__ uint32_t hash(uint64_t x) {
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdull;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ull;
-  return static_cast<uint32_t>(x >> 32);
-}
-
-// Normal numbers; every `spike_every`-th row of `row` elements is multiplied by 2^80.
-__global__ void fill_normal(Bf16* out, size_t n, uint64_t seed, size_t row, size_t spike_every) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n;
-       i += size_t{gridDim.x} * blockDim.x) {
-    const float u = (hash(seed + 2 * i) + 0.5f) * 0x1p-32f;
-    const float v = hash(seed + 2 * i + 1) * 0x1p-32f;
-    float x = sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
-    if (spike_every != 0 && i / row % spike_every == spike_every - 1) x *= 0x1p80f;
-    out[i] = __float2bfloat16(x);
-  }
-}
-
-void fill(Buffer<Bf16>& buffer, uint64_t seed, size_t row = 1, size_t spike_every = 0) {
-  fill_normal<<<1024, 256>>>(buffer.data, buffer.size, seed << 40, row, spike_every);
-  check(cudaGetLastError(), "fill");
-}
-
-// One block per (token, head) of one packed sequence.
-__global__ void attend_naive(double* out, double* lse, const Bf16* q, const Bf16* k, const Bf16* v,
-                             int hq, int hk, int d, double scale) {
-  extern __shared__ double scores[];
-  __shared__ double total, highest;
-  const int token = blockIdx.x, head = blockIdx.y, kv = head / (hq / hk);
-  const Bf16* row = q + (size_t{blockIdx.x} * hq + head) * d;
-  for (int j = threadIdx.x; j <= token; j += blockDim.x) {
-    double s = 0;
-    for (int i = 0; i < d; ++i) {
-      s += double(__bfloat162float(row[i])) *
-           double(__bfloat162float(k[(size_t(j) * hk + kv) * d + i]));
-    }
-    scores[j] = s * scale;
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    highest = scores[0];
-    for (int j = 1; j <= token; ++j) highest = fmax(highest, scores[j]);
-    total = 0;
-    for (int j = 0; j <= token; ++j) total += exp(scores[j] - highest);
-    lse[size_t(token) * hq + head] = highest + log(total);
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < d; i += blockDim.x) {
-    double x = 0;
-    for (int j = 0; j <= token; ++j) {
-      x += exp(scores[j] - highest) * double(__bfloat162float(v[(size_t(j) * hk + kv) * d + i]));
-    }
-    out[(size_t(token) * hq + head) * d + i] = x / total;
-  }
-}
-
-__global__ void scatter_pages(Bf16* pages, const Bf16* rows, const int32_t* table, int row_elements,
-                              int page_tokens) {
-  const int position = blockIdx.x;
-  const size_t slot = size_t(table[position / page_tokens]) * page_tokens + position % page_tokens;
-  for (int i = threadIdx.x; i < row_elements; i += blockDim.x) {
-    pages[slot * row_elements + i] = rows[size_t(position) * row_elements + i];
-  }
-}
-
-// Packed sequences with their queries, keys and values.
-struct World {
-  int hq, hk, d;
-  std::vector<int> lengths, starts;
-  int tokens;
-  Buffer<Bf16> q, k, v;
-  World(int query_heads, int kv_heads, int head_dim, std::vector<int> lens, uint64_t seed,
-        size_t spike_every = 0, Values values = Values::kNormal)
-      : hq(query_heads),
-        hk(kv_heads),
-        d(head_dim),
-        lengths(std::move(lens)),
-        tokens(sum(lengths)),
-        q(size_t(tokens) * hq * d),
-        k(size_t(tokens) * hk * d),
-        v(size_t(tokens) * hk * d) {
-    int at = 0;
-    for (int n : lengths) {
-      starts.push_back(at);
-      at += n;
-    }
-    if (values != Values::kNormal) {
-      fill_wide(values, seed);
-      return;
-    }
-    fill(q, seed);
-    fill(k, seed + 1);
-    fill(v, seed + 2, size_t(hk) * d, spike_every);
-  }
-  void fill_wide(Values values, uint64_t seed) {
-    const auto fill = [&](Buffer<Bf16>& to, bool mirrored, uint64_t own_seed) {
-      const auto count = static_cast<int64_t>(to.size);
-      slimexx::kernels::testing::fill_values<<<1024, 256>>>(to.data, count, d, values, mirrored,
-                                                            own_seed, 1.0f);
-      check(cudaGetLastError(), "fill");
-    };
-    fill(q, false, seed);
-    fill(k, true, seed + 1);
-    fill(v, false, seed + 2);
-  }
-  static int sum(const std::vector<int>& lens) {
-    int total = 0;
-    for (int n : lens) total += n;
-    return total;
-  }
-  float scale() const { return 1.0f / std::sqrt(float(d)); }
-};
 
 struct Chunk {
   int sequence, from, to;  // queries [from, to), keys [0, to)
@@ -188,9 +47,9 @@ struct Storage {
 
 enum class Runs {
   kAuto,   // the engine's choice: leading short sequences use split-KV
-  kTight,  // the same, with room for partial results of only one token per sequence
+  kTight,  // like kAuto, with room for partial results of only one token per sequence
   kWhole,  // all sequences use the kernel of whole rows
-  kSplit,  // no sequence uses it; leading ones with few rows use the decode kernel
+  kSplit,  // leading sequences with few rows use the decode kernel, all others split-KV
 };
 
 AttentionRuns choose_runs(const std::vector<int32_t>& cu, const std::vector<int32_t>& context,
@@ -235,9 +94,13 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Ru
   std::vector<int32_t> order(std::max(pages, 1)), table(chunks.size() * table_width, -1);
   for (int i = 0; i < pages; ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+  const bool fp8 = paged && w.rounded;
   Buffer<Bf16> k((paged ? size_t(pages) * page : tokens) * k_row), v(k.size);
+  Buffer<uint16_t> k_scales(fp8 ? size_t(pages) * page * w.hk : 0), v_scales(k_scales.size);
   k.poison();
   v.poison();
+  k_scales.poison();
+  v_scales.poison();
   size_t used = 0;
   for (size_t i = 0; paged && i < chunks.size(); ++i) {
     for (int p = 0; p * page < chunks[i].to; ++p) table[i * table_width + p] = order[used++];
@@ -246,7 +109,17 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Ru
   for (size_t i = 0; i < chunks.size(); ++i) {
     const Chunk& c = chunks[i];
     const size_t first = w.starts[c.sequence] * k_row;
-    if (paged) {
+    if (fp8) {
+      const size_t first_head = size_t(w.starts[c.sequence]) * w.hk;
+      const auto scatter = [&](Bf16* to, uint16_t* to_scales, const uint8_t* from,
+                               const uint16_t* from_scales) {
+        scatter_f8<<<c.to, 128>>>(reinterpret_cast<uint8_t*>(to), to_scales, from + first,
+                                  from_scales + first_head, device_table.data + i * table_width,
+                                  w.hk, w.d, page);
+      };
+      scatter(k.data, k_scales.data, w.k_bytes.data, w.k_scales.data);
+      scatter(v.data, v_scales.data, w.v_bytes.data, w.v_scales.data);
+    } else if (paged) {
       for (auto [to, from] : {std::pair{k.data, w.k.data}, std::pair{v.data, w.v.data}}) {
         scatter_pages<<<c.to, 128>>>(to, from + first, device_table.data + i * table_width,
                                      int(k_row), page);
@@ -270,6 +143,7 @@ Result run(const World& w, const std::vector<Chunk>& chunks, Storage storage, Ru
     a.pages = pages;
     a.page_tokens = page;
   }
+  if (fp8) a.k_scales = k_scales.data, a.v_scales = v_scales.data;
   a.tokens = tokens;
   a.query_heads = w.hq, a.kv_heads = w.hk, a.head_dim = w.d;
   a.runs = choose_runs(cu, context, w.hq / w.hk, runs);
@@ -514,16 +388,23 @@ void check_bits(const World& w, const std::vector<int>& page_sizes, size_t decod
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "bits";
   using enum Runs;
-  slimexx::kernels::testing::need_device();
+  need_device();
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (mode == "tiny") {  // two segments of keys, partial blocks, both schedules, packed and paged
-    for (const World& w : {World(2, 1, 128, {3, 1100}, 6), World(3, 1, 64, {1100, 65}, 7)}) {
+    World fp8(2, 1, 128, {3, 1100}, 6), fp8_narrow(3, 1, 64, {1100, 65}, 7);
+    fp8.round(Magnitudes::kMixed);
+    fp8_narrow.round(Magnitudes::kEqual);
+    World wide(2, 1, 128, {3, 1100}, 6), narrow(3, 1, 64, {1100, 65}, 7);
+    for (const World* world : {&wide, &narrow, &fp8, &fp8_narrow}) {
+      const World& w = *world;
       const auto all = whole_sequences(w);
       const Result expected = run(w, all, {}, kWhole);
       compare("packed, by segments", w, expected, all, run(w, all, {}, kSplit));
       compare("paged", w, expected, all, run(w, all, {16}, kWhole, 3));
       const auto steps = decode_steps(w, 3, 8);
       compare("decode", w, expected, steps, run(w, steps, {16}, kSplit));
+      const std::vector<Chunk> chunk{{0, 1, w.lengths[0]}};
+      compare("chunk, by segments", w, expected, chunk, run(w, chunk, {16}, kSplit));
     }
     const World many(8, 8, 64, {1040, 70}, 8);
     const auto all = whole_sequences(many);
@@ -538,6 +419,8 @@ int main(int argc, char** argv) {
     check_values(narrow, kSplit, {16});
     check_bits(w, {16}, 6);
     check_bits(narrow, {32}, 6);
+    World fp8(4, 2, 128, {130, 1, 1100}, 5);
+    check_bits(fp8.round(Magnitudes::kMixed), {16}, 6);
   } else if (mode == "values") {
     for (int d : {64, 128}) {
       const World w(8, 2, d, {1, 63, 129, 1500, 2300}, 10 + d);
@@ -545,6 +428,32 @@ int main(int argc, char** argv) {
       check_values(w, kSplit, {});
       check_values(w, kWhole, {16});
       check_values(w, kSplit, {128});
+    }
+  } else if (mode == "fp8") {
+    for (int d : {64, 128}) {
+      World w(8, 2, d, {1, 63, 129, 1500, 2300}, 40 + d);
+      w.round(Magnitudes::kEqual);
+      check_values(w, kWhole, {16});
+      check_values(w, kSplit, {128});
+    }
+    const auto check_rounded = [](World&& w, const std::vector<int>& pages, size_t decodes) {
+      for (const Magnitudes magnitudes : {Magnitudes::kEqual, Magnitudes::kMixed}) {
+        check_bits(w.round(magnitudes), pages, decodes);
+      }
+    };
+    check_rounded(World(8, 2, 128, {1, 64, 127, 128, 129, 1024, 1025, 2500, 3333}, 50),
+                  {16, 64, 256}, 64);
+    check_rounded(World(7, 1, 128, {2500, 300, 4097}, 51), {32, 128}, 64);
+    check_rounded(World(12, 1, 128, {1300, 17, 2049}, 52), {16}, 64);
+    check_rounded(World(12, 4, 64, {777, 2049, 15}, 53), {16, 128}, 64);
+    check_rounded(World(32, 2, 64, {1300, 90}, 54), {16, 512}, 64);
+    check_rounded(World(96, 1, 128, {1300, 90}, 55), {64}, 8);
+    World long_one(8, 2, 128, {20000}, 56);
+    check_long(long_one.round(Magnitudes::kEqual));
+    for (const Values values : kFiniteValues) {
+      std::printf("%s:\n", name_values(values));
+      check_rounded(World(8, 2, 128, {1300, 129, 2100}, 57, 0, values), {64}, 64);
+      check_rounded(World(4, 2, 64, {1100, 70}, 58, 0, values), {16}, 64);
     }
   } else if (mode == "bits") {
     check_bits(World(8, 2, 128, {1, 64, 127, 128, 129, 1024, 1025, 2500, 3333}, 20), {16, 64, 256},
@@ -554,8 +463,8 @@ int main(int argc, char** argv) {
     check_bits(World(8, 2, 128, {1300, 900, 2100}, 23, 37), {64}, 64);
     check_bits(World(96, 1, 128, {1300, 90}, 24), {64}, 8);
     check_long(World(8, 2, 128, {20000}, 25));
-    for (const Values values : slimexx::kernels::testing::kFiniteValues) {
-      std::printf("%s:\n", slimexx::kernels::testing::name_values(values));
+    for (const Values values : kFiniteValues) {
+      std::printf("%s:\n", name_values(values));
       check_bits(World(8, 2, 128, {1300, 129, 2100}, 26, 0, values), {64}, 64);
       check_bits(World(4, 2, 64, {1100, 70}, 27, 0, values), {16}, 64);
     }

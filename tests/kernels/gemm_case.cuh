@@ -16,7 +16,8 @@ struct GemmCase {
   Values values = Values::kNormal;
   float spread = 1.0f;  // the standard deviation of y, if values are normal
   uint64_t seed = 20;
-  int64_t copies = 1;  // copies of the weights, with different values; for timing several times L2
+  int64_t copies =
+      1;  // copies of the weights, with different values; timings need several times L2
 };
 
 struct GemmOperands {

@@ -153,7 +153,8 @@ void check_product(Operands& o, int64_t m, const Product& product, const GemmCon
   }
 }
 
-// Alternates between the kinds of y, so that over the shapes each variant stores all of them.
+// Alternates between dense and wider rows of y, so that over all shapes each variant stores both,
+// in bf16 and in f32.
 void check_config(Operands& o, int64_t m, const GemmConfig& c, bool overlap = false) {
   static int turn = 0;
   constexpr Product kRounded[2] = {kBf16, kBf16Rows};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tests/kernels/device_array.h"
 #include "tests/kernels/normal_values.cuh"
 
 namespace slimexx::kernels::testing {
@@ -102,6 +103,18 @@ __global__ void compare_product(const Bits* y, int64_t stride, int64_t total, co
     atomicAdd(&found->count, 1ull);
     atomicMin(&found->first, static_cast<unsigned long long>(i));
   }
+}
+
+// The difference of two matrices [m, n].
+inline Difference compare_rows(const DeviceArray<__nv_bfloat16>& y,
+                               const DeviceArray<__nv_bfloat16>& expected, int64_t m, int64_t n) {
+  DeviceArray<Difference> found(2);
+  found.set_bytes(0);
+  compare_product<<<256, 256>>>(reinterpret_cast<const uint16_t*>(y.data()), n, m * n,
+                                reinterpret_cast<const uint16_t*>(expected.data()), m, n,
+                                found.data());
+  SLX_CUDA(cudaDeviceSynchronize());
+  return found.get(0);
 }
 
 }  // namespace slimexx::kernels::testing

@@ -50,7 +50,8 @@ inline void compare_logits(const std::string& name, const FloatArray& got,
               i < count ? double(expected.get(i)) : 0.0);
 }
 
-// Kept logits must equal the plain product, and log-probs those without kept logits.
+// Kept logits must equal the plain product, and log-probs must equal those of a call that keeps no
+// logits.
 inline void check_kept_forward(const Expected& e, int64_t rows, bool entropies, FloatArray& kept) {
   const Case& c = e.c;
   const Outputs out(rows);

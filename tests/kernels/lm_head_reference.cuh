@@ -34,7 +34,7 @@ void to_device(const DeviceArray<T>& to, const std::vector<T>& from) {
   SLX_CUDA(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
 }
 
-// kExtreme: some rows hold other values than normal numbers.
+// kExtreme: some rows are not normally distributed.
 enum class Rows { kNormal, kExtreme };
 
 // Logits of row r of kExtreme, by r % 12: 1 tiny, 2 zero, 3 large (some overflow), 4 -inf in every

@@ -120,7 +120,7 @@ std::vector<AdamWSegment> random_segments(int64_t n, int64_t longest) {
 }
 
 // Segments whose state is contiguous while weights and gradients have gaps of `gap` elements: the
-// bits must equal those with state that has the same gaps.
+// bits must equal those of a call whose state has the same gaps.
 void check_pieces(const std::vector<int64_t>& lengths, int64_t gap) {
   current_case = "adamw pieces " + std::to_string(lengths.size()) + " gap " + std::to_string(gap);
   std::vector<AdamWSegment> dense, flat;

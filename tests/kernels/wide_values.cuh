@@ -13,7 +13,7 @@ enum class Values {
   kNormal,
   kExponents,   // exponents evenly from -24 to 24
   kZeros,       // kExponents, but a quarter are zeros of either sign and a quarter denormal
-  kCancelling,  // neighbours in a row are negatives, except for a bit in every third pair
+  kCancelling,  // neighbours in a row are x and -x, except for one bit in every third pair
   kMassive,     // normal, but every 53rd column is 2^12 times as large
   kInfinite,    // kExponents with an infinity every 40,009 values
 };
@@ -70,7 +70,7 @@ __device__ inline float draw_value(Values values, int64_t columns, uint64_t seed
 }
 
 // Fills rows of `columns` elements, times scale. With kCancelling the sums of a product cancel only
-// if the neighbours in its other operand are equal; `mirrored` makes them equal.
+// if the neighbours in the product's other operand are equal; `mirrored` makes them equal.
 static __global__ void fill_values(__nv_bfloat16* out, int64_t count, int64_t columns,
                                    Values values, bool mirrored, uint64_t seed, float scale) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;

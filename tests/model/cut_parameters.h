@@ -6,7 +6,7 @@
 
 namespace slimexx::model {
 
-// Two matrices sharded by rows or columns, and heads: queries, and two key heads.
+// Two matrices sharded by rows or columns; query heads with two key heads; and a replicated norm.
 inline std::vector<ParameterInfo> cut_parameters(int axis_of_up, int axis_of_down) {
   const auto matrix = [](const char* name, int axis) {
     return ParameterInfo{.name = name,

@@ -259,7 +259,7 @@ TEST(ExpertParallel, GroupsOfRanksAreApart) {
   }
 }
 
-// The plan holds exactly the most rows that can arrive.
+// The plan has room for exactly the largest number of rows that can arrive.
 TEST(ExpertParallel, AllTokensGoToOneRank) {
   for (const int ranks : {2, 4, 8}) {
     const std::vector<int64_t> tokens(static_cast<size_t>(ranks), 19);
@@ -333,7 +333,8 @@ TEST(ExpertParallel, AllTokensGoToTheRanksOfAnExpert) {
   }
 }
 
-// With context parallelism one rank of each ETP group has most tokens, and all go to one expert.
+// With context parallelism one rank of each ETP group has most tokens, and all tokens go to one
+// expert.
 TEST(ExpertParallel, RanksOfAnExpertHaveRoomForUnevenParts) {
   Problem p = make_problem({30, 4, 30, 4, 30, 4, 16, 4}, {6, 7}, 64);
   p.cp = 2;

@@ -74,7 +74,7 @@ inline std::vector<ParameterInfo> made_up_parameters() {
   return infos;
 }
 
-// The same for an engine, with `num_copies` physical experts.
+// made_up_parameters for an engine with `num_copies` physical experts.
 inline std::vector<ParameterInfo> made_up_parameters(int64_t num_copies) {
   std::vector<ParameterInfo> infos = made_up_parameters();
   for (ParameterInfo& info : infos)

@@ -30,7 +30,7 @@ inline ModelSpec with_device_widths(ModelSpec spec) {
 }
 
 inline ModelSpec device_spec(const std::string& family, double initializer_range) {
-  // llama's vocabulary of 261 is odd: it takes another matmul kernel, and logit rows need padding.
+  // llama's vocabulary of 261 is odd: it needs another matmul kernel, and logit rows need padding.
   // Experts have 104 elements, wide heads 96 and 72.
   return with_device_widths(random_spec(family,
                                         {.vocab_size = family == "llama" ? 261 : 264,
@@ -54,7 +54,7 @@ inline ModelSpec device_spec_of_ranks(const std::string& family, int64_t num_lay
                                         initializer_range));
 }
 
-// The same with another top_k for layers with sparse attention.
+// `spec` with another top_k for layers with sparse attention.
 inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   for (LayerSpec& layer : spec.layers)
     if (auto* latent = std::get_if<MlaSpec>(&layer.attention);
@@ -63,8 +63,8 @@ inline ModelSpec with_keys(ModelSpec spec, int64_t top_k) {
   return spec;
 }
 
-// bf16 rounding can flip the choice between nearly equal experts or keys. Here all of them are
-// chosen, weighted by their scores.
+// bf16 rounding can flip the choice between nearly equal experts or keys. With this spec all
+// experts and keys are chosen, weighted by their scores.
 inline ModelSpec without_choices(ModelSpec spec) {
   for (LayerSpec& layer : spec.layers) {
     if (auto* experts = std::get_if<MoeMlpSpec>(&layer.mlp)) {

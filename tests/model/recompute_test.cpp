@@ -31,7 +31,7 @@ TEST_P(RecomputeTest, ChangesNoBit) {
   }
 }
 
-// The budget alone decides what is kept: a larger one never keeps less, 0 keeps the minimum, and
+// The budget alone decides what is kept: a larger budget never keeps less, 0 keeps the minimum, and
 // the plan fits.
 TEST_P(RecomputeTest, BytesDecideWhatIsKept) {
   const ModelSpec spec = device_spec(GetParam(), 0.08);

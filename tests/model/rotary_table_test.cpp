@@ -35,8 +35,8 @@ RopeSpec make_rope(const Json& c) {
 }
 
 // The reference's pow is accurate to one ulp, ours is correctly rounded: nearly all frequencies
-// have equal bits, the others differ by one or two ulps. Rounding only once would miss a quarter of
-// the bits.
+// have equal bits, the others differ by one or two ulps. If the power were not rounded before the
+// division, a quarter of the frequencies would have other bits.
 TEST(RotaryTable, FrequenciesHaveTheReferencesBits) {
   const std::string path = test_data_path("model/rotary_frequencies.jsonl");
   std::ifstream file(path);

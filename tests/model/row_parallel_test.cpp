@@ -266,7 +266,7 @@ TEST(RowParallel, HeadAndSamplingMergeLeavesAlike) {
   }
 }
 
-// The error names the key of config.json and the size that does not divide.
+// The error names the key of config.json and the size that is not divisible.
 TEST(RowParallel, SizesThatDoNotDivideAreRefused) {
   const auto expect_refused = [](const auto& make, const std::string& what,
                                  const std::string& hint) {

@@ -83,7 +83,8 @@ TEST(SparseIndex, QueriesWithFewKeysHaveTheBitsOfDenseAttention) {
         << row;
 }
 
-// Random weights do not just select the first or last keys, so other tests compare real selections.
+// Layers with random weights do not select just the first or the last keys, so the other tests
+// compare real selections.
 TEST(SparseIndex, SelectionsAreSpreadOverTheSequence) {
   const Outputs r = run_sparse(kTopK);
   for (const size_t layer : {0, 3, 6}) {

@@ -252,7 +252,7 @@ TEST_F(RunFolder, first_failure_stands) {
 }
 
 // If no new file can be made, the status is overwritten in place, but never an earlier failure. A
-// folder in the new file's place stands for the full disk.
+// folder with the new file's name simulates the full disk.
 TEST_F(RunFolder, first_failure_stands_without_new_files) {
   RunLog root(options());
   root.write_status("running", 3);

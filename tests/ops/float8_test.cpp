@@ -149,7 +149,7 @@ TEST(Float8, QuantisingTwiceChangesNothing) {
   }
 }
 
-// Two heads' rows in another order: both units of a block have its scale.
+// Two heads' rows in another order: both units of a block have the block's scale.
 TEST(Float8, UnitsOfABlockMayLieApart) {
   const Array w = Array::random({256, 128}, 6);
   Array moved = w;  // rows 0..63, 128..191, 64..127, 192..255

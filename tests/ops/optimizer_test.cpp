@@ -141,10 +141,11 @@ TEST(OptimizerDeathTest, PiecesLieInsideTheArray) {
   for (const int64_t shift : {-1, 81}) {
     const DecayRange range{.begin = 0, .end = 20, .weight_decay = 0, .shift = shift};
     EXPECT_DEATH(adamw_ranges(cpu_context(), g, p, m, v, g, {&range, 1}, step),
-                 "range .0, 20. . .*of 100");
+                 "range .0, 20., shifted by .* exceeds 100");
   }
   const ElementRange range{.begin = 50, .end = 101};
-  EXPECT_DEATH(sum_of_squares_of_ranges(cpu_context(), g, {&range, 1}), "range .50, 101. of 100");
+  EXPECT_DEATH(sum_of_squares_of_ranges(cpu_context(), g, {&range, 1}),
+               "range .50, 101. exceeds 100");
 }
 
 // A shard's bits do not depend on where it was cut.

@@ -78,7 +78,8 @@ TEST_P(Rotary, LatentRowsAreNormedTurnedAndPutInPages) {
   const Array raw = Array::random({3, 24}, 1), norm = Array::random({16}, 2);
   Array latent({3, 24}), expected({3, 24}), pages({1, 3, 1, 24});
   latent_rows_forward(ctx_, latent, raw, norm, 1e-5f,
-                      {tables.cos, tables.sin, RotaryStyle::kInterleaved}, positions, pages, slots);
+                      {tables.cos, tables.sin, RotaryStyle::kInterleaved}, positions,
+                      {pages, slots});
   rms_norm_forward(ctx_, expected.view().columns(0, 16), raw.view().columns(0, 16), norm, 1e-5f);
   for (int64_t i = 0; i < 24; ++i) expected[i / 8 * 24 + 16 + i % 8] = raw[i / 8 * 24 + 16 + i % 8];
   rotary(ctx_, expected.view().columns(16, 24).split_last({1, 8}), tables.cos, tables.sin,
@@ -87,8 +88,8 @@ TEST_P(Rotary, LatentRowsAreNormedTurnedAndPutInPages) {
   const Array queries = Array::random({3, 32}, 3), query_norm = Array::random({32}, 4);
   Array normed({3, 32}), expected_normed({3, 32});
   latent_rows_forward(ctx_, latent, raw, norm, 1e-5f,
-                      {tables.cos, tables.sin, RotaryStyle::kInterleaved}, positions, pages, slots,
-                      {normed, queries, query_norm});
+                      {tables.cos, tables.sin, RotaryStyle::kInterleaved}, positions,
+                      {pages, slots}, {normed, queries, query_norm});
   rms_norm_forward(ctx_, expected_normed, queries, query_norm, 1e-5f);
   EXPECT_TRUE(same_bits(normed, expected_normed));
   EXPECT_TRUE(same_bits(latent, expected));

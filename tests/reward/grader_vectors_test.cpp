@@ -1,7 +1,7 @@
-// The graders against vectors computed with the graders of another trainer. Some of its values are
-// wrong, as its own notes say, and ours are right: grader_vector_exceptions.jsonl lists exactly
-// these. The test fails for a disagreement that is not listed, and for a listed one that no longer
-// exists.
+// The graders against vectors computed with the graders of another trainer. Some of these vectors
+// are wrong, as that trainer's notes say, and ours are right: grader_vector_exceptions.jsonl lists
+// exactly these. The test fails for a disagreement that is not listed, and for a listed one that no
+// longer exists.
 #include <map>
 #include <set>
 

@@ -200,7 +200,7 @@ TEST(Math, LabelsOfRealDataEqualTheirRewritings) {
   EXPECT_EQ(labels, 301 + 700 + 29 + 351 + 700);
 }
 
-// All pairs of distinct labels of MATH-500 that are found equal; each was confirmed by a reader.
+// All pairs of distinct labels of MATH-500 that are found equal; each was confirmed by hand.
 TEST(Math, DifferentLabelsOfMath500AreUnequal) {
   const auto labels = labels_of("math-500");
   ASSERT_EQ(labels.size(), 301u);

@@ -73,7 +73,7 @@ class SeedGrader : public reward::Grader {
   }
 };
 
-// Gives no grade to prompts labelled 1, and values to the others.
+// Gives no grade for prompts labelled 1, and a grade with values for all other prompts.
 class HalfGrader : public reward::Grader {
  public:
   std::vector<reward::Grade> grade(std::span<const reward::RewardInput> inputs) override {

@@ -23,7 +23,7 @@ struct EngineCase {
 inline void PrintTo(const EngineCase& c, std::ostream* out) { *out << c.family; }
 std::vector<EngineCase> engine_cases();
 
-// The device for multi-rank engines, and models whose sizes divide by four ranks.
+// The device for multi-rank engines, and models whose sizes are divisible by four.
 struct RankSetting {
   tensor::Device device;
   int64_t smallest_page = 1;

@@ -1,5 +1,5 @@
-// Requests for features that the engine refuses only on a device; cuda_cases.cpp runs the suites
-// there.
+// Requests for features that the engine refuses only on a device; cuda_cases.cpp runs the shared
+// suites on the device.
 #include "rollout/engine_case.h"
 #include "slimexx/base/error.h"
 

@@ -70,7 +70,7 @@ class EngineDrafts : public EngineSuite {
     all_.preemptions += stats.preemptions;
   }
   // Checks over all runs of a test that drafts were accepted and rejected, and sequences preempted:
-  // which run does which depends on the device's page sizes.
+  // the device's page sizes decide in which runs.
   void expect_every_kind() const {
     EXPECT_GT(all_.accepted_tokens, 0);
     EXPECT_GT(all_.draft_tokens, all_.accepted_tokens);
@@ -169,7 +169,7 @@ TEST_P(EngineDrafts, OfAnMtpLayerChangeNothing) {
 }
 
 // Zeroes all residual outputs and lets the MTP layer read only the embedding. Its draft then equals
-// the model's next token, and the same holds after its own draft.
+// the model's next token, also if its input is its own draft.
 void teach_mtp(const MtpModel& taught) {
   const std::string mtp = fmt::format("layers.{}.", taught.spec.num_layers());
   model::ParameterStore& store = taught.model->store;

@@ -72,7 +72,7 @@ class LongEngine : public EngineSuite {
   }
 };
 
-// The token budget sets the size of the chunks beside 7 decodes: chunks of up to 2041 and 505
+// The token budget sets the size of the chunks next to 7 decodes: chunks of up to 2041 and 505
 // tokens use whole-sequence attention, 13 is split by keys, 4 joins the decodes.
 TEST_P(LongEngine, MixedStepsChangeNothing) {
   const std::vector<Request> requests = long_requests(8, 3, 200);

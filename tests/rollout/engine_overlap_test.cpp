@@ -197,7 +197,7 @@ TEST_P(EngineOverlap, AbortTakesWhatIsUnderWay) {
     }
     expect_same(results[1], cut(whole[0], 2, FinishReason::kLength), "the id's next request");
     expect_same(results[2], whole[1], "not aborted");
-    // Its last token was in flight, so it finished normally.
+    // The last token of the short request was in flight, so the request finished normally.
     expect_same(results[3], calls < 3 ? cut(whole[2], calls, FinishReason::kAbort) : whole[2],
                 "the short one");
     EXPECT_EQ(aborted.stats().dropped_tokens, 0);

@@ -98,7 +98,7 @@ class EngineRanks : public testing::TestWithParam<RankCase> {
     return {std::move(completions), engine.stats()};
   }
 
-  // Results of each rank. Attention group i of n gets every n-th request.
+  // Results of each rank. Attention group i of n gets requests i, i + n, ...
   std::vector<RankResult> run(const EngineOptions& options) const {
     const RankCase& c = GetParam();
     std::vector<RankResult> results(static_cast<size_t>(c.num_ranks));
@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         // All experts within every attention group, or within the engine.
         RankCase{"qwen3_moe", 2, {.tp = 2}}, RankCase{"glm4_moe", 4, {.tp = 4, .ep = 2}},
         RankCase{"glm4_moe_lite", 4, {.ep = 2}},
-        // Experts that do not divide by the ranks, and redundant ones.
+        // Numbers of experts that are not divisible by the ranks, and redundant experts.
         RankCase{"qwen3_moe", 3, {.ep = 3}, false, 8},
         RankCase{"glm4_moe", 6, {.tp = 2, .ep = 6}, false, 11},
         RankCase{"deepseek_v3", 2, {.tp = 2, .ep = 2}, true, 16},

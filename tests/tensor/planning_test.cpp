@@ -35,7 +35,7 @@ TEST(PlanningScope, CountsBuffersThatNobodyCouldHold) {
   EXPECT_EQ(allocation_counters({}).live_bytes, before);
 }
 
-// So objects built in the scope need no device.
+// Streams of a device can be used in the scope, so objects built there need no device.
 TEST(PlanningScope, StreamsOfDevicesPlan) {
   const PlanningScope scope;
   EXPECT_TRUE(compute_stream(kGpu).is_planning);

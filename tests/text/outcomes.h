@@ -17,7 +17,7 @@ inline std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
-// CPU time, which does not depend on the machine's load.
+// CPU time, which does not depend on the host's load.
 inline double seconds_of(const std::function<void()>& action) {
   const std::clock_t start = std::clock();
   action();

@@ -109,7 +109,7 @@ TEST(Tokenizer, FaultyFilesAreNamed) {
   }
 }
 
-// The ids of the tokenizers library. It drops the characters that encode refuses.
+// Compares with ids of the tokenizers library, which drops the characters that encode refuses.
 TEST(Tokenizer, RefusesTextsThatNeedALackingByte) {
   for (const Json& line : read_lines(kHere + "tokenizer_lost_bytes.jsonl")) {
     SCOPED_TRACE(line["name"].get<std::string>());
@@ -249,7 +249,7 @@ TEST(Tokenizer, NormalizersThatBlowATextUpAreStopped) {
     const Tokenizer tokenizer = make(tokenizer_step, count);
     const std::string message = message_of([&] { tokenizer.encode("a"); });
     EXPECT_NE(message.find(std::string("file: ") + place), std::string::npos) << message;
-    EXPECT_NE(message.find("1056 bytes of a text of 1"), std::string::npos) << message;
+    EXPECT_NE(message.find("1056 bytes from a text of 1"), std::string::npos) << message;
     EXPECT_NE(message.find("hint: "), std::string::npos) << message;
   }
   // The longest compatibility expansion stays far below the limit.

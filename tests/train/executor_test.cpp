@@ -63,8 +63,8 @@ TEST(Executor, DeferredProductsGiveTheSameBits) {
   }
 }
 
-// Empty microbatches add nothing at any position. Before all others, they write the zeros that the
-// others add to.
+// Empty microbatches add nothing at any position. An empty microbatch that comes first writes the
+// zeros to which later ones add.
 TEST(Executor, EmptyMicrobatchesChangeNoBit) {
   for (const char* model :
        {"qwen3_tied_mqa", "qwen2_untied", "glm4_no_bias", "../oracle/qwen3_moe",

@@ -18,7 +18,7 @@ struct ListedStep {
   std::vector<int64_t> stages;  // reported by the last backward
 };
 
-// Its policy is given by `spec`, `decoder` and `store`; the gradients must be zero.
+// `policy` has a `spec`, a `decoder` and a `store`, whose gradients must be zero.
 template <class Policy>
 ListedStep run_listed_step(Policy& policy, tensor::Device device, std::span<const Sample> samples,
                            std::span<const Operation> operations, size_t num_slots,

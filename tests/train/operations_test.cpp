@@ -95,7 +95,7 @@ class Rendezvous {
     if (at_[peer] == lists_[peer].size()) return false;
     const Operation& other = lists_[peer][at_[peer]];
     if (!is_receive(other) || static_cast<size_t>(other.peer) != r) return false;
-    // Both must name the same rows, and the sender must have computed them.
+    // Send and receive must name the same rows, and the sender must have computed them.
     const bool is_forward = op.kind == kSendForward;
     EXPECT_EQ(other.kind, is_forward ? kReceiveForward : kReceiveBackward);
     EXPECT_EQ(other.microbatch, op.microbatch);
@@ -187,8 +187,8 @@ TEST(Operations, NoInterleavedOrderWaitsForEver) {
   }
 }
 
-// A stage keeps as many microbatches as there are stages from it to the last, however many run.
-// With interleaving it keeps the warm-up chunks plus one.
+// Rank r of n keeps at most n - r microbatches, for any number of microbatches. With interleaving
+// it keeps the warm-up chunks plus one.
 TEST(Operations, SlotsAreBounded) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
@@ -282,7 +282,7 @@ TEST(Operations, ApartWeightGradientsShortenTheWait) {
 }
 
 // The planned time equals that of the lists, in microbatches of forward plus both gradients.
-// Interleaved stages divide the bubble, for any number of microbatches.
+// Interleaving divides the bubble by the number of chunks, for any number of microbatches.
 TEST(Operations, SlotsAreTheTimeOfTheLists) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     const int64_t n = 4 * ranks;

@@ -63,7 +63,7 @@ std::vector<GradientPart> uneven_parts(int64_t num_elements) {
 enum class Cut { kWhole, kParts };
 enum class StateIn { kDevice, kHost };
 
-// Steps with the golden gradients on the last rank; the other ranks' are zero.
+// Steps with the golden gradients on the last rank and zero gradients on the others.
 State run_steps(int num_ranks, int num_steps, double clip_grad, const char* state_dtype = "float32",
                 Cut cut = Cut::kWhole, StateIn place = StateIn::kDevice) {
   State state;

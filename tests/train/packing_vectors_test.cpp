@@ -1,6 +1,6 @@
-// Checks first-fit and Karmarkar-Karp against slime's test vectors. Its vectors for whole schedules
-// do not apply: slime rounds the number of microbatches to a multiple of the ranks, while here the
-// number of ranks only affects the assignment.
+// Checks first-fit and Karmarkar-Karp against slime's test vectors. Slime's vectors for whole
+// schedules do not apply: slime rounds the number of microbatches to a multiple of the ranks, while
+// here the number of ranks only affects the assignment.
 #include <gtest/gtest.h>
 
 #include <algorithm>

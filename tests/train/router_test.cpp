@@ -203,8 +203,8 @@ TEST(RouterSteps, EvenOutWhatTheBiasCanReach) {
   EXPECT_LT(loads.back(), loads.front());
 }
 
-// Biases fix every routing choice, so that the losses are smooth in the weights. Their gradients,
-// without those of the policy loss, must equal the slopes of the reported losses.
+// Biases fix every routing choice, so that the losses are smooth in the weights. The gradients of
+// these losses, without those of the policy loss, must equal the slopes of the reported losses.
 TEST(RouterLosses, GradientsAreTheSlopesOfWhatIsReported) {
   constexpr double kAux = 2, kZ = 0.5, kDistance = 1e-2, kTolerance = 1e-2;
   model::RandomModel policy(model::random_spec("glm4_moe",

@@ -63,7 +63,7 @@ inline std::vector<float> floats_of(const tensor::Tensor& t) {
   return {t.f32(), t.f32() + t.num_elements()};
 }
 
-// Part size that splits small models into as many parts as large ones.
+// Part size that gives small models a part per layer, as large models have.
 inline constexpr int64_t kAPartALayer = 1;
 
 // Gathers a state array from all owners, in the order of the flat parameters, with gaps.

@@ -1,5 +1,5 @@
-// A thread's current activity: its phase, the collective call it is in, and a count of its
-// progress. Other threads and processes may read it at any time, even after the writer's death. All
+// A thread's current activity: its phase, its collective call, and a count of its progress. Other
+// threads and processes may read the activity at any time, even after the writer's death. All
 // fields are relaxed atomic words, so an update costs a few nanoseconds.
 #pragma once
 #include <array>
@@ -25,13 +25,13 @@ struct ShortName {
 
 // Identifies a call: its number on its group, or its peer for a send or receive.
 struct GroupCall {
-  uint64_t group = 0;  // unique id, the same on all its ranks; 0: unknown
+  uint64_t group = 0;  // unique id, the same on all ranks of the group; 0: unknown
   int64_t rank = 0;    // the caller's rank in the group
   int64_t number = 0;  // the same on all ranks of the group; 0: none
   int64_t peer = -1;   // group rank of the peer of a send or receive
 };
 
-constexpr size_t kMostGroups = 48;  // remembered groups, the most recently called
+constexpr size_t kMostGroups = 48;  // groups that an activity remembers: those called last
 
 // Default-constructed: idle. A reader may see a torn name during a store; names are only shown to
 // users.
@@ -58,12 +58,12 @@ struct Activity {
   std::atomic<int64_t> num_ranks{0}, bytes{0};  // of that call
   std::atomic<uint64_t> group_id{0};            // this and the next two: see GroupCall
   std::atomic<int64_t> number{0}, peer{-1};
-  Name outside;  // service or device that it waits for; empty: none
+  Name outside;  // service or device that the thread waits for; empty: none
   std::atomic<int64_t> is_in_call{0};
   std::atomic<int64_t> progress{0};  // number of phases, calls and steps begun
-  std::atomic<int64_t> has_left{0};  // its rank has ended normally or reported its own failure
-  // Written by the watch of its process: how often it looked, and how often it saw threads at work
-  // outside calls.
+  std::atomic<int64_t> has_left{0};  // the rank has ended normally or reported its own failure
+  // Written by the watch of this process: the number of its checks, and of those that found threads
+  // at work outside calls.
   std::atomic<int64_t> looks{0}, work{0};
   std::array<Membership, kMostGroups> memberships;
 };
@@ -93,7 +93,7 @@ struct ActivityView {
 };
 ActivityView view_activity(const Activity& activity);
 // "phase generate, in all_gather of 4 ranks (tp, call 7), 4096 bytes". Outside a call, names the
-// last one, which may still run on a device: "phase generate, in no collective call, the last was
+// last call, which may still run on a device: "phase generate, in no collective call, the last was
 // all_gather of ...".
 std::string describe_activity(const ActivityView& view);
 
@@ -109,12 +109,12 @@ class PhaseScope {
   ShortName previous_;
 };
 
-// The innermost phase that the calling thread's last exception left; empty after a new phase has
-// begun.
+// The innermost phase of the calling thread when its last exception was thrown; empty once a new
+// phase has begun.
 std::string failed_phase();
 
-// Records that the calling thread's rank belongs to a group, and the number of calls that it has
-// begun on it.
+// Records that the calling thread's rank belongs to a group, and how many calls the rank has begun
+// on that group.
 void note_membership(const GroupCall& call);
 
 // Marks a collective call until the end of the scope. Calls inside another call are not recorded.
@@ -151,9 +151,8 @@ class CallScope {
 void note_progress();
 
 // Declares a wait for something other than a rank, such as a service or a device, until the end of
-// the scope. It may last without limit: while any thread of any rank is in one, the run does not
-// count as hung. File access needs no scope, nor does a wait for threads of this process that are
-// at work.
+// the scope. The wait has no time limit: while any thread of any rank is in such a scope, the run
+// does not count as hung. File access and waits for working threads of this process need no scope.
 class OutsideWaitScope {
  public:
   explicit OutsideWaitScope(const ShortName& what);

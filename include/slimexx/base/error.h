@@ -19,8 +19,8 @@ enum class ErrorCode {
 class Error : public std::exception {
  public:
   // what: the error with its values; hint: what the user should type or change next; where: the
-  // user's file, line, byte offset or key. hint and where may be empty. All are made printable
-  // (printable.h).
+  // user's file, line, byte offset or key. hint and where may be empty. All three are made
+  // printable (printable.h).
   Error(ErrorCode code, std::string what, std::string hint = "", std::string where = "");
   const char* what() const noexcept override { return text_.c_str(); }
   ErrorCode code() const { return code_; }

@@ -1,6 +1,6 @@
-// Logging. Lines are made printable (printable.h) and go to stderr (from other ranks than 0 only
-// warnings and errors) and, after open_log_file, to that rank's file. Any thread may call. Each
-// rank that is a thread has its own log (thread_rank.h).
+// Logging. Lines are made printable (printable.h). They go to stderr (for ranks other than 0: only
+// warnings and errors) and, after open_log_file, to the rank's file. Any thread may log. Each rank
+// that is a thread has its own log (thread_rank.h).
 #pragma once
 #include <fmt/core.h>
 

@@ -7,16 +7,16 @@
 
 namespace slimexx {
 
-// values[i] = float(scale * normal), with the normals that next_normal() returns in sequence from
-// word 4 * block of the stream: bitwise equal, in a fifth of the time with AVX2 and an eighth with
-// AVX-512. `scale` is finite.
+// values[i] = float(scale * normal[i]), where normal[i] has the bits of the i-th next_normal() from
+// word 4 * block of the stream. Needs a fifth of the time of next_normal() with AVX2, an eighth
+// with AVX-512. `scale` is finite.
 void fill_normals(uint64_t seed, uint64_t stream, uint64_t block, double scale,
                   std::span<float> values);
 
 // A normal by Box-Muller from two words of a stream, in double, with the C library's functions.
 double normal_of_words(uint32_t u, uint32_t v);
 
-// As fill_normals, from given words: values[i] from u[i] and v[i].
+// Like fill_normals, but values[i] comes from the given words u[i] and v[i].
 void normals_of_words(std::span<const uint32_t> u, std::span<const uint32_t> v, double scale,
                       std::span<float> values);
 

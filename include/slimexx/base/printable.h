@@ -1,5 +1,5 @@
-// Makes text from files, servers or names safe for terminals and logs. Error and log_line apply it
-// to all their texts, so callers need not.
+// Makes text from files, servers or names safe for terminals and logs. Error and log_line make all
+// their texts printable, so callers need not.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -13,7 +13,7 @@ namespace slimexx {
 // with N the size of `text`. Idempotent.
 std::string make_printable(std::string_view text, size_t max_bytes = 400);
 
-// The same for each line of the program's own longer texts (tables, banners, lists of errors);
+// Makes each line of the program's own longer texts (tables, banners, lists of errors) printable;
 // keeps newlines. Indents each line after the first by at least two spaces, so that none of them
 // looks like a separate log line. At most 200 lines.
 std::string make_printable_lines(std::string_view text, size_t max_line_bytes);

@@ -1,4 +1,4 @@
-// Whether stderr is a terminal and takes colors.
+// Whether stderr is a terminal and supports colors.
 #pragma once
 
 namespace slimexx {

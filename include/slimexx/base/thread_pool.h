@@ -9,8 +9,8 @@ namespace slimexx {
 
 // Number of threads of parallel_for, including the caller. Set it once at the start (default: the
 // cores available to this process); 1 means no workers. Do not call it while a parallel_for runs.
-// Throws Error(kEnvironment) if the system cannot start the threads, and leaves one thread. A
-// forked child has one.
+// If the system cannot start the threads, leaves one thread and throws Error(kEnvironment). A
+// forked child has one thread.
 void set_num_threads(int num_threads);
 int num_threads();
 

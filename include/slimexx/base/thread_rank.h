@@ -1,5 +1,5 @@
-// The rank of the calling thread, if ranks are threads of one process: it separates their logs and
-// timings. It is 0 if every rank is a process.
+// The rank of the calling thread, if ranks are threads of one process; separates the logs and
+// timings of ranks. 0 if every rank is a process.
 #pragma once
 
 namespace slimexx {
@@ -8,7 +8,7 @@ namespace slimexx {
 // ThreadRankScope if they log or time anything.
 int thread_rank();
 
-// Sets it for the calling thread until the end of the scope.
+// Sets the calling thread's rank until the end of the scope.
 class ThreadRankScope {
  public:
   explicit ThreadRankScope(int rank);

@@ -135,8 +135,8 @@ class Config {
   // default (unless may_idle).
   void take_idle(const std::string& path, const std::string& why);
 
-  // Shows `value` as that of the bound field `path`, with the origin "derived" unless it is the
-  // default. Does nothing if the configuration sets the key.
+  // Shows `value` as the value of the bound field `path`, with the origin "derived" unless it is
+  // the default. Does nothing if the configuration sets the key.
   void derive(const std::string& path, const DerivedValue& value);
 
   // The bound fields that a file or an override sets to a value other than the default.
@@ -150,8 +150,8 @@ class Config {
   // the same values. Keeps ${env:...} unexpanded; comments at the top have a short digest of each
   // variable, so that list_changes detects changes.
   std::string resolved_yaml() const;
-  // The same with environment variables expanded; for comparison only, do not store it. Neither
-  // text contains the secrets of addresses.
+  // Like resolved_yaml(), with environment variables expanded. For comparison only: do not store
+  // it. Neither text contains the secrets of addresses.
   std::string expanded_yaml() const;
 
  private:

@@ -1,6 +1,6 @@
 // The order in which rows of a data set are drawn: epoch by epoch, each in file order or shuffled
-// exactly as Python's random.seed(seed + epoch); random.shuffle(range(n)), so that runs compare
-// with trainers that use it.
+// exactly as Python's random.seed(seed + epoch); random.shuffle(range(n)), so that runs can be
+// compared with trainers that shuffle in Python.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace slimexx::data {
 
-// Position of a source; plain data for checkpoints. The last four identify the order.
+// Position of a source; plain data for checkpoints. The last four fields identify the order.
 struct Cursor {
   int64_t epoch = 0;
   int64_t offset = 0;  // rows already drawn in this epoch
@@ -28,7 +28,7 @@ class EpochOrder {
   // num_rows > 0. content_hash identifies the data; see restore.
   EpochOrder(int64_t num_rows, bool shuffle, int64_t seed, std::string content_hash);
 
-  // The next k rows (k >= 0); continues into the next epoch when one ends.
+  // The next k rows (k >= 0); continues into the next epoch when an epoch ends.
   std::vector<int64_t> draw(int64_t k);
 
   const Cursor& cursor() const { return cursor_; }

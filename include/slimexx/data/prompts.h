@@ -25,9 +25,9 @@ struct PromptOptions {
   std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
   bool rollout_shuffle = false;
   int64_t seed = 42;
-  int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: none
+  int64_t rollout_max_prompt_len = 0;  // longer prompts are dropped; 0: no limit
   std::string max_prompt_len_key =
-      "rollout.rollout_max_prompt_len";  // the key that sets it, for messages
+      "rollout.rollout_max_prompt_len";  // the key that sets this limit, for messages
   // Throws Error(kInput) for metadata that the run cannot use; empty: any metadata is accepted.
   std::function<void(const std::shared_ptr<const Json>& metadata)> check_metadata;
 };
@@ -61,8 +61,8 @@ struct Prompt {
 
 class PromptSet {
  public:
-  // Strict: a row that cannot be used throws Error(kInput) at file:line, except one whose prompt is
-  // too long; a set without rows throws too. A row may have {"tokens": [ids]} in place of
+  // Drops rows whose prompt is too long. Any other row that cannot be used throws Error(kInput) at
+  // file:line; a set without rows throws too. A row may have {"tokens": [ids]} in place of
   // input_key. The tokenizer may be null if all rows have tokens, the template if
   // apply_chat_template is off. Rendering and tokenizing run on the thread pool.
   static PromptSet load(const PromptOptions& options, const text::Tokenizer* tokenizer,

@@ -19,10 +19,10 @@ struct SftOptions {
   std::string tool_key = "tools";
   bool apply_chat_template = true;  // false: concatenates prompt and response unchanged
   std::shared_ptr<const Json> apply_chat_template_kwargs;  // an object, or null
-  int64_t max_len = 0;                                     // longer examples are dropped; 0: none
+  int64_t max_len = 0;  // longer examples are dropped; 0: no limit
   // The tokens that end a turn in generation. Such a token directly after a trained turn is trained
-  // with it. If a trained turn ends the text without one, the first of these is appended and
-  // trained. Empty: no end of a turn is trained.
+  // with the turn. If a trained turn ends the text without such a token, the first of eos_ids is
+  // appended and trained. Empty: no end of a turn is trained.
   std::vector<text::TokenId> eos_ids;
 };
 
@@ -35,13 +35,13 @@ struct SftExample {
 
 class SftSet {
  public:
-  // Tokenizes the whole rendered text. Tokens that begin within an assistant's text are trained:
-  // the {% generation %} spans of the template if it has them; otherwise, turn by turn, the text
-  // that the reply adds to the conversation rendered up to its generation prompt. Throws
-  // Error(kInput) if the template does not simply append the reply. "step_loss_mask": 0 in a
+  // Tokenizes the whole rendered text. Tokens that begin within an assistant's text are trained.
+  // This text is the {% generation %} spans of the template if it has them. Otherwise it is, turn
+  // by turn, the text that the reply adds to the conversation rendered with a generation prompt.
+  // Throws Error(kInput) if the template does not simply append the reply. "step_loss_mask": 0 in a
   // message excludes its turn. The end of a turn is trained too (SftOptions::eos_ids); GLM's
-  // templates, for example, end a turn only by the next turn's <|user|>. Strict like
-  // PromptSet::load.
+  // templates, for example, end a turn only by the next turn's <|user|>. Drops and refuses rows
+  // like PromptSet::load.
   static SftSet load(const SftOptions& options, const text::Tokenizer& tokenizer,
                      const text::ChatTemplate* chat_template);
 

@@ -22,7 +22,7 @@ std::string pack_error(const Error& error);
 Error unpack_error(const std::string& bytes, int rank, int num_ranks);
 
 // Runs `work`, which must not call collectives. If it throws an Error on any rank, all ranks throw
-// the AgreedError of the first such rank. Collective over `host`, on host memory.
+// the AgreedError of the first rank that failed. Collective over `host`, on host memory.
 void run_agreed(Collective& host, const std::function<void()>& work);
 
 }  // namespace slimexx::dist

@@ -47,7 +47,7 @@ class Collective {
   explicit Collective(std::unique_ptr<Backend> backend, uint64_t id = 0);
   static constexpr uint64_t kAllRanks = 1;
   // Over NCCL: if an exception unwinds the stack, the destructor aborts the queued operations, so
-  // that no rank waits for one that failed.
+  // that no rank waits for a failed rank.
   ~Collective();
   Collective(Collective&&) noexcept;
   Collective& operator=(Collective&&) noexcept;
@@ -60,11 +60,11 @@ class Collective {
   // Records that this rank waits for the others, until the end of the scope; sends nothing and does
   // not block. Collective, so that the watch can tell which ranks have not arrived.
   CallScope await_all(const ShortName& name) { return {name, name_, size_, 0, next_call()}; }
-  // Whether operations run asynchronously, so that it helps to start one early.
+  // Whether operations run asynchronously, so that an early start saves time.
   bool is_queued() const;
 
-  // Returns when all ranks have called it and the work that they queued on their compute streams is
-  // complete.
+  // Returns when all ranks have called barrier() and the work that they queued on their compute
+  // streams is complete.
   void barrier();
   // Copies the root's `data` to every rank.
   void broadcast(tensor::Stream stream, tensor::Tensor data, int root);
@@ -74,7 +74,7 @@ class Collective {
   // ranges. Ranges may be unequal or empty. For several buckets at once, index ranges as [bucket *
   // size + rank]: one call is faster on NCCL than one call per bucket.
   void all_gather_ranges(tensor::Stream stream, tensor::Tensor data, std::span<const Range> ranges);
-  // The same for one bucket, but this rank contributes `share`.
+  // Like all_gather_ranges for one bucket, but this rank contributes `share`.
   void gather_shares(tensor::Stream stream, tensor::Tensor data, tensor::Tensor share,
                      std::span<const Range> ranges);
   // In place: afterwards the rows ranges[rank] of `data` hold the sum over ranks; other rows are
@@ -82,8 +82,8 @@ class Collective {
   // kRank takes (size - 1) times this rank's range from `scratch`.
   void reduce_scatter_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
                           std::span<const Range> ranges, SumOrder order);
-  // The same in rank order, but this rank's sum is written to `result`; its rows of `data` may be
-  // overwritten.
+  // Like reduce_scatter_sum in rank order, but this rank's sum is written to `result`; this rank's
+  // rows of `data` may be overwritten.
   void sum_to_shares(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor result,
                      tensor::Tensor data, std::span<const Range> ranges);
   // result = the sum in rank order of all ranks' `data`, on every rank. For few rows: each rank
@@ -94,7 +94,8 @@ class Collective {
   // equal ranges.
   void all_reduce_sum(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data,
                       SumOrder order);
-  // In place: the element-wise maximum on every rank. No NaN. F32, F64. Scratch as above.
+  // In place: the element-wise maximum on every rank. No NaN. F32, F64. Scratch as for
+  // all_reduce_sum.
   void all_reduce_max(tensor::Stream stream, tensor::Arena& scratch, tensor::Tensor data);
   // Sends `source` [sum of send_rows, ...], ordered by destination rank, and fills `result` [sum of
   // receive_rows, ...], ordered by source rank. Counts are indexed by rank: receive_rows[s] on rank
@@ -106,12 +107,12 @@ class Collective {
   void send(tensor::Stream stream, tensor::Tensor data, int to);
   void receive(tensor::Stream stream, tensor::Tensor data, int from);
 
-  // Ranks with the same color (at least 0) form a group, ordered by key, then by rank here. Destroy
-  // it before this group. Collective over this group.
+  // Ranks with the same color (at least 0) form a new group, ordered by key, then by rank in this
+  // group. Destroy the new group before this one. Collective over this group.
   std::unique_ptr<Collective> split(int color, int key);
   // A group of the same ranks on the memory of `device`, if this backend supports it: ranks that
-  // are threads and all name the same device. Otherwise null. Destroy it before this group.
-  // Collective.
+  // are threads and all name the same device. Otherwise null. Destroy the new group before this
+  // one. Collective.
   std::unique_ptr<Collective> on_device(tensor::Device device);
   // A counter that starts at 0. Destroy it before this group; the destructor does not wait for
   // other ranks, so that a failed rank can still be reported. On host memory only. Collective.

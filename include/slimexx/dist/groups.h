@@ -1,6 +1,6 @@
 // The groups that one rank belongs to, for code that computes: Megatron's axes. All references are
 // valid; an axis of size 1 is a group of one rank, which sends nothing. Groups with the same ranks
-// are one object. A ProcessGrid owns them, except for those of groups_of_one.
+// are one object. A ProcessGrid owns the groups, except those of groups_of_one.
 #pragma once
 #include "slimexx/dist/collective.h"
 

@@ -9,7 +9,7 @@
 
 namespace slimexx::dist {
 
-using Environment = std::function<const char*(const char* name)>;  // as std::getenv
+using Environment = std::function<const char*(const char* name)>;  // like std::getenv
 
 struct Launch {
   std::string launcher;     // "srun"; empty: none

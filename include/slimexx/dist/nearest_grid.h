@@ -16,9 +16,9 @@ struct GridAdvice {
 };
 
 // Suggests changes to `wanted`, which does not divide the ranks or breaks the rule: as few sizes as
-// possible, each changed as little as possible, so that the result divides and obeys the rule.
-// Other numbers of ranks are suggested only if `wanted` itself obeys the rule. If no sizes obey the
-// rule, it is ignored. An etp equal to tp counts as not set: it follows tp.
+// possible, each changed as little as possible, so that the result divides the ranks and obeys the
+// rule. Other numbers of ranks are suggested only if `wanted` itself obeys the rule. If no sizes
+// obey the rule, the rule is ignored. An etp equal to tp counts as not set and follows tp.
 GridAdvice advise_grid(int world_size, const GridSizes& wanted, const GridRule& rule = {});
 
 }  // namespace slimexx::dist

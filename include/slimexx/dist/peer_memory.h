@@ -19,13 +19,13 @@ class PeerMemory {
  public:
   // `region` [bytes] U8: the memory of this rank's tensors that others may access. It must be the
   // start of a Buffer that is not replaced during this object's life. Collective over `group`,
-  // which is on device memory and must outlive it. Null, on all ranks, if some rank cannot access
-  // another's device (several hosts, no peer access; this is logged). Also null for a group of one,
-  // for more ranks than the kernels support, when planning, and in a build without CUDA.
+  // which is on device memory and must outlive this object. Null, on all ranks, if some rank cannot
+  // access another's device (several hosts, no peer access; this is logged). Also null for a group
+  // of one, for more ranks than the kernels support, when planning, and in a build without CUDA.
   static std::unique_ptr<PeerMemory> make(Collective& group, const tensor::Tensor& region);
-  // Device memory that it allocates in addition to the region.
+  // Device memory that a PeerMemory allocates in addition to the region.
   static constexpr int64_t kControlBytes = kernels::kPeerControlBytes;
-  // No work on the regions may be queued. Other ranks may have destroyed theirs already.
+  // No work on the regions may be queued. Other ranks may already have destroyed their objects.
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -33,7 +33,8 @@ class PeerMemory {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   bool holds(const tensor::Tensor& own) const;
-  // Offset in bytes of a tensor from the start of this rank's region; the tensor must lie in it.
+  // Offset in bytes of a tensor from the start of this rank's region, which must contain the
+  // tensor.
   int64_t place_of(const tensor::Tensor& own) const;
   // Indexed by rank; addresses valid on this rank's device.
   std::span<char* const> controls() const { return controls_; }

@@ -7,8 +7,8 @@
 namespace slimexx::dist {
 
 // Runs `body` as `size` ranks, each on its own thread, on host memory, and returns when all have
-// finished. If one throws, collectives of the others throw Error(kRun) that names it, and its
-// exception is rethrown here.
+// finished. If a rank throws, collectives of the other ranks throw Error(kRun) that names it, and
+// run_thread_ranks rethrows its exception.
 void run_thread_ranks(int size, const std::function<void(Collective&)>& body);
 
 }  // namespace slimexx::dist

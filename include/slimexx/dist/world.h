@@ -8,7 +8,7 @@
 
 namespace slimexx::dist {
 
-// Keep one for the program's life: the constructor initializes MPI if the environment shows a
+// Keep one World for the program's life: the constructor initializes MPI if the environment shows a
 // launcher (Open MPI, PMI, PMIx, a Slurm step with more than one task); the destructor finalizes
 // it.
 class World {

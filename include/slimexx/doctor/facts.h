@@ -20,7 +20,7 @@ struct GpuFacts {
 };
 
 // In bytes per second unless noted; 0: not measured. All ranks measure host and GPU at the same
-// time, like the load of a run, but links one after another.
+// time, as in a run; links are measured one after another.
 struct Rates {
   double host_copy = 0, gpu_copy = 0;          // read and written
   double to_gpu = 0, from_gpu = 0;             // page-locked memory

@@ -121,27 +121,27 @@ int64_t read_counter(const Json& state, const std::string& key, const std::strin
 // an earlier step abandoned.
 std::string step_directory(const std::string& root, int64_t step);
 // The newest complete checkpoint under root (or root itself if it is one); empty if none. Skips
-// incomplete folders and an unreadable `latest` with a warning. The newest is the highest step
-// that is not abandoned. A step is abandoned if it was complete when `latest` was set to an
-// earlier step, because a run resumed there. File times are ignored.
+// incomplete folders and an unreadable `latest` with a warning. The newest is the highest step that
+// is not abandoned. A step is abandoned if it was complete when `latest` was set to an earlier
+// step, because a run resumed from that earlier step. File times are ignored.
 std::string find_latest(const std::string& root);
 // find_latest for a path from the user: a checkpoint, a folder of checkpoints or a run's folder.
 std::string find_checkpoint(const std::string& folder);
 void set_latest(const std::string& root, const std::string& step_directory_name);
 
 // One save: start_step returns a new empty folder to write to. After the manifest is written,
-// commit_step renames the folder to the step's name and sets `latest`. If that step had an
-// (abandoned) checkpoint, it is removed last. Throws Error(kEnvironment) if foreign files are in
-// the way; the save then stays complete under its first name, and find_latest finds it.
+// commit_step renames the folder to the step's name and sets `latest`. An (abandoned) checkpoint of
+// that step is removed last. Throws Error(kEnvironment) if foreign files are in the way; the save
+// then stays complete under the name from start_step, and find_latest finds it.
 std::string start_step(const std::string& root, int64_t step);
 void commit_step(const std::string& root, int64_t step);
 
 // Removes all but the newest `keep` complete checkpoints, and every folder without a manifest that
-// is older than the newest complete one. keep <= 0 keeps all. Leaves steps after the newest alone,
-// and, with a warning, folders with files that no save wrote.
+// is older than the newest complete one. keep <= 0 keeps all. Keeps steps after the newest
+// checkpoint and, with a warning, folders with files that no save wrote.
 void remove_old(const std::string& root, int64_t keep);
-// A step_* folder after the step of checkpoint `after` (empty: any step) that has no manifest and
-// holds files that no save wrote; empty if there is none.
+// The folder of a step later than checkpoint `after` (empty: any step) that has no manifest and
+// contains files that no save wrote. Returns an empty string if there is none.
 std::string find_foreign_step(const std::string& root, const std::string& after = {});
 // Called by the run that writes to root and resumes from its checkpoint `continued`. Finishes
 // saves and removals that a killed run left incomplete, records in `latest` that the steps after

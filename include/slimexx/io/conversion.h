@@ -11,7 +11,7 @@ namespace slimexx::io {
 // Key in a converted checkpoint's state: maps tensors to the files of the original folder.
 inline constexpr const char* kHfShardsKey = "hf_shards";
 
-// Writes the part of writer `index` of `count` of a checkpoint with section "weights" into
+// Writes one writer's part (`index` of `count`) of a checkpoint with section "weights" into
 // `directory`. Shards have about `shard_bytes`; each writer has one in memory at a time. Only one
 // writer should set `show_progress`.
 std::vector<ShardInfo> write_weight_shards(const std::string& directory, const HfFolder& folder,

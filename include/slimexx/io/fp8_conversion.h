@@ -24,12 +24,12 @@ struct Fp8Options {
   bool operator==(const Fp8Options&) const = default;
 };
 
-// Whether a tensor becomes FP8: a matrix named "...weight" that is no embedding, head, router, norm
-// or other tensor that serving engines keep unquantised.
+// Whether a tensor becomes FP8: a matrix named "...weight", except embeddings, heads, routers,
+// norms and other tensors that serving engines keep unquantised.
 bool is_fp8_weight(const TensorEntry& entry);
 
-// q[rows,columns] and scales of the matrix x[rows,columns]. `scales` has the number of elements
-// that Fp8Strategy gives. kTensor: `tensor_amax` is the largest magnitude of the whole tensor.
+// Computes q[rows,columns] and the scales of the matrix x[rows,columns]. Fp8Strategy gives the
+// shape of `scales`. kTensor: `tensor_amax` is the largest magnitude of the whole tensor.
 void quantise_rows(const Fp8Options& options, const float* x, int64_t rows, int64_t columns,
                    float tensor_amax, uint8_t* q, float* scales);
 
@@ -46,13 +46,13 @@ class Fp8Conversion {
  public:
   // Throws Error(kInput) if tensors of the folder are quantised already.
   Fp8Conversion(const HfFolder& folder, std::string save, const Fp8Options& options);
-  // By one writer. Throws Error(kUsage) if `save` holds other files, or a conversion of another
-  // folder or with other options.
+  // Called by one writer. Throws Error(kUsage) if `save` holds other files, or a conversion of
+  // another folder or with other options.
   void create();
-  // By all writers: converts every count-th file, starting with file `index`, with the threads of
-  // parallel_for.
+  // Called by all writers: converts every count-th file, starting with file `index`, on the threads
+  // of parallel_for.
   Fp8Summary write(int index, int count, bool show_progress);
-  // By one writer: side files, config.json with quantization_config, and the index.
+  // Called by one writer: writes side files, config.json with quantization_config, and the index.
   void commit();
 
  private:

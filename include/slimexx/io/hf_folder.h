@@ -57,16 +57,16 @@ struct HfTensor {
   std::string name;
   tensor::DType dtype;
   std::vector<int64_t> shape;
-  // Stores elements [begin, end) in `dtype` to `destination`; called in order during the write.
+  // Stores elements [begin, end) at `destination`, in `dtype`; called in order during the write.
   std::function<void(int64_t begin, int64_t end, void* destination)> read;
 };
 
-// Writes a folder that transformers, vLLM and SGLang load: tensors sharded by max_shard_bytes (with
-// model.safetensors.index.json if more than one file), metadata {"format": "pt"}, and every other
-// top-level file of `template_directory` (config.json, tokenizer, chat template, generation config,
-// licence ...) copied verbatim; `config_overrides` replaces keys of config.json. If `shards` is
-// not empty, it maps tensor names to file names and replaces max_shard_bytes, for a
-// byte-identical round trip.
+// Writes a folder that transformers, vLLM and SGLang load. Tensors are sharded by max_shard_bytes
+// (with model.safetensors.index.json if there is more than one file); the metadata is {"format":
+// "pt"}. Every other top-level file of `template_directory` (config.json, tokenizer, chat template,
+// generation config, licence ...) is copied verbatim; `config_overrides` replaces keys of
+// config.json. If `shards` is not empty, it maps tensor names to file names and replaces
+// max_shard_bytes, for a byte-identical round trip.
 struct HfWriteOptions {
   std::string template_directory;
   std::map<std::string, std::string> shards;

@@ -1,4 +1,4 @@
-// Writing one Hugging Face folder from several ranks.
+// Writes one Hugging Face folder from several ranks.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -51,7 +51,7 @@ class HfFolderWriter {
   uint64_t written_bytes_ = 0;
   bool is_creator_ = false;
 };
-// Writes the share of writer `index` of `count` of every tensor.
+// Writes one writer's share (`index` of `count`) of every tensor.
 void write_share(HfFolderWriter& writer, const std::vector<HfTensor>& tensors, int index,
                  int count);
 

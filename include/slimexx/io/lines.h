@@ -55,8 +55,8 @@ class LineWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns `error` with the row ("path:line") whose processing raised it: the row becomes its place,
-// or part of the message if it already has a place (a line of the chat template, a key of
+// Returns `error` with the row ("path:line") whose processing raised it. The row becomes the
+// error's `where`, or part of its message if `where` is set (a line of the chat template, a key of
 // tokenizer.json).
 Error error_in_row(const Error& error, const std::string& row);
 

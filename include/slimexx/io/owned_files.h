@@ -20,7 +20,8 @@ bool is_checkpoint_file(std::string_view name);
 // that are still being written (NAME.incomplete).
 NameTest exported_files(const std::string& side_files_from);
 
-// The same plus shards of any name, because convert-hf keeps the shard names of its input.
+// Like exported_files, plus shards of any name, because convert-hf keeps the shard names of its
+// input.
 NameTest converted_files(const std::string& side_files_from);
 
 }  // namespace slimexx::io

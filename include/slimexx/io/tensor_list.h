@@ -24,7 +24,7 @@ std::map<std::string, std::string> map_shards(const HfFolder& folder);
 // export_dtype, f32 tensors from training are cast to `config_dtype`. The checkpoint must outlive
 // the list.
 TensorList list_weights(const Checkpoint& checkpoint, tensor::DType config_dtype);
-// The same weights in the dtypes of the checkpoint, without casts.
+// The weights of list_weights in the dtypes of the checkpoint, without casts.
 TensorList list_exact_weights(const Checkpoint& checkpoint);
 
 // "dtype" (or "torch_dtype") of a config.json; bf16 if it has neither.
@@ -32,7 +32,7 @@ tensor::DType dtype_of_config(const Json& config, const std::string& where);
 
 int64_t num_elements(const HfTensor& tensor);
 
-// A tensor that differs between two lists: one row of a table.
+// The comparison of one tensor in two lists: one row of a table.
 struct Difference {
   std::string name, shape, dtype, verdict;
   bool is_equal = true;

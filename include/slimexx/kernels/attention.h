@@ -1,6 +1,6 @@
 // Attention forward on Hopper (sm_90a): bf16 in and out, fp32 softmax, causal, variable length,
-// grouped queries, keys packed or paged. Pointers are device pointers; strides count elements.
-// Nothing is allocated, nothing synchronises.
+// grouped queries, keys packed or paged. Pages hold bf16 or e4m3. Pointers are device pointers;
+// strides count elements. Nothing is allocated, nothing synchronises.
 //
 // The bits of a query row depend only on its sequence's keys up to its position (N1, N3): not on
 // where the keys are stored, the rest of the batch, the chunking of the sequence, or the schedule.
@@ -24,6 +24,12 @@ struct AttentionForward {
   const void* k =
       nullptr;  // packed: [tokens, kv_heads, head_dim]; paged: [pages * page_tokens, ..]
   const void* v = nullptr;
+  // Not null: paged keys and values are e4m3, with one bf16 scale for each token and head:
+  // [pages, kv_heads, page_tokens], 16-byte aligned. The kernels compute on the values that
+  // qk_norm_rotary_forward returns for the same keys and values, RN_bf16(e4m3 * scale), so the bits
+  // are those of bf16 pages that hold these values. The strides are multiples of 16.
+  const void* k_scales = nullptr;
+  const void* v_scales = nullptr;
   void* out = nullptr;   // [tokens, query_heads, head_dim] bf16
   float* lse = nullptr;  // [tokens, query_heads], natural logarithm; may be null
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0;  // from token to token

@@ -19,12 +19,14 @@ struct AttentionRun {
   int64_t max_query_len = 0, max_key_len = 0;  // key_len: context + queries
 };
 
-// The runs of a batch, in the order of its sequences. Each run that is not empty has its kernel.
+// The runs of a batch, in the order of its sequences. Each run that is not empty has its own
+// kernel.
 struct AttentionRuns {
   AttentionRun few;    // at most kFewAttentionRows rows per sequence: decode
   AttentionRun split;  // a thread block computes kSplitAttentionRows rows for one segment of keys
   AttentionRun whole;  // a thread block computes 128 queries of a head, all their keys
-  // Upper bound on the tokens of `few` and `split`. Each has partial results for every segment.
+  // Upper bound on the tokens of `few` and `split`. Each of these tokens has partial results for
+  // every segment.
   int64_t split_tokens = 0;
   int64_t num_sequences() const { return few.sequences + split.sequences + whole.sequences; }
 };
@@ -58,8 +60,8 @@ inline AttentionRuns choose_attention_runs(std::span<const int32_t> cu_seqlens,
   return {by_choice[0], by_choice[1], by_choice[2], split_tokens};
 }
 
-// From bounds alone: all sequences are in one run. Its workspace is enough for every batch within
-// the bounds `all` and num_tokens that is divided with the same max_split_tokens.
+// From bounds alone: all sequences are in one run. The workspace for this run is enough for every
+// batch within the bounds `all` and num_tokens that is divided with the same max_split_tokens.
 inline AttentionRuns choose_attention_runs(const AttentionRun& all, int64_t num_tokens,
                                            int64_t group, int64_t max_split_tokens) {
   AttentionRun by_choice[3];

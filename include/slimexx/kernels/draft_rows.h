@@ -16,9 +16,9 @@ struct DraftRows {
   const int32_t* positions = nullptr;
   const int32_t* guessed = nullptr;
   const SamplingParameters* parameters = nullptr;
-  // Set if the previous pass is a batch that verified drafts. Per row of it: its token and the
-  // token sampled from it. Per sequence: the first row and the number of its drafts, which are
-  // consecutive. Null: the previous pass has one row per sequence.
+  // Set if the previous pass is a batch that verified drafts. Per row of that batch: its token and
+  // the token sampled from the row. Per sequence: the first row and the number of its drafts, which
+  // are consecutive. Null: the previous pass has one row per sequence.
   const int32_t* tokens = nullptr;
   const int32_t* sampled = nullptr;
   const int32_t* first_drafts = nullptr;
@@ -40,7 +40,7 @@ struct DraftRows {
 };
 
 // The row of the last accepted draft, or `row` if there is none. A draft is accepted if all drafts
-// before it are and the row before it sampled its token.
+// before it are accepted and the row before it sampled the draft's token.
 SLX_BOTH_SIDES int32_t last_accepted_row(const DraftRows& rows, int32_t row) {
   if (rows.num_drafts == nullptr) return row;
   const int32_t first = rows.first_drafts[row], count = rows.num_drafts[row];

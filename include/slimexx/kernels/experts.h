@@ -79,9 +79,8 @@ bool fuses_route_and_sort(const RouterShape& shape, int64_t tokens);
 // null) and g = swiglu(gate_up[r]), with the bits of swiglu_forward:
 //   dweights[c] f32 = <dh[r], g>,  h[r] = weights[c] * g,
 //   gate_up[r] = gradient with respect to gate_up[r] from weights[c] * dh[r], rounded
-// gate_up [rows, 2 width], dh and h [rows, width] bf16. h may be dh. Up to kReadBehindExperts rows
-// of h after row *count become zero, as far as `rows` allows. Width: a multiple of 8; rows are
-// 16-byte aligned.
+// gate_up [rows, 2 width], dh and h [rows, width] bf16. h may be dh. Rows [*count, min(rows, *count
+// + kReadBehindExperts)) of h become zero. Width: a multiple of 8; rows are 16-byte aligned.
 [[nodiscard]] const char* expert_swiglu_backward(float* dweights, void* h, void* gate_up,
                                                  const void* dh, const float* weights,
                                                  const int32_t* choices, const int32_t* count,
@@ -107,13 +106,14 @@ struct GroupedGemmArgs {
   // complete. Weights may be loaded while earlier kernels still run.
   bool follows_product = false;
   // Forward products only, may be null: [n, k], the weights of one more expert, which has the rows
-  // from offsets[experts] on. With one_x_row they may be read before earlier kernels have ended.
+  // from offsets[experts] on. With one_x_row the kernel may read shared_w before earlier kernels
+  // have ended.
   const void* shared_w = nullptr;
 };
 // y[r] = x[r] w[e]^T for the rows r of every expert e, with the bits of launch_gemm.
 [[nodiscard]] const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream);
 // y is h [R, n / 2] = silu(gate) * up, where the product of launch_grouped_gemm is [gate, up]. The
-// bits are those of swiglu_forward of that product. n must be a multiple of 16, k of 64.
+// bits are those of swiglu_forward on that product. n must be a multiple of 16, k of 64.
 bool fuses_grouped_swiglu(int64_t n, int64_t k);
 [[nodiscard]] const char* launch_grouped_gemm_swiglu(const GroupedGemmArgs& args,
                                                      cudaStream_t stream);

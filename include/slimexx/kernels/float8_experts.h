@@ -24,17 +24,19 @@ struct Fp8GroupedGemmArgs {
   int64_t k = 0;               // a multiple of 128
   int64_t x_scale_stride = 0;  // a multiple of 4; 0: fp8_scale_stride of the rows of x
   GemmOutput output = GemmOutput::kBf16;
+  bool x_is_bf16 = false;        // see Fp8GemmArgs
+  int64_t x_stride = 0;          // read only with x_is_bf16
   bool one_x_row = false;        // see GroupedGemmArgs
   bool follows_product = false;  // see GroupedGemmArgs
 };
 
 // The configurations that are compiled in, for tests and benchmarks. `band` has no effect. A
-// swapped one may have up to 56 rows fewer than listed. Tiles in plain order do not compute
-// products with one_x_row.
+// swapped configuration may have up to 56 rows fewer than listed. Tiles in plain order do not
+// compute products with one_x_row.
 int count_fp8_grouped_gemm_configs();
 Fp8GemmConfig get_fp8_grouped_gemm_config(int index);
 
-// The configuration expected to be fastest. Depends only on the sizes.
+// The configuration expected to be fastest. Depends only on the sizes and on x_is_bf16.
 Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args);
 
 // Both return null, or the error as a static text.
@@ -44,8 +46,8 @@ Fp8GemmConfig choose_fp8_grouped_gemm_config(const Fp8GroupedGemmArgs& args);
                                                   const Fp8GemmConfig& config, cudaStream_t stream);
 
 // y is h [R, n / 2] = silu(gate) * up, where the product is [gate, up]. The bits are those of
-// swiglu_forward of launch_fp8_grouped_gemm in bf16. n must be a multiple of 128.
-bool suits_fp8_grouped_swiglu(const Fp8GemmConfig& config);  // whether it is compiled in
+// launch_fp8_grouped_gemm into bf16 followed by swiglu_forward. n must be a multiple of 128.
+bool suits_fp8_grouped_swiglu(const Fp8GemmConfig& config);  // whether `config` is compiled in
 Fp8GemmConfig choose_fp8_grouped_swiglu_config(const Fp8GroupedGemmArgs& args);
 [[nodiscard]] const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
                                                          cudaStream_t stream);

@@ -6,8 +6,9 @@
 // output. A configuration changes only the time.
 //
 // The tensor cores need n and k in multiples of 8 and w 16-byte aligned. A slow kernel computes
-// other products; its chain takes k one by one. It gives other bits, but also the same for every m.
-// The choice of kernel depends only on n, k, and the address and stride of w.
+// other products; its chain adds one k at a time. Its bits differ from the tensor cores' bits, but
+// are also the same for every m. The choice of kernel depends only on n, k, and the address and
+// stride of w.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -44,7 +45,7 @@ struct GemmConfig {
   int columns = 0;             // tile: rows of w; if swapped, of x
   int cluster = 1;             // thread blocks, adjacent along tokens, that share weight loads
   int band = 1;                // rows of tiles that are computed together, for L2 reuse
-  int blocks_per_sm = 1;       // 2: each has half the stages; only for small stages
+  int blocks_per_sm = 1;       // 2: each block has half the stages; only for small stages
   int lead = 0;                // K blocks by which the first warpgroup runs ahead of the second
   int tokens = 0;              // rows of x per tile; 0: as many as the tile holds
   bool ping_pong = false;      // two warpgroups compute alternate tiles
@@ -63,10 +64,10 @@ GemmConfig choose_gemm_config(int64_t m, int64_t n, int64_t k);
 [[nodiscard]] const char* launch_gemm(const GemmArgs& args, const GemmConfig& config,
                                       cudaStream_t stream);
 
-// h[m, n / 2] = silu(gate) * up: gate is the first n / 2 columns of x w^T (+ bias), up the others.
-// Neither is written to memory. For every m and configuration the bits are those of launch_gemm
-// into bf16 followed by swiglu_forward. In `args` y is h, bf16, and a y_stride of 0 means n / 2. n
-// must be a multiple of 16, k of 64, w 16-byte aligned.
+// h[m, n / 2] = silu(gate) * up: gate is the first n / 2 columns of x w^T (+ bias), up is the other
+// columns. Neither is written to memory. For every m and configuration the bits are those of
+// launch_gemm into bf16 followed by swiglu_forward. In `args` y is h, bf16, and a y_stride of 0
+// means n / 2. n must be a multiple of 16, k of 64, w 16-byte aligned.
 bool fuses_swiglu(int64_t n, int64_t k, const void* w);
 int count_gemm_swiglu_configs();
 GemmConfig get_gemm_swiglu_config(int index);

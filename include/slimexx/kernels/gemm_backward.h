@@ -3,10 +3,10 @@
 //   dw[n, k] (+)= dy[m, n]^T x[m, k]      f32
 //
 // Products accumulate in fp32. dx is rounded once; with `accumulate` cuBLASLt may round the product
-// to bf16 before it adds. The algorithm comes from cuBLASLt's heuristic. It depends only on sizes,
-// strides, alignment and workspace size, never on timing, and uses no atomics, so the same call has
-// the same bits every time. A plain kernel computes products that cuBLASLt does not support (sizes
-// of odd bytes). Several threads may call these functions; each needs its own workspace.
+// to bf16 before it adds. The algorithm comes from cuBLASLt's heuristic, depends only on sizes,
+// strides, alignment and workspace size, never on timing, and uses no atomics. So the same call
+// gives the same bits every time. A plain kernel computes products for which cuBLASLt has no
+// algorithm. Several threads may call these functions; each needs its own workspace.
 #pragma once
 #include <cuda_runtime_api.h>
 

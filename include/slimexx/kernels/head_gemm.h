@@ -38,7 +38,8 @@ struct HeadRotation {
 // Whether one kernel computes the product and the rotation. True for few tokens, where a second
 // launch would cost more than the rotation itself.
 bool rotates_beside_input_grad(const HeadGemmArgs& args);
-// launch_head_input_grad and the rotation. Neither may read what the other writes.
+// launch_head_input_grad and the rotation. Neither the product nor the rotation may read memory
+// that the other writes.
 [[nodiscard]] const char* launch_head_input_grad(const HeadGemmArgs& args,
                                                  const HeadRotation& rotation, cudaStream_t stream);
 

@@ -4,9 +4,9 @@
 // strides count elements. Nothing is allocated, nothing synchronises.
 //
 // The bits of a query row depend only on the keys that it sees (N1, N3): those of its sequence up
-// to its position, or those in its list. They do not depend on where the keys are stored, the rest
-// of the batch, the chunking of the sequence, or the schedule. A list of all keys gives the same
-// bits as no list.
+// to its position, or those in its list. The bits do not depend on where the keys are stored, the
+// rest of the batch, the chunking of the sequence, or the schedule. A list of all keys gives the
+// same bits as no list.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -26,8 +26,13 @@ inline constexpr int32_t kLatentSegmentKeys = 2048;
 struct LatentAttentionForward {
   const void* q = nullptr;     // [tokens, query_heads, value_dim + rotary_dim] bf16, contiguous
   const void* keys = nullptr;  // [tokens or pages * page_tokens, value_dim + rotary_dim]
-  void* out = nullptr;         // [tokens, query_heads, value_dim] bf16
-  float* lse = nullptr;        // [tokens, query_heads], natural logarithm; may be null
+  // Keys in FP8, as latent_rows_forward writes them: `keys` has rows of
+  // tensor::latent_f8_row_bytes(value_dim, rotary_dim) bytes, and key_stride counts bytes, a
+  // multiple of 16. Keys must be paged. The bits are those of bf16 keys with the dequantised
+  // values.
+  bool f8_keys = false;
+  void* out = nullptr;                     // [tokens, query_heads, value_dim] bf16
+  float* lse = nullptr;                    // [tokens, query_heads], natural logarithm; may be null
   int64_t key_stride = 0, out_stride = 0;  // from token to token
   const int32_t* cu_seqlens = nullptr;     // [runs.num_sequences() + 1]
   const int32_t* context_lens = nullptr;   // [sequences]; null: all 0

@@ -9,8 +9,8 @@ inline constexpr int64_t kMaxVocabulary = int64_t{1} << 18;  // for sampling
 
 // Mixture of experts: experts, experts per token (top_k), and groups of experts.
 inline constexpr int64_t kMostExperts = 384, kMostRoutedTo = 32, kMostExpertGroups = 32;
-// The weight gradient may read up to this many rows of x after the last expert's rows. They must be
-// finite: they are multiplied by zeros.
+// The weight gradient may read up to this many rows of x after the last expert's rows. These rows
+// must be finite, because they are multiplied by zeros.
 inline constexpr int64_t kReadBehindExperts = 64;
 // Latent attention: elements of a latent row's values and of its rotary key; elements of a head's
 // keys and of its values in the backward. All are multiples of 8.

@@ -1,11 +1,11 @@
-// The LM head without materialised logits: log-softmax over the vocabulary, the targets' log-probs
-// and entropies directly from the accumulators of the product, and the gradient with respect to the
-// logits.
+// The LM head without materialised logits: log-softmax over the vocabulary, log-probs of the
+// targets and entropies, directly from the accumulators of the product; and the gradient with
+// respect to the logits.
 //
 // The bits are those of launch_gemm with f32 output, then normalize_logits, then gather_log_probs
 // (or log_probs_backward), as in sampling. The bits of a row do not depend on the number of rows.
-// If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned. Otherwise those functions
-// run, and the workspace holds the logits of some rows at a time.
+// If lm_head_takes_tensor_cores(), hidden and w must be 16-byte aligned. Otherwise the functions
+// named above run, and the workspace holds the logits of some rows at a time.
 //
 // Pointers are device pointers. Nothing is allocated, nothing synchronises; each function queues
 // its work on `stream` and returns null, or the fault as a static text.
@@ -35,12 +35,12 @@ struct LmHeadForwardArgs {
   float* entropies = nullptr;        // [rows]: -sum p log p; null: not computed
   void* workspace = nullptr;         // of lm_head_forward_workspace() bytes, 16-byte aligned
   // [rows, vocabulary], 16-byte aligned: receives the logits before the temperature, for
-  // lm_head_kept_backward. Null: not kept. Only if lm_head_takes_tensor_cores().
+  // lm_head_kept_backward. Null: not kept. Must be null without tensor cores.
   float* logits = nullptr;
 };
 
-// Per row 8 bytes (12 with entropies) for every 256 columns, and 4 more. Without tensor cores also
-// 64 MiB for logits, or the logits of one row if those are larger.
+// In bytes. Per row: 8 (12 with entropies) per 256 columns, plus 4. Without tensor cores also 64
+// MiB for logits, or the logits of one row if those are larger.
 size_t lm_head_forward_workspace(int64_t rows, int64_t vocabulary, int64_t k, bool entropies);
 [[nodiscard]] const char* lm_head_forward(const LmHeadForwardArgs& args, cudaStream_t stream);
 
@@ -63,8 +63,8 @@ struct LmHeadBackwardArgs {
   void* workspace = nullptr;  // of lm_head_backward_workspace() bytes, 16-byte aligned
 };
 
-// Recomputes the logits of these rows and writes their gradient. The caller computes the gradients
-// of hidden and w from it, some thousand rows at a time. The workspace has 0 bytes if
+// Recomputes the logits of these rows and writes dlogits. The caller computes the gradients of
+// hidden and w from dlogits, some thousand rows at a time. The workspace has 0 bytes if
 // lm_head_takes_tensor_cores().
 size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 [[nodiscard]] const char* lm_head_backward_logits(const LmHeadBackwardArgs& args,
@@ -73,8 +73,8 @@ size_t lm_head_backward_workspace(int64_t rows, int64_t vocabulary, int64_t k);
 struct LmHeadKeptArgs {
   const float* logits = nullptr;     // [rows, vocabulary], from lm_head_forward
   int64_t rows = 0, vocabulary = 0;  // vocabulary: a multiple of 8
-  // dlogits must not overlap the logits, or must be the logits themselves with a stride of
-  // 2 * vocabulary: each row then uses the first half of the bytes of its logits.
+  // dlogits either does not overlap the logits, or is the logits themselves with a stride of 2 *
+  // vocabulary: then each row uses the first half of the bytes of its logits.
   LmHeadGradient gradient;
 };
 

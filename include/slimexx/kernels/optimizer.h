@@ -9,7 +9,7 @@
 namespace slimexx::kernels {
 
 enum class MomentType : uint8_t { kF32, kBf16 };
-// Decoupled weight decay as torch.optim.AdamW. `gradient_scale` multiplies the gradient first.
+// Decoupled weight decay as in torch.optim.AdamW. `gradient_scale` multiplies the gradient first.
 struct AdamWArgs {
   void* weights = nullptr;  // bf16, may be null: receives the rounded master weights
   float* master = nullptr;  // [n]
@@ -42,9 +42,10 @@ size_t sum_of_squares_workspace(int64_t n);
 cudaError_t sum_of_squares(double* sum, const float* x, int64_t n, void* workspace,
                            cudaStream_t stream);
 
-// The same over ranges of x, none empty. lay_out_tiles numbers their tiles and returns their count:
-// the workspace holds that many doubles. `ranges` is device memory; a single range is passed as
-// `first` instead. For the range [0, n) the bits equal those of the function above.
+// Like sum_of_squares, over ranges of x, none of them empty. lay_out_tiles numbers the tiles of the
+// ranges and returns their count: the workspace holds that many doubles. `ranges` is device memory;
+// a single range is passed as `first` instead. For the range [0, n) the bits equal those of
+// sum_of_squares.
 struct SquareRange {
   int64_t begin = 0, end = 0;
   int64_t first_tile = 0;

@@ -15,7 +15,7 @@
 namespace slimexx::kernels {
 
 struct PeerRegions {
-  // By rank, as this device addresses them; 256-byte aligned.
+  // By rank: addresses on this device, 256-byte aligned.
   char* control[kMostPeers] = {};
   char* region[kMostPeers] = {};
   int rank = 0, size = 0;
@@ -28,8 +28,8 @@ struct PeerRegions {
 };
 
 // A barrier on the stream: later work starts when everything that each rank queued before its own
-// call has finished and is visible to all ranks. All ranks must queue the same number of these
-// calls and of find_peer_runs, which is a barrier too.
+// call has finished and is visible to all ranks. All ranks must make equally many calls of this
+// function, and of find_peer_runs, which is a barrier too.
 [[nodiscard]] const char* queue_peer_barrier(const PeerRegions& ranks, cudaStream_t stream);
 
 // ---- Sums and gathers ----
@@ -38,7 +38,7 @@ struct PeerRegions {
 // rank's array in its region, in bytes; it may differ between ranks. An array is in use from the
 // first rank's call until the last rank's call has finished. Small messages of bf16 words between
 // up to eight ranks use the low-latency protocol in the control memory
-// (kernels/ranks/peer_mail.cu). Refused if the ranks do not wait for one another.
+// (kernels/ranks/peer_mail.cu). The functions return an error if `waits` is false.
 
 struct PeerRange {
   int64_t begin = 0, end = 0;
@@ -48,18 +48,18 @@ struct PeerRanges {
 };
 
 // Reduce-scatter: result[i - begin] = the sum in rank order of element i of all ranks' arrays, for
-// i in this rank's range. bf16 is added in f32 and rounded once. `result` may be that range of this
-// rank's array.
+// i in this rank's range. bf16 is added in f32 and rounded once. `result` may be this rank's range
+// of its array.
 [[nodiscard]] const char* sum_peer_terms(const PeerRegions& ranks, int64_t place, void* result,
                                          RankTerm type, const PeerRanges& elements,
                                          cudaStream_t stream);
-// All-reduce: the same for all elements [0, n), on every rank. `result` must not be in this rank's
-// array.
+// All-reduce: like sum_peer_terms, for all elements [0, n) on every rank. `result` must not be in
+// this rank's array.
 [[nodiscard]] const char* sum_peer_terms_to_all(const PeerRegions& ranks, int64_t place,
                                                 void* result, RankTerm type, int64_t n,
                                                 cudaStream_t stream);
-// All-gather: on all ranks, the bytes of each range of the array become those of that rank's
-// `share`. `share` may be this rank's range of its array.
+// All-gather: on every rank, the range of rank r in the array receives the `share` of rank r.
+// `share` may be this rank's range of its array.
 [[nodiscard]] const char* gather_peer_shares(const PeerRegions& ranks, int64_t place,
                                              const void* share, const PeerRanges& bytes,
                                              cudaStream_t stream);
@@ -68,8 +68,8 @@ struct PeerRanges {
 //
 // Each rank has routed rows, sorted by physical expert (experts.h calls it a copy): row i of copy c
 // is offsets[c] + i. The rank that holds a copy receives the rows of all ranks for it, ordered by
-// copy, then by sender, then as at the sender. The rows of one copy from one rank are a run: run q
-// = copy * ranks + rank.
+// copy, then by sender, then by the sender's order. The rows of one copy from one rank are a run:
+// run q = copy * ranks + rank.
 
 // The arrays that a rank publishes, as offsets in bytes into its region. The data must be complete
 // when the rank calls find_peer_runs, and must stay until the next barrier.
@@ -90,7 +90,7 @@ struct ShownRows {
 // The runs that this rank receives. `memory`: peer_runs_bytes() bytes, 16-byte aligned.
 struct PeerRuns {
   void* memory = nullptr;
-  int64_t first_copy = 0, copies = 0;  // held here
+  int64_t first_copy = 0, copies = 0;  // held by this rank
 };
 constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
   return static_cast<int64_t>(sizeof(ShownRows)) * ranks + (2 * copies * ranks + 1) * 4;
@@ -110,7 +110,7 @@ constexpr int64_t peer_runs_bytes(int64_t copies, int64_t ranks) {
 [[nodiscard]] const char* return_peer_rows(const PeerRegions& ranks, const PeerRuns& runs,
                                            const void* y, int64_t most, int64_t width,
                                            cudaStream_t stream);
-// The same for one f32 per row, y [received].
+// Dispatch and combine of one f32 per row, y [received].
 [[nodiscard]] const char* fetch_peer_values(const PeerRegions& ranks, const PeerRuns& runs,
                                             float* y, int64_t most, cudaStream_t stream);
 [[nodiscard]] const char* return_peer_values(const PeerRegions& ranks, const PeerRuns& runs,

@@ -8,7 +8,7 @@ namespace slimexx::kernels {
 
 enum class LossKind : int32_t {
   kClip,   // max(-r A, -clip(r) A), optionally dual-clipped          (PPO, GRPO)
-  kGspo,   // the same with the sequence's mean log-ratio in r        (arXiv:2507.18071, token-wise
+  kGspo,   // kClip with the sequence's mean log-ratio in r           (arXiv:2507.18071, token-wise
            // aggregation)
   kCispo,  // -stop_gradient(clip(r)) A log p                         (arXiv:2506.13585)
   kSft,    // -log p
@@ -50,8 +50,8 @@ enum class LossMetric : int32_t {  // weighted sums, so that they add over micro
   kTisClipFraction,
   kOpsmClipFraction,
   kLogProbAbsDiff,
-  // The rest are not weighted. Over the compared tokens: the maximum of |log p - rollout log p|,
-  // the number of tokens where the two differ, and the number of compared tokens.
+  // The remaining metrics are not weighted. Over the compared tokens: the maximum of |log p -
+  // rollout log p|, the number of tokens with a difference, and the number of compared tokens.
   kLogProbMaxDiff,
   kLogProbMismatches,
   kComparedTokens,

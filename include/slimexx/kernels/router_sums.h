@@ -19,10 +19,11 @@ struct RouterBalanceRule {
 SLX_BOTH_SIDES int64_t count_router_sums(int64_t experts) { return 2 * experts + 2; }
 
 inline constexpr double kProbabilityUnits = 0x1p32, kAuxLossUnits = 0x1p48, kZLossUnits = 0x1p40;
-// Larger terms of a loss, and NaN, count as these, so that no sum of a step overflows.
+// Larger terms of a loss, and NaN, count as these limits, so that no sum of a step overflows.
 inline constexpr double kMostAuxLoss = 0x1p12, kMostZLoss = 0x1p21;
 
-// Added to the sum of a token's sigmoid scores before they are divided by it, because all may be 0.
+// Added to the sum of a token's sigmoid scores before the division by the sum, because all scores
+// may be 0.
 inline constexpr float kLeastScore = 1e-20f;
 
 SLX_BOTH_SIDES int64_t probability_units(float probability) {

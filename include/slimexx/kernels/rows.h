@@ -23,7 +23,7 @@ cudaError_t rms_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x
                              const void* w, int64_t rows, int64_t width, float eps,
                              cudaStream_t stream);
 
-// y = w * ((x - mean) * rsqrt(mean((x - mean)^2) + eps)) + b, otherwise the same.
+// y = w * ((x - mean) * rsqrt(mean((x - mean)^2) + eps)) + b, otherwise like rms_norm_forward.
 cudaError_t layer_norm_forward(void* y, int64_t y_stride, const void* x, int64_t x_stride,
                                const void* w, const void* b, int64_t rows, int64_t width, float eps,
                                cudaStream_t stream);
@@ -36,9 +36,9 @@ cudaError_t add_rms_norm_forward(void* y, void* x_sum, const void* x, const void
                                  const void* branch_norm, const void* w, int64_t rows,
                                  int64_t width, float eps, cudaStream_t stream);
 
-// dx (+)= gradient with respect to x of rms_norm_forward; dw[width] f32 += its gradient with
-// respect to w, summed over rows in a fixed order: the same bits every run. Row statistics are
-// recomputed from x. Without `accumulate` dx may be dy. Strides are from row to row. `workspace`:
+// dx (+)= gradient with respect to x of rms_norm_forward; dw[width] f32 += gradient with respect to
+// w, summed over rows in a fixed order: the same bits every run. Row statistics are recomputed from
+// x. Without `accumulate` dx may be dy. Strides are from row to row. `workspace`:
 // rms_norm_backward_workspace() bytes; all workspaces of this header are 16-byte aligned.
 size_t rms_norm_backward_workspace(int64_t rows, int64_t width);
 cudaError_t rms_norm_backward(void* dx, int64_t dx_stride, float* dw, const void* dy,
@@ -59,33 +59,44 @@ struct RotaryTables {
   bool interleaved = false;            // true: pairs (2i, 2i+1); false: (i, i + rotary_dim/2)
 };
 struct KvPages {
-  void* k = nullptr;  // [pages * page_tokens, kv_heads, head_dim] bf16; null: no pages
+  void* k =
+      nullptr;  // [pages * page_tokens, kv_heads, head_dim] bf16 (round_f8: e4m3); null: no pages
   void* v = nullptr;
   const int32_t* slots = nullptr;  // [tokens], page * page_tokens + offset; below 0: not written
+  // Keys and values are quantised to e4m3, with one scale for each token and head
+  // (tensor::f8_key_scale). Pages hold the e4m3 values and the scales. Without pages, keys and
+  // values become the dequantised values, RN_bf16(e4m3 * scale). NaN or infinity in a head makes
+  // its scale NaN.
+  bool round_f8 = false;
+  void* k_scales = nullptr;  // FP8 pages: [pages, kv_heads, page_tokens] bf16
+  void* v_scales = nullptr;
+  int64_t page_tokens = 0;  // FP8 pages: a power of two
 };
 // RMSNorm of each query and key head (q_norm, k_norm [head_dim]; null: none), then rotary, rounded
 // once. Rows of `out` have `out_heads` heads: query_heads + 2 kv_heads, or query_heads + kv_heads
 // to leave out the values. With pages, keys and values are written to their slots and only queries
 // to `out`. Without pages all heads of `out` are written; values, if it has them, are copied. `out`
-// may be `in` if it has values. head_dim <= 256, even. Positions must be rows of the tables; the
-// kernel does not check them.
-cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, const void* in, const void* q_norm,
+// may be `in` if it has values. `in` is written only if it is `out`, or with round_f8, without
+// pages and without values in `out`: then the values in `in` become the dequantised values.
+// head_dim <= 256, even. Positions must be rows of the tables; the kernel does not check them.
+cudaError_t qk_norm_rotary_forward(void* out, int64_t out_heads, void* in, const void* q_norm,
                                    const void* k_norm, float eps, const RotaryTables& rotary,
                                    const KvPages& pages, const QkvShape& shape,
                                    cudaStream_t stream);
 // In place: d [tokens, ...] holds the gradient with respect to the forward's outputs, and receives
-// that with respect to its inputs; values are not changed. Adds to dq_norm and dk_norm [head_dim]
-// f32 in a fixed order. `raw` is the forward's `in`; it and the norms are null if there is no norm.
+// the gradient with respect to its inputs; values are not changed. Adds to dq_norm and dk_norm
+// [head_dim] f32 in a fixed order. `raw` is the forward's `in`; `raw` and the norms are null if
+// there is no norm.
 size_t qk_norm_rotary_backward_workspace(const QkvShape& shape);
 cudaError_t qk_norm_rotary_backward(void* d, float* dq_norm, float* dk_norm, const void* raw,
                                     const void* q_norm, const void* k_norm, float eps,
                                     const RotaryTables& rotary, const QkvShape& shape,
                                     void* workspace, cudaStream_t stream);
 
-// Some columns of each head: `data` points to those of token 0, head 0.
+// Some columns of each head: `data` points to the columns of token 0, head 0.
 struct HeadRows {
   void* data = nullptr;
-  int64_t token_stride = 0, head_stride = 0;  // head_stride 0: all heads share one
+  int64_t token_stride = 0, head_stride = 0;  // head_stride 0: all heads share one row
 };
 // The next three functions need widths, strides and alignments that are multiples of 8 elements.
 // y[token, head, 0..width) = x
@@ -104,9 +115,10 @@ cudaError_t rotate_head_columns(const HeadRows& y, const HeadRows& x, int64_t to
                                 cudaStream_t stream);
 
 // The key rows of latent attention, x and y [tokens, rank + rotary_width]. The first `rank`
-// elements of y are the RMSNorm of those of x, with the bits of rms_norm_forward; the others are
-// rotated. With pages, row i is also written to pages[slots[i]]; a slot below 0 is skipped. Sizes
-// are multiples of 8, rank <= 1792, rotary_width <= 64; rows are 16-byte aligned.
+// elements of y are the RMSNorm of the first `rank` elements of x, with the bits of
+// rms_norm_forward; the others are rotated. With pages, row i is also written to pages[slots[i]]; a
+// slot below 0 is skipped. Sizes are multiples of 8, rank <= 1792, rotary_width <= 64; rows are
+// 16-byte aligned.
 struct LatentRows {
   void* y = nullptr;
   const void* x = nullptr;
@@ -115,6 +127,9 @@ struct LatentRows {
   const int32_t* slots = nullptr;
   int64_t y_stride = 0, x_stride = 0;
   int64_t tokens = 0, rank = 0, rotary_width = 0;
+  // Rounds the first `rank` elements of y through FP8: they become the values that an FP8 cache
+  // returns. Then pages have rows of tensor::latent_f8_row_bytes(rank, rotary_width) bytes.
+  bool round_f8 = false;
   // If query_rank > 0 (at most 2048): query_y [tokens, query_rank] = RMSNorm of query_x with
   // weights query_norm [query_rank].
   void* query_y = nullptr;
@@ -123,12 +138,28 @@ struct LatentRows {
   int64_t query_y_stride = 0, query_x_stride = 0;
   int64_t query_rank = 0;
 };
-// Whether latent_rows_forward can also norm queries of this rank.
+// Whether latent_rows_forward can also normalise queries of this rank.
 inline bool norms_latent_queries(int64_t query_rank) {
   return query_rank % 8 == 0 && query_rank <= 2048;
 }
 cudaError_t latent_rows_forward(const LatentRows& rows, const RotaryTables& tables, float eps,
                                 cudaStream_t stream);
+
+// Where rounded rows are also stored as FP8: row i in slot slots[i]; a slot below 0 is skipped.
+struct F8Pages {
+  void* rows = nullptr;    // rows of bytes; null: no pages
+  void* scales = nullptr;  // [slots] bf16; null where the rows of bytes have the scales
+  const int32_t* slots = nullptr;
+};
+// In place over normed and rotated latent rows [tokens, rank + rotary_width]: does what round_f8
+// does in latent_rows_forward, with the same bits. For rows that come from other ranks.
+cudaError_t round_latent_rows(void* y, int64_t y_stride, int64_t tokens, int64_t rank,
+                              int64_t rotary_width, const F8Pages& pages, cudaStream_t stream);
+// In place over index keys [tokens, head_dim] bf16: rounds each key through FP8 with one scale for
+// the whole key (tensor::f8_key_scale). With pages, bytes [.., head_dim] and scales are stored.
+// head_dim is a multiple of 8, at most kMostIndexHeadDim (limits.h); rows are 16-byte aligned.
+cudaError_t round_index_keys(void* keys, int64_t stride, int64_t tokens, int64_t head_dim,
+                             const F8Pages& pages, cudaStream_t stream);
 
 // h[rows, width] = silu(gate) * up; gate_up [rows, 2 width] is gate then up. All bf16, contiguous.
 // dgate_up may be gate_up. The backward also recomputes h if h is not null; h may be dh.

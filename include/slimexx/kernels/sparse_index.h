@@ -33,8 +33,12 @@ struct IndexRows {
 // added as (0 + 1) + (2 + 3).
 struct IndexScores {
   IndexRows rows;
-  const void* q = nullptr;         // [rows, heads, head_dim] bf16, heads without gaps
-  const void* keys = nullptr;      // [key_rows, head_dim] bf16: the batch's rows or pages
+  const void* q = nullptr;     // [rows, heads, head_dim] bf16, heads without gaps
+  const void* keys = nullptr;  // [key_rows, head_dim] bf16: the batch's rows or pages
+  // Not null: keys are e4m3, [pages * page_tokens, head_dim] with key_stride in bytes, and each key
+  // has one bf16 scale here, [pages * page_tokens]. Keys must be paged, and head_dim and key_stride
+  // multiples of 16. The bits are those of bf16 keys with the dequantised values.
+  const void* key_scales = nullptr;
   const float* weights = nullptr;  // [rows, heads]
   float* scores = nullptr;         // [rows, score_stride]: one column per position
   int64_t q_stride = 0, key_stride = 0, score_stride = 0;  // from row to row

@@ -1,5 +1,5 @@
 // Copies sampled tokens to the next step and to the host, and prepares draft passes. Pointers are
-// device pointers, except the host's in hand_out_samples. Nothing is allocated, nothing
+// device pointers, except the host's in copy_samples_to_host. Nothing is allocated, nothing
 // synchronises; each function queues its kernel on `stream` and returns cudaGetLastError().
 #pragma once
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 // The loss of a token, its derivatives and its metrics. Shared by policy_loss on the CPU and the
-// CUDA kernel; compiles without CUDA. Only exp and expm1 differ between the two. Comparisons are
-// written so that NaN and Inf take the same branch on both.
+// CUDA kernel; compiles without CUDA. Only exp and expm1 differ between CPU and GPU. Comparisons
+// are written so that NaN and Inf take the same branch on both.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace slimexx::kernels {
 
-// Returns the KL estimate of d = log p - log p_base. If `unbiased`, it is multiplied by `ratio` = p
-// / p_old, and the derivative includes that factor. low_var is clamped to [-10, 10] afterwards.
+// Returns the KL estimate of d = log p - log p_base. If `unbiased`, the estimate is multiplied by
+// `ratio` = p / p_old, and the derivative includes that factor. low_var is clamped to [-10, 10]
+// afterwards.
 SLX_BOTH_SIDES KlValue estimate_kl(KlKind kind, float d, bool unbiased, float ratio) {
   KlValue kl;
   if (kind == KlKind::kK1) {

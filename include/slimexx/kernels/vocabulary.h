@@ -31,7 +31,7 @@ size_t normalize_logits_workspace(int64_t rows, int64_t columns);
 cudaError_t normalize_logits(const LogitRows& z, float* lse, const float* temperatures,
                              float temperature, void* workspace, cudaStream_t stream);
 
-// The same with the temperatures in `parameters` [rows].
+// normalize_logits with the temperatures in `parameters` [rows].
 cudaError_t normalize_logits(const LogitRows& z, float* lse, const SamplingParameters* parameters,
                              void* workspace, cudaStream_t stream);
 
@@ -42,8 +42,8 @@ cudaError_t merge_lse(float* lse, const float* leaves, int64_t count, int64_t ro
                       cudaStream_t stream);
 
 // log_probs[r] = z[r, targets[r]] - lse[r], or 0 if the target is -1 (in another leaf).
-// entropies[r] = -sum p log p over these columns, p = exp(z - lse); may be null. For a leaf this is
-// its share of the row's entropy. Summed in fp32 with the same tiles.
+// entropies[r] = -sum p log p over these columns, p = exp(z - lse); may be null. For a leaf,
+// entropies[r] is the leaf's part of the row's entropy. Summed in fp32 with the same tiles.
 size_t gather_log_probs_workspace(int64_t rows, int64_t columns);
 cudaError_t gather_log_probs(float* log_probs, float* entropies, const LogitRows& z,
                              const float* lse, const int32_t* targets, void* workspace,

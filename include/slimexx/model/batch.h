@@ -1,4 +1,4 @@
-// What one forward runs over.
+// The input of one forward.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -16,13 +16,15 @@ using tensor::Arena;
 using tensor::DType;
 using tensor::Tensor;
 
-// KV-cache pages of one layer in generation. Undefined tensors: the batch is packed.
+// KV-cache pages of one layer in generation, in the compute type or in FP8. Undefined tensors: the
+// batch is packed.
 struct LayerPages {
-  Tensor k, v;          // [num_pages, page_tokens, Hkv, D]
-  Tensor index_k = {};  // [num_pages, page_tokens, 1, D] indexer keys (blocks/sparse_index.h)
+  ops::CacheRows k = {}, v = {};  // [num_pages, page_tokens, Hkv, D]
+  ops::CacheRows index_k =
+      {};  // [num_pages, page_tokens, 1, D] indexer keys (blocks/sparse_index.h)
 };
 
-// Which keys the queries of a layer see.
+// The keys that the queries of a layer see.
 struct KeyChoice {
   bool selects = false;  // the layer runs its own select_keys
   bool shares = false;   // the layer reuses the selection of the last layer that selects
@@ -57,7 +59,7 @@ struct Batch {
   // Not derived from the ranges: if a planning context splits one row, every rank plans as if it
   // held that row.
   bool repeats_rows = false;
-  // For backward of the embedding. Undefined: one tp rank, or no such backward.
+  // For backward of the embedding. Undefined: one tp rank, or no backward of the embedding.
   VocabularyTokens own_vocabulary = {};
   ops::AttentionLayout attention;
   ContextRows context = {};
@@ -69,8 +71,8 @@ struct Batch {
 };
 
 // Router statistics that backward accumulates for a layer with experts, and the balancing losses
-// whose gradients it adds. This is in backward, which runs once per microbatch; forward may run
-// twice.
+// whose gradients it adds. Backward does this, because it runs once per microbatch, while forward
+// may run twice.
 struct RouterBalance {
   Tensor sums = {};  // [2E+2] i64; undefined: no statistics and no losses
   ops::RouterBalanceRule rule = {};

@@ -1,5 +1,6 @@
-// Properties of each kind of block, apart from its computation. Code outside of blocks uses these
-// functions instead of testing for a kind of block; docs/howto/block.md lists them.
+// Properties of each kind of block, apart from its computation. Code outside of blocks calls
+// functions for these properties instead of testing for a kind of block; docs/howto/block.md lists
+// them.
 #pragma once
 #include <cstdint>
 

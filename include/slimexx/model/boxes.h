@@ -39,7 +39,8 @@ struct ElementRun {
   int64_t in_parameter = 0, on_disk = 0, size = 0;
   size_t part = 0;
 };
-// The same elements as the fewest possible runs, ascending in the parameter.
+// Elements [begin, end) of the flattened parameter as the fewest possible runs, ascending in the
+// parameter.
 std::vector<ElementRun> list_runs(const ParameterInfo& info, int64_t begin, int64_t end);
 std::vector<ElementRun> list_runs(const ParameterInfo& info);
 
@@ -58,7 +59,7 @@ struct TensorSource {
   };
   std::vector<Piece> pieces = {};  // ascending on disk
 };
-// In order of first appearance.
+// The tensors of all `infos`, in order of first appearance.
 std::vector<TensorSource> list_tensor_sources(const std::vector<ParameterInfo>& infos);
 
 }  // namespace slimexx::model

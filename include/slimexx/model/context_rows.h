@@ -12,7 +12,8 @@
 
 namespace slimexx::model {
 
-// ContextShards on the device. Empty ranges mean one cp rank; do not call the functions then.
+// ContextShards on the device. Empty ranges mean one cp rank; do not call the functions in that
+// case.
 struct ContextRows {
   std::span<const dist::Range> ranges = {};        // by cp rank, host
   ops::Tensor sequence_rows = {}, rank_rows = {};  // [K] i32

@@ -39,7 +39,7 @@ struct ContextPages {
   std::vector<int32_t> first_page;  // by sequence
   int64_t most_pages = 0;           // of one sequence
 };
-// `cu_seqlens` refer to the order by sequence.
+// `cu_seqlens` refers to the order by sequence.
 ContextPages list_pages(const ContextShards& shards, std::span<const int32_t> cu_seqlens);
 // Upper bound on the pages of `num_rows` rows in `num_sequences` sequences.
 int64_t bound_pages(int64_t num_rows, int64_t num_sequences);

@@ -24,9 +24,9 @@ struct Tape {
   std::vector<LayerTape> layers = {};  // of the stage
 };
 
-// Chooses the plan that keeps the most within `bytes` on top of kInputs for every layer. All layers
-// reach a level before the first one goes a level higher, since lower levels save more time per
-// byte (a level keeps T F elements of a layer and saves 2 T H F multiply-adds).
+// Chooses the plan that keeps the most within `bytes` in addition to kInputs for every layer. No
+// layer goes a level higher before all layers have reached the level, since lower levels save more
+// time per byte (a level keeps T F elements of a layer and saves 2 T H F multiply-adds).
 KeepPlan choose_keep(const ModelSpec& spec, const StageRange& stage, tensor::Device device,
                      const RowCounts& rows, int64_t bytes);
 
@@ -50,8 +50,8 @@ ModelParameters bind_gradients(const ParameterStore& store, const ModelSpec& spe
 // Callbacks that backward runs while it queues its work. Both may be empty. Layer indices count in
 // the whole model.
 struct BackwardHooks {
-  // All work that adds to this layer's gradients is queued. Runs from the last layer to the first;
-  // the embedding's gradient comes after that.
+  // Called when all work that adds to this layer's gradients is queued, from the last layer to the
+  // first. The embedding's gradient comes after all layers.
   std::function<void(int64_t layer)> layer_done = {};
   // Called one product before a layer's attention. Work that another stream starts after the work
   // queued so far gets its SMs when that product ends. Attention then distributes its tiles over
@@ -60,11 +60,11 @@ struct BackwardHooks {
   std::function<void(int64_t layer)> attention_next = {};
 };
 
-// Router statistics that backward accumulates, and the load-balancing losses. MTP layers take part
-// in neither.
+// Router statistics that backward accumulates, and the load-balancing losses. MTP layers have
+// neither.
 struct RouterBalances {
   std::vector<Tensor> sums =
-      {};  // by layer of the whole model [2E+2] i64; undefined without experts
+      {};  // by layer of the whole model: [2E+2] i64, undefined without experts
   ops::RouterBalanceRule rule = {};
 };
 
@@ -74,8 +74,8 @@ class Decoder {
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions);
   // One stage, with its layers sharded for one rank of a grid of these sizes. `leaves` is the
   // number of leaves of row-parallel products and of the vocabulary (numerics contract, N6): the tp
-  // size, or any divisor of the sizes if tp is 1; 0: one per tp rank. Throws Error(kUsage) for
-  // sizes that do not divide.
+  // size or, if tp is 1, any number that divides the split dimensions; 0: one per tp rank. Throws
+  // Error(kUsage) for sizes that do not divide the model.
   Decoder(const ModelSpec& spec, tensor::Device device, int64_t max_positions,
           const StageRange& stage, const dist::GridSizes& sizes = {}, int64_t leaves = 0);
   const ModelSpec& spec() const { return spec_; }  // the whole model
@@ -93,9 +93,9 @@ class Decoder {
   Tensor forward(const ops::Context& ctx, const ModelParameters& weights, const Batch& batch,
                  Tape* tape, Tensor input = {}) const;
 
-  // dx[T,H] enters as the gradient of forward's result and leaves as that of the stage's input.
-  // Gradients of vectors and of the embedding are always added to. Gradients of matrices are added
-  // to if `accumulate`, and overwritten otherwise (ParameterInfo::zero_before_backward).
+  // dx[T,H] enters as the gradient of forward's result and leaves as the gradient of the stage's
+  // input. Gradients of vectors and of the embedding are always added to. Gradients of matrices are
+  // added to if `accumulate`, and overwritten otherwise (ParameterInfo::zero_before_backward).
   void backward(const ops::Context& ctx, const ModelParameters& weights,
                 const ModelParameters& gradients, const Batch& batch, const Tape& tape, Tensor dx,
                 bool accumulate, const BackwardHooks& hooks = {},
@@ -114,13 +114,14 @@ class Decoder {
 // Runs MTP layer `index`. The decoder's stage needs the head, and the embedding or a copy of it.
 // `batch` has each sequence's tokens rolled left by index + 1. `hidden` [T,H] is the output of the
 // model or of the previous MTP layer, after its final norm; it must live until backward. Returns y
-// [T,H] (mtp.h). It and the tape are in the context's arena.
+// [T,H] (mtp.h). y and the tape are in the context's arena.
 Tensor mtp_forward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
                    size_t index, const Batch& batch, Tensor hidden, MtpTape& tape);
-// The same y in generation: keeps nothing for backward; `pages` hold the layer's keys and values.
+// Returns the y of mtp_forward in generation: keeps nothing for backward; `pages` hold the layer's
+// keys and values.
 Tensor mtp_step(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
                 size_t index, const Batch& batch, Tensor hidden, const LayerPages& pages);
-// dx[T,H] enters as the gradient of y and leaves as that of `hidden`. The embedding gets no
+// dx[T,H] enters as the gradient of y and leaves as the gradient of `hidden`. The embedding gets no
 // gradient. Other gradients are added to or overwritten as in Decoder::backward.
 void mtp_backward(const ops::Context& ctx, const Decoder& decoder, const ModelParameters& weights,
                   const ModelParameters& gradients, size_t index, const Batch& batch,

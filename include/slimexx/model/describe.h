@@ -15,7 +15,8 @@ struct PartCount {
 struct ParameterCounts {
   int64_t total = 0;   // every tensor that a checkpoint holds
   int64_t active = 0;  // used per token: k of E experts, no MTP layer
-  // Part of the total. Other tools do not count them, since transformers keeps them as buffers.
+  // Part of the total. Other tools do not count correction biases, since transformers keeps them as
+  // buffers.
   int64_t correction_biases = 0;
   std::vector<PartCount> parts = {};  // add up to total; in order of first appearance
 };

@@ -1,6 +1,6 @@
-// The encoded form of weights: values of a smaller type with a scale per block, from which the
-// products of forward passes compute (ops/linear.h). It is derived from the plain weights after
-// each update, and an engine gets only this form.
+// The encoded form of weights: values of a smaller type with a scale per block, which the products
+// of every forward pass read (ops/linear.h). Each update of the plain weights derives it again, and
+// an engine gets only this form.
 //
 // On disk a block is block_rows x block_columns elements of one tensor. In memory a scale belongs
 // to unit_rows rows, because a parameter may have the rows of a block in another order (heads of
@@ -34,9 +34,9 @@ struct Encoding {
 };
 
 // Sets spec.encoding, and spec.encoded to the names of the matrices that `encoding` can hold: the
-// weights of a Linear whose blocks no rank of `sizes` cuts (tensor and expert tensor parallelism).
-// `sizes` has the largest sizes of all grids that hold the model, so that all of them encode the
-// same matrices.
+// weights of a Linear whose blocks are never split between ranks (tensor and expert tensor
+// parallelism). `sizes` has the largest sizes of all grids that hold the model, so that all of them
+// encode the same matrices.
 void choose_encoded(ModelSpec& spec, const Encoding& encoding, const dist::GridSizes& sizes);
 
 // Lists the units of each block of an encoded parameter [N,K] or [E,N,K]. The result is a table
@@ -47,14 +47,14 @@ std::optional<std::vector<int32_t>> list_block_units(const ParameterInfo& info,
                                                      const Encoding& encoding);
 
 // The parameters that hold the encoded form of `infos`, two per encoded parameter, in order: values
-// and scales. Their parts lie in tensors that exist in no folder; this is enough to move and to
-// hash them.
+// and scales. Their parts lie in tensors that no folder has, which is enough to move and to hash
+// the parameters.
 std::vector<ParameterInfo> list_derived(const std::vector<ParameterInfo>& infos);
 
 // The parameters that engines receive and that hashes cover: plain parameters without an encoding,
-// then the derived ones. Ids are those of a store of the list.
+// then the derived ones. Ids are those in a store of this list.
 Layout list_moved(const Layout& layout);
-// The same ranks without the plain form of encoded parameters, for engines.
+// `layout` without the plain form of encoded parameters, for engines.
 Layout without_plain(const Layout& layout);
 
 // Encodes every encoded parameter of the store. Its plain values are rounded to the encoded ones,

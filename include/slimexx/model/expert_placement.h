@@ -1,16 +1,16 @@
-// Which ranks of an expert-parallel group hold which experts. Loading, hand-over and dispatch all
-// use this placement.
+// Assigns experts to the ranks of an expert-parallel group. Loading, hand-over and dispatch all use
+// this placement.
 //
 // Physical experts are numbered consecutively: number c is a copy of expert c % E. The first E
 // copies are one of each expert; the redundant copies follow, from expert 0 on (SGLang's trivial
-// placement). Ranks hold consecutive copies, split evenly; if they do not divide, the first ranks
-// hold one more.
+// placement). Ranks hold consecutive copies, split evenly; if the number of ranks does not divide
+// them, the first ranks hold one copy more.
 //
 //   E 5, 7 copies, 3 ranks     copy     0 1 2 | 3 4 | 5 6
 //                              expert   0 1 2 | 3 4 | 0 1
 //
-// A rank sends the rows of an expert to the copy number (rank % its copies). Copies have the same
-// bytes, so that the choice changes no bit.
+// A rank sends the rows of an expert to copy number rank % (copies of the expert). Copies have the
+// same bytes, so that the choice changes no bit.
 #pragma once
 #include <cstdint>
 #include <vector>

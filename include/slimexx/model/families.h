@@ -36,11 +36,11 @@ void take_stored_dtype(ModelSpec& spec, const io::HfFolder& folder);
 std::map<std::string, tensor::DType> list_kept_dtypes(const ModelSpec& spec,
                                                       const io::HfFolder& folder,
                                                       bool moves_biases);
-// Names of the tensors that no step changes but that a store of `compute_dtype` rounds.
+// Names of the tensors that no step changes, but a store of `compute_dtype` rounds.
 std::vector<std::string> list_rounded(const ModelSpec& spec, const io::HfFolder& folder,
                                       tensor::DType compute_dtype);
 // The parameters of a model, or of a stage of it, in store order with their Hugging Face names;
-// fusions are data (HfPart).
+// HfPart describes fused tensors.
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec);
 std::vector<ParameterInfo> list_parameters(const ModelSpec& spec, const StageRange& stage);
 // Parameters of all stages of one rank, concatenated (list_stages).

@@ -1,4 +1,4 @@
-// Which ranks of a layout hold which boxes of the tensors on disk.
+// Finds the ranks of a layout that hold each box of the tensors on disk.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -45,14 +45,14 @@ HeldTensors list_held_tensors(const Layout& layout);
 // Null if the ranks of that list do not hold the box.
 const BoxPlace* find_place(const HeldBox& held, int list);
 
-// A rank among the holders of a box, and where the box lies in its store.
+// A rank among the holders of a box, and the place of the box in that rank's store.
 struct Holder {
   size_t index = 0, count = 0;
   const BoxPlace* place = nullptr;  // null: the rank holds nothing of the box
 };
 Holder find_holder(const HeldTensors& tensors, const HeldBox& held, int rank);
-// SLX_CHECKs that the boxes of every tensor cover each element exactly once. Two ranks hold either
-// the same box or disjoint boxes.
+// SLX_CHECKs that the boxes of every tensor cover each element exactly once. Any two ranks must
+// hold either the same box or disjoint boxes.
 void check_covered(const HeldTensors& tensors);
 
 // The share of rows [begin, end) of a box's first dimension that holder `index` of `count` reads or

@@ -1,4 +1,4 @@
-// One decoder layer: pre-norm, with the sandwich norms of GLM-4-0414 where the spec has them:
+// One decoder layer: pre-norm, with the sandwich norms of GLM-4-0414 if the spec has them:
 //   a = attention(norm(x));    x_mid = x + [norm](a)
 //   m = mlp(norm(x_mid));      x_out = x_mid + [norm](m)
 // Each residual sum is fused with the norm that follows it; for x_out this is the next layer's
@@ -47,7 +47,7 @@ struct LayerTape {
   KindsOf<MlpSpec>::Tape mlp = {};
 };
 
-// What a layer hands to the next.
+// The values that a layer passes to the next layer.
 struct LayerInput {
   Tensor x = {};       // [T,H] the residual stream
   Tensor normed = {};  // [T,H] its norm by this layer's input_norm

@@ -1,6 +1,6 @@
 // How a model's parameters are sharded over a grid: for each rank, its ParameterInfos narrowed to
-// its shard. Loading, export, checkpoints and weight plans treat them like unsharded ones, since
-// the parts still map elements to boxes of tensors on disk.
+// its shard. Loading, export, checkpoints and weight plans treat these infos like unsharded ones,
+// since the parts still map elements to boxes of tensors on disk.
 #pragma once
 #include <memory>
 #include <vector>

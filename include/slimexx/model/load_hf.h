@@ -1,4 +1,4 @@
-// Loading a Hugging Face folder by all ranks of a host together.
+// Loads a Hugging Face folder with all ranks of a host together.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@ inline constexpr int64_t kLoadedElements = 1 << 22;
 
 // Compares the folder's headers with the model; together, the ranks of `layout` hold all of its
 // parameters. Error(kInput) lists missing, extra and misshapen tensors and types that cannot be
-// read. It reads no values, so that a run can stop before it takes memory for the weights.
+// read. Reads no values, so that a run can stop before it allocates memory for the weights.
 void check_hf_headers(const ModelSpec& spec, const io::HfFolder& folder, const Layout& layout);
 
 // The ranks of one host.

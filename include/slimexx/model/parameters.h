@@ -31,8 +31,8 @@ struct ModelSpec;
 using ParameterId = int32_t;  // index into ParameterStore::infos()
 inline constexpr ParameterId kNoParameter = -1;
 
-// kEmbedding and kResidual (projections into the residual stream) are normal too; with
-// spread_tokens (init_random_weights) they have their own standard deviations.
+// kEmbedding and kResidual (projections into the residual stream) are normally distributed too;
+// with spread_tokens (init_random_weights) they have their own standard deviations.
 enum class InitKind : uint8_t { kNormal, kEmbedding, kResidual, kOnes, kZeros };
 // The ranks that sum a gradient, by their names in dist::Groups: dp_cp, tp_dp_cp, edp. A Layout
 // sets kReplicated for dense parameters that are the same on all tp ranks, because each tp rank has
@@ -53,9 +53,9 @@ struct HfPart {
   // the parameter: 2 turns two halves into pairs.
   int64_t row_step = 1;
   // Among the ranks that hold this box, apart from data-parallel replicas, exactly one counts it in
-  // norms and writes it to checkpoints: the one with true. Set by a Layout.
+  // norms and writes it to checkpoints: the rank with true. Set by a Layout.
   bool is_counted = true;
-  // Type in an export, from kept_dtypes and checkpoint_dtype (spec.h); empty: the parameter's.
+  // Type in an export, from kept_dtypes and checkpoint_dtype (spec.h); empty: the parameter's type.
   std::optional<tensor::DType> dtype = {};
 };
 
@@ -69,7 +69,7 @@ struct ShardSection {
 struct Shard {
   int axis = 0;  // dimension of the parameter
   GridDim dim = GridDim::kTensor;
-  std::vector<ShardSection> sections = {};  // empty: one that is the whole dimension
+  std::vector<ShardSection> sections = {};  // empty: one section, the whole dimension
   // Engine only: physical experts including redundant ones (see ExpertPlacement). 0: experts are
   // split evenly.
   int64_t num_copies = 0;
@@ -79,7 +79,7 @@ struct ParameterInfo {
   std::string name;                 // "layers.3.attention.qkv.weight"
   std::vector<int64_t> shape = {};  // one to three dimensions
   bool decayed = true;              // 1-D parameters are not
-  // False: it has no gradient and never changes, unless moved_by_rule.
+  // False: the parameter has no gradient and never changes, unless moved_by_rule.
   bool trainable = true;
   bool moved_by_rule = false;               // a router's correction bias: a resumed run loads it
   bool frozen_by_name = false;              // in ModelSpec::frozen: a resumed run loads it
@@ -121,7 +121,7 @@ class ParameterStore {
   // Weights only, in `memory` [at least weight_bytes] U8, which must outlive the store.
   ParameterStore(std::vector<ParameterInfo> infos, tensor::Tensor memory);
   static int64_t weight_bytes(std::vector<ParameterInfo> infos, tensor::Device device);
-  // The same for all parameters of a model.
+  // Stores of all parameters of a model.
   ParameterStore(const ModelSpec& spec, tensor::Device device, bool with_gradients);
   ParameterStore(const ModelSpec& spec, tensor::Tensor memory);
   static int64_t weight_bytes(const ModelSpec& spec, tensor::Device device);
@@ -130,7 +130,7 @@ class ParameterStore {
   const std::vector<ParameterInfo>& infos() const { return infos_; }
   // Values and scales of encoded parameters (list_derived). Their ids follow those of infos().
   const std::vector<ParameterInfo>& derived() const { return derived_; }
-  // In order of each group's first parameter. A dense model has one.
+  // In order of each group's first parameter. A dense model has one group.
   std::span<const ParameterGroup> groups() const { return groups_; }
   const ParameterGroup& group_of(const ParameterInfo& info) const {
     return groups_[static_cast<size_t>(info.group)];
@@ -139,19 +139,19 @@ class ParameterStore {
   // Any parameter of the store, derived ones included.
   const ParameterInfo& info(ParameterId id) const;
   // Views in the parameter's shape. Undefined for kNoParameter and for a parameter without its
-  // plain form; gradients also for frozen parameters.
+  // plain form; gradients are also undefined for frozen parameters.
   tensor::Tensor weight(ParameterId id) const;
   // The plain weight and, if the parameter is encoded, its values and scales.
   ops::Linear linear(ParameterId id) const;
-  // The units of its blocks [B, units per block] i32 (list_block_units); undefined if it is not
-  // encoded.
+  // The units of the parameter's blocks [B, units per block] i32 (list_block_units); undefined if
+  // the parameter is not encoded.
   tensor::Tensor block_units(ParameterId id) const;
   tensor::Tensor gradient(ParameterId id) const;  // SLX_CHECKs that the store has gradients
   // Copy between host values and elements [begin, begin + n) of a parameter. Writing rounds to the
-  // type of the weights. All wait for the device.
+  // type of the weights. All these functions wait for the device.
   void write_weights(const ParameterInfo& info, int64_t begin, const float* values, int64_t n);
   void read_weights(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
-  // The same for values of the parameter's own type.
+  // Like write_weights, for values of the parameter's own type.
   void write_bytes(const ParameterInfo& info, int64_t begin, const void* values, int64_t n);
   void read_gradients(const ParameterInfo& info, int64_t begin, float* values, int64_t n) const;
   int64_t num_elements() const;  // of all groups that are not derived
@@ -183,12 +183,12 @@ void load_hf_weights(ParameterStore& store, const ModelSpec& spec, const io::HfF
                      const Layout* layout = nullptr);
 // Loads a checkpoint's section "master" if it has one, otherwise "weights".
 void load_checkpoint_weights(ParameterStore& store, const io::Checkpoint& checkpoint);
-// The same, rounded to the types of an export (io::list_weights).
+// Like load_checkpoint_weights, but rounds to the types of an export (io::list_weights).
 void load_exported_weights(ParameterStore& store, const io::Checkpoint& checkpoint,
                            tensor::DType config_dtype);
-// Appends elements [begin, end) of a parameter as pieces of a checkpoint's tensors: as ranges,
-// unless boxes are fewer. `values`, of `dtype`, is the address of the parameter's first element,
-// even if only [begin, end) exists. Skips boxes that another rank counts.
+// Appends elements [begin, end) of a parameter as pieces of a checkpoint's tensors: as ranges, or
+// as boxes if these are fewer. `values`, of `dtype`, is the address of the parameter's first
+// element, even if only [begin, end) exists. Skips boxes that another rank counts.
 void add_checkpoint_pieces(const ParameterInfo& info, int64_t begin, int64_t end,
                            const std::string& section, tensor::DType dtype, const void* values,
                            std::vector<io::CheckpointPiece>& pieces);

@@ -14,7 +14,7 @@ enum class ScaleKind : uint8_t { kBlock, kChannel, kTensor };
 struct Quantization {
   ScaleKind kind = ScaleKind::kBlock;
   int64_t block_rows = 0, block_columns = 0;  // kBlock: values per scale; fewer at the edges
-  std::string scale_suffix;                   // appended to the tensor's name for its scales
+  std::string scale_suffix;                   // appended to a tensor's name to name its scales
 
   // Rows and columns of the values that share a scale, in a matrix.
   int64_t rows_of_scale(int64_t rows) const;

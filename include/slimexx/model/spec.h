@@ -67,10 +67,12 @@ RateClass rate_class(const LayerSpec& layer);
 // A layer of multi-token prediction, after the model's last layer.
 struct MtpSpec {
   LayerSpec layer;
-  // Whether the checkpoint repeats the embedding and the head for it (GLM-4.5, DeepSeek-V3).
+  // Whether the checkpoint repeats the embedding and the head for this layer (GLM-4.5,
+  // DeepSeek-V3).
   bool has_own_embedding = false, has_own_head = false;
-  // Whether this run trains it; trained MTP layers come first. The copies above are not trained:
-  // the layer reads the model's own embedding and head, as do engines that draft with it.
+  // Whether this run trains the layer; trained MTP layers come first. The copies above are not
+  // trained: the layer reads the model's own embedding and head, also in engines that draft with
+  // it.
   bool is_trained = false;
 };
 
@@ -85,13 +87,14 @@ struct ModelSpec {
   RopeSpec rope;
   tensor::DType checkpoint_dtype = tensor::DType::kBF16;  // what an export writes
   std::vector<LayerSpec> layers;
-  std::vector<MtpSpec> mtp;         // layers num_layers() and on, by their names on disk
-  int64_t num_missing_mtp = 0;      // named by config.json after these, but absent from the weights
+  std::vector<MtpSpec> mtp;         // their layer numbers on disk start at num_layers()
+  int64_t num_missing_mtp = 0;      // further MTP layers of config.json, absent from the weights
   int64_t leaves = 1;               // of the vocabulary on this rank (HeadSpec)
   std::vector<std::string> frozen;  // ascending names of parameters: see freeze.h
   // The encoding of the parameters named in `encoded`, ascending (choose_encoded); null: none.
   std::shared_ptr<const Encoding> encoding = {};
   std::vector<std::string> encoded;
+  bool fp8_cache = false;  // set by set_fp8_cache
   // Export types of tensors that no step changes, if the source folder holds them in a type other
   // than checkpoint_dtype.
   std::map<std::string, tensor::DType> kept_dtypes;
@@ -104,6 +107,9 @@ struct ModelSpec {
 
 // The model with every block narrowed to the shard of one rank of the grid. Global values stay.
 ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes);
+
+// Makes every layer round its keys and values to FP8, MTP layers included.
+void set_fp8_cache(ModelSpec& spec);
 
 // A pipeline stage: consecutive layers, with or without the embedding before them and the head
 // after them.
@@ -118,7 +124,7 @@ inline StageRange whole_model(const ModelSpec& spec) { return {.end_layer = spec
 // 2 x weights touched x tokens, plus scores and values (slime's convention with the output
 // projection counted as num_heads * head_dim x hidden).
 double forward_flops(const ModelSpec& spec, int64_t num_tokens);
-// The same of the MTP layers that are trained, with the head that each of them goes through.
+// forward_flops of the trained MTP layers, each with its product with the head.
 double mtp_forward_flops(const ModelSpec& spec, int64_t num_tokens);
 // Training costs three times the forward, minus these operations: the weight-gradient products that
 // are skipped for the stage's weights frozen by name. Proportional to num_tokens.

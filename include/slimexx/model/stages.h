@@ -18,18 +18,18 @@ struct PipelineSplit {
   std::optional<int64_t> layers_per_virtual_stage = {};
 };
 
-// The stages of each rank, [rank][chunk]: stage s of all is chunk s / num_ranks of rank
-// s % num_ranks. Throws Error(kUsage) if the layers do not divide, with the equation and a valid
-// split; or if a stage would begin at a layer that shares the keys selected by an earlier layer,
-// with valid splits.
+// The stages of each rank, [rank][chunk]: stage s of all is chunk s / num_ranks of rank s %
+// num_ranks. Throws Error(kUsage) if the ranks do not divide the layers, with the equation and a
+// valid split; or if a stage would begin at a layer that shares the keys selected by an earlier
+// layer, with valid splits.
 std::vector<std::vector<StageRange>> list_stages(const ModelSpec& spec, const PipelineSplit& split);
 // Whether list_stages succeeds. Much faster than catching its error, which searches for a valid
 // split.
 bool can_split(const ModelSpec& spec, const PipelineSplit& split);
 
-// Whether a stage without the embedding still holds a copy of its table: as the head of tied
-// embeddings, with its own gradient, or frozen, for trained MTP layers. The stage with the
-// embedding counts the table; the copy receives its weights after every step.
+// Whether a stage without the embedding holds a copy of its table: as the head of tied embeddings
+// (with its own gradient), or for trained MTP layers (frozen). The stage with the embedding counts
+// the table; the copy receives its weights after every step.
 bool holds_embedding_copy(const ModelSpec& spec, const StageRange& stage);
 
 }  // namespace slimexx::model

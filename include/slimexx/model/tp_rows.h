@@ -14,7 +14,7 @@ namespace slimexx::model {
 
 // Batch::tp_rows for a batch of `num_rows` rows.
 std::vector<dist::Range> split_over_tp(const ops::Context& ctx, int64_t num_rows);
-// The same if every tp rank has all rows.
+// Batch::tp_rows if every tp rank has all `num_rows` rows.
 std::vector<dist::Range> repeat_over_tp(const ops::Context& ctx, int64_t num_rows);
 bool has_all_rows(const Batch& batch);  // with several tp ranks: each has all rows
 
@@ -28,7 +28,7 @@ dist::Range own_vocabulary(const ops::Context& ctx, int64_t vocab_size);
 VocabularyTokens select_own_tokens(const ops::Context& ctx, int64_t vocab_size,
                                    std::span<const int32_t> tokens);
 
-// By tp rank: the index range in `rows`, ascending rows of the batch, that the rank holds.
+// By tp rank: the range of `rows` (ascending rows of the batch) that the rank holds.
 std::vector<dist::Range> split_selected_rows(const ops::Context& ctx,
                                              std::span<const dist::Range> tp_rows,
                                              std::span<const int32_t> rows);

@@ -21,7 +21,7 @@ using WeightHashes = std::map<std::string, uint64_t>;  // by tensor on disk
 // one box of the layout. `holder` names the layout in the error.
 WeightHashes sum_hashes(const Layout& layout, const std::vector<std::vector<uint64_t>>& by_rank,
                         const std::string& holder);
-// One number for all of them.
+// One number for all hashes.
 uint64_t total_hash(const WeightHashes& hashes);
 
 }  // namespace slimexx::model

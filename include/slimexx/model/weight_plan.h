@@ -1,7 +1,7 @@
 // Plans the resharding of weights from one Layout to another; made once per pair. Layouts are
-// compared by boxes of tensors on disk. A rank takes an element from its own memory if it holds it,
-// otherwise from one rank that does, so each needed element is sent once; replicas share the
-// sending. Data moves in rounds, so that transfers in flight need little memory.
+// compared by boxes of tensors on disk. A rank takes an element from its own memory if possible,
+// otherwise from exactly one rank that holds it; replicas share the sending. Data moves in rounds,
+// so that transfers in flight need little memory.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -57,8 +57,8 @@ void pack_weights(const ops::Context& ctx, std::span<const WeightMove> sends,
 void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receives,
                     const ParameterStore& to, const tensor::Tensor& bytes);
 // Runs the whole plan; `ranks` are the ranks of the layouts. Scratch: buffers of two rounds.
-// Collective, unless no rank sends anything: then `ranks` is not used. Otherwise the stores must
-// not share memory.
+// Collective, and the stores must not share memory, unless no rank sends anything: then `ranks` is
+// not used.
 WeightTraffic move_weights(const ops::Context& ctx, const WeightPlan& plan,
                            const ParameterStore& from, const ParameterStore& to,
                            dist::Collective& ranks);

@@ -41,9 +41,9 @@ struct FailurePlace {
   std::string host, phase, call;  // call: the collective call; empty outside one
 };
 
-// Sets the state "failed" in status.json and, unless it is -1, `step`; keeps the other values. Any
-// rank and any thread may call it. Only the first call of a run counts; returns whether this was
-// the first. `error` is the message. Throws Error(kEnvironment) if nothing can be written.
+// Sets the state "failed" and, if `step` is not -1, the step in status.json; keeps the other
+// values. Any rank and any thread may call it. Only the first call of a run counts; returns whether
+// this was the first. `error` is the message. Throws Error(kEnvironment) if nothing can be written.
 bool write_first_failure(const std::string& run_dir, int64_t step, std::string_view error,
                          const FailurePlace& place);
 // Called before a run: removes the recorded failure of an earlier run.
@@ -56,7 +56,8 @@ class RunLog {
     std::string run_dir;  // created if needed
     bool tensorboard = true;
     bool enabled = true;  // false on other ranks
-    // Drops rows of metrics.jsonl with "step" >= this: they are from an interrupted run.
+    // Rows of metrics.jsonl with "step" >= resume_step are dropped: they are from an interrupted
+    // run.
     int64_t resume_step = 0;
     int64_t resume_train_step = 0;  // optimizer steps in the checkpoint
     int64_t total_steps = 0;        // for the ETA
@@ -69,8 +70,8 @@ class RunLog {
   // tb/events.out.tfevents.*, and flushes. Non-finite values become null. `step` is the number of
   // the rollout.
   void write_row(int64_t step, const MetricRow& row);
-  // The same for one optimizer step of a rollout: appends {"step": train_step, "rollout": rollout,
-  // ...} to train_steps.jsonl and writes to tb/optimizer_steps.
+  // Like write_row, for one optimizer step of a rollout: appends {"step": train_step, "rollout":
+  // rollout, ...} to train_steps.jsonl and writes to tb/optimizer_steps.
   void write_train_step(int64_t rollout, int64_t train_step, const MetricRow& row);
   // Writes a text, such as a table, for TensorBoard's text page.
   void write_text(int64_t step, const std::string& tag, const std::string& markdown);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "slimexx/ops/cache_rows.h"
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {
@@ -16,8 +17,8 @@ inline constexpr int64_t kAttentionBlock = 64;
 // context_lens[b], context_lens[b]+1, ... of the sequence. Keys and values have one of three
 // layouts; all of them include the batch's own rows:
 //   packed: k, v [T,Hkv,D]; all context lengths are 0;
-//   paged:  k, v [num_pages, page_tokens, Hkv, D]; position p of sequence b is in page
-//           page_table[b, p / page_tokens] at slot p % page_tokens;
+//   paged:  k, v [num_pages, page_tokens, Hkv, D], or FP8 (cache_rows.h); position p of sequence b
+//           is in page page_table[b, p / page_tokens] at slot p % page_tokens;
 //   gathered (CPU): k, v [num_keys,Hkv,D]; position p of sequence b is row key_starts[b] + p.
 //           Starts ascend from 0. Chunks of one sequence have the same start; their keys end at the
 //           next different start.
@@ -37,9 +38,9 @@ struct AttentionLayout {
   int64_t max_query_len = 0, max_key_len = 0;  // upper bounds; 0: from the host's lengths
   int64_t max_split_tokens = INT32_MAX;  // CUDA, paged: bounds scratch (kernels/attention_runs.h)
   // [T,k] i32: the keys that each query sees, as select_keys writes them (sparse_attention.h);
-  // undefined: all keys up to its own. Blocks count the keys in this list, so a query whose list
-  // has all of its keys gets the same bits as without a list. On CUDA the forward supports lists
-  // only in the latent form, and the backward only with one key head per query head.
+  // undefined: all keys up to the query's position. Blocks count the keys in this list, so a query
+  // whose list has all of its keys gets the same bits as without a list. On CUDA the forward
+  // supports lists only in the latent form, and the backward only with one key head per query head.
   Tensor selected = {};
   std::span<const int32_t> key_starts = {};  // [B], host; empty: packed or paged
   int64_t num_keys = 0;                      // gathered only
@@ -49,20 +50,20 @@ struct AttentionLayout {
 
   int64_t context_len(size_t b) const { return context_lens.empty() ? 0 : context_lens[b]; }
 };
-// (scratch) out[T,Hq,Dv] of the first Dv <= D elements of each value; q, k, v and out have a free
-// token stride. v may be k if the values are the first elements of the keys (the latent form, one
-// key head). On CUDA the latent form is the only one with Dv < D, and its queries must be
+// (scratch) Writes out[T,Hq,Dv], from the first Dv <= D elements of each value; q, k, v and out
+// have a free token stride. v may be k if the values are the first elements of the keys (the latent
+// form, one key head). On CUDA the latent form is the only one with Dv < D, and its queries must be
 // contiguous. lse[T,Hq]: log-sum-exp of the scaled scores; may be undefined if no backward follows.
-void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
-                       const AttentionLayout& layout, float scale);
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const CacheRows& k,
+                       const CacheRows& v, const AttentionLayout& layout, float scale);
 // (scratch) Packed or gathered. Writes dq[T,Hq,D], dk[K,Hkv,D] and dv[K,Hkv,Dv] for all K keys (no
 // accumulation; free token stride). Keys that no query of the batch sees get zeros.
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
 // Writes rows k, v [T,Hkv,D] (free token stride) to their slots: slots[t] = page * page_tokens +
-// offset, i32 (below 0: skipped). v and v_pages may be undefined. On CUDA they must be: there
-// qk_norm_rotary_forward writes keys and values together.
+// offset, i32 (below 0: skipped). v and v_pages may be undefined. On CUDA they must be undefined:
+// there qk_norm_rotary_forward writes keys and values together.
 void write_kv_pages(const Context& ctx, Tensor k_pages, Tensor v_pages, Tensor k, Tensor v,
                     Tensor slots);
 

@@ -7,11 +7,11 @@
 
 namespace slimexx::ops {
 
-// Between construction and join() two queues run: calls with context() and calls with the parent
-// context, both after everything that the parent had queued before. On the CPU and in planning
-// there is one queue, in the order of the calls. The caller owns operands, results and `memory`,
-// keeps them until join(), and must not write on one queue what the other reads. Recorded steps may
-// contain branches too (tensor/graph.h).
+// Between construction and join() there are two queues, one for calls with context() and one for
+// calls with the parent context. Both run after all work that the parent queued before. On the CPU
+// and in planning there is one queue, in the order of the calls. The caller owns operands, results
+// and `memory`, keeps them until join(), and must not write on one queue what the other reads.
+// Recorded steps may contain branches too (tensor/graph.h).
 class Branch {
  public:
   // `memory` [bytes] U8 is the scratch of the operations on the branch.
@@ -20,7 +20,7 @@ class Branch {
   Branch& operator=(const Branch&) = delete;
 
   const Context& context() const { return context_; }
-  // Work queued on the parent context after this runs after the branch.
+  // Work that the parent context queues later runs after the branch.
   void join();
 
  private:

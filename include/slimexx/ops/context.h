@@ -4,7 +4,7 @@
 // devices (SLX_CHECK: a wrong shape is a bug in this program), then runs the CPU reference
 // (src/ops/cpu) or launches the CUDA kernel on the stream. Ops never allocate device memory, never
 // synchronise unless they say so, and keep the numeric contract (docs/numerics.md): in forward ops
-// a row of the output depends only on its own row of the input, by one fixed order of operations.
+// a row of the output depends only on its own row of the input, in one fixed order of operations.
 //
 // Legend of ops/*.h: T packed tokens (rows), H hidden size, N output features, K input features, D
 // head dimension, Hq query heads, Hkv key/value heads, V vocabulary, F feed-forward size, R
@@ -36,9 +36,9 @@ struct Context {
   const dist::Groups& groups = dist::groups_of_one();  // the ranks that work on the same step
   // Upper bound on tokens of the EP x ETP group. Above 0, buffers have this size and row counts
   // stay on the device. 0: the host reads the counts, and plans assume that every rank has as many
-  // tokens as this one.
+  // tokens as this rank.
   int64_t most_ep_rows = 0;
-  // Collects the products of matmul_backward_weight for later; null: they run at once.
+  // Collects the products of matmul_backward_weight for later; null: products run at once.
   DeferredProducts* deferred = nullptr;
 
   tensor::Device device() const { return stream.device; }

@@ -6,7 +6,7 @@ namespace slimexx::ops {
 
 // h[T,F] = silu(gate) * up, gate_up[T,2F] = gate columns then up columns.
 void swiglu_forward(const Context& ctx, Tensor h, Tensor gate_up);
-// dgate_up may be gate_up. If h is defined, it gets the forward's result; it may be dh.
+// dgate_up may be gate_up. If h is defined, it receives the forward's result; h may be dh.
 void swiglu_backward(const Context& ctx, Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);
 void add(const Context& ctx, Tensor y, Tensor a, Tensor b);  // y = a + b, elementwise; y may be a
 void add_scaled(const Context& ctx, Tensor y, Tensor x, float scale);  // y += scale * x

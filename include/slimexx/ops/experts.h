@@ -66,16 +66,16 @@ void expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const 
 // dx[r,K] = dy[r,N] w[e,N,K]
 void expert_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w,
                                   const RoutedRows& routed);
-// dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert; undefined if w is frozen:
-// nothing is computed. The kReadBehindExperts (kernels/limits.h) rows of x after offsets[E] must
-// hold finite numbers: they may be read, and are multiplied by zeros.
+// dw[E,N,K] f32 (+)= dy[R,N]^T x[R,K] over the rows of each expert. If dw is undefined (w is
+// frozen), nothing is computed. The kReadBehindExperts (kernels/limits.h) rows of x after
+// offsets[E] must hold finite numbers: they may be read, and are multiplied by zeros.
 void expert_matmul_backward_weight(const Context& ctx, Tensor dw, Tensor dy, Tensor x,
                                    const RoutedRows& routed, bool accumulate);
 
 // The step between the two products of an expert's backward. Forward computed g = swiglu(gate_up)
 // and the output W g, scaled by the row's weight w. dh[R,F] is W^T dy, where dy is the unscaled
 // gradient of the sum. Writes dweights f32 = <dh, g> and h[R,F] = w g (for the gradient of W by
-// dy), and overwrites gate_up[R,2F] with its own gradient, that of w dh. h may be dh. weights and
+// dy), and overwrites gate_up[R,2F] with its gradient, computed from w dh. h may be dh. weights and
 // dweights are [T,k], or [R] by routed row. Some rows of h after offsets[E] become zero; the others
 // stay as they are.
 void expert_swiglu_backward(const Context& ctx, Tensor dweights, Tensor h, Tensor gate_up,

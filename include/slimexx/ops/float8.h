@@ -15,7 +15,7 @@ inline constexpr int64_t kF8UnitRows = 64, kF8Columns = 128;
 
 // x[T,K] (strided) as an FP8 product reads it: values [T,K] kF8E4M3 and scales f32 [K/128,T4]; T4
 // is T rounded up to a multiple of 4. The scale of 128 columns is max(amax, 1e-10) / 448, or NaN if
-// one of them is NaN or infinite.
+// one of the values is NaN or infinite.
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
 
 // The blocks of a weight: plain[R,K], rounded to bf16, is quantised. `rounded`, if it is defined,
@@ -31,19 +31,19 @@ struct QuantisedBlocks {
 };
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
 
-// (scratch) The forward products of matmul.h and experts.h for weights with FP8 values, which call
-// these. On the CPU they are plain products of the dequantised operands; on CUDA the chain of
-// kernels/float8.h.
+// (scratch) The forward products of matmul.h and experts.h call these functions for weights with
+// FP8 values. On the CPU the functions compute plain products of the dequantised operands; on CUDA
+// the chain of kernels/float8.h.
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w);
 // matmul_swiglu_forward without gate_up in memory. False: the device does not fuse this product,
 // and nothing was done.
 bool fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& w);
-// The scratch of such a product of `num_rows` rows with w[N,K]; 0 if w is not FP8.
+// The scratch of an FP8 product of `num_rows` rows with w[N,K]; 0 if w is not FP8.
 int64_t fp8_scratch_bytes(const Context& ctx, int64_t num_rows, const Linear& w);
-// Without a shared expert; follows_product as for expert_matmul_forward.
+// Like expert_matmul_forward without a shared expert.
 void fp8_expert_matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w,
                                const RoutedRows& routed, bool follows_product = false);
-// expert_matmul_swiglu_forward without gate_up in memory, as fp8_matmul_swiglu_forward.
+// expert_matmul_swiglu_forward without gate_up in memory. False: as for fp8_matmul_swiglu_forward.
 bool fp8_expert_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x, const Linear& w,
                                       const RoutedRows& routed);
 

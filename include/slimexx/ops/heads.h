@@ -2,7 +2,8 @@
 // widths. Latent attention enters and leaves its latent space with them.
 //
 // Legend: T packed tokens, n heads, N output features, K input features of a head. Heads may be
-// wider than the product: it reads and writes the first elements of each. Token strides are free.
+// wider than the product, which reads and writes the first elements of each head. Token strides are
+// free.
 #pragma once
 #include <cstdint>
 
@@ -19,7 +20,7 @@ void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor
 // x_begin on; an x with one head is copied to all heads.
 void copy_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                        int64_t width);
-// y[T,width] = sum over the heads of x[T,n,*], ascending, of their elements from x_begin on.
+// y[t,j] = sum over heads h, ascending, of x[t,h,x_begin + j], for y[T,width] and x[T,n,*].
 void sum_head_columns(const Context& ctx, Tensor y, Tensor x, int64_t x_begin);
 
 }  // namespace slimexx::ops

@@ -1,4 +1,5 @@
-// Log-probabilities: log-softmax of logits / temperature in f32 over the true vocabulary (N9).
+// Log-probabilities: log-softmax of logits / temperature in f32 over the vocabulary without padding
+// (N9).
 #pragma once
 #include "slimexx/ops/context.h"
 
@@ -18,17 +19,17 @@ void gather_log_probs(const Context& ctx, Tensor log_probs, Tensor entropies, Te
                       Tensor lse, Tensor targets);
 // dlogits[R,V] in the compute dtype: the gradient of sum_r dlog_probs[r]*log_probs[r] +
 // dentropies[r]*entropies[r] with respect to the raw logits before the temperature. dlogits may be
-// logits itself if that has the compute dtype f32. dentropies and entropies may be undefined. A
-// target of -1 matches none of these columns.
+// logits itself if the compute dtype is f32. dentropies and entropies may be undefined. A target of
+// -1 matches none of these columns.
 //   dlogits = (dlp * (1_target - p) - dH * p * (log p + H)) / temperature
 void log_probs_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
                         Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                         float temperature);
 
-// The same three without logits in memory, on devices that support it. The product of hidden[R,H]
-// and the vocabulary's weights w[V,H] is computed twice, in forward and in backward, or its logits
-// are kept in between. The bits are those of matmul_forward into f32 logits followed by the ops
-// above. CUDA only.
+// The three operations above without logits in memory, on devices that support this. The product of
+// hidden[R,H] and the vocabulary's weights w[V,H] is computed twice, in forward and in backward, or
+// its logits are kept in between. The bits are those of matmul_forward into f32 logits followed by
+// the ops above. CUDA only.
 bool fuses_lm_head(tensor::Device device);
 // (scratch) log_probs, lse [R]; entropies [R] may be undefined. If `logits` [R,V] f32 is given, it
 // receives the raw logits for lm_head_kept_backward.
@@ -40,7 +41,8 @@ bool can_keep_logits(Tensor w);  // lm_head_forward accepts `logits`; V and H mu
 void lm_head_backward_logits(const Context& ctx, Tensor dlogits, Tensor hidden, Tensor w,
                              Tensor lse, Tensor targets, Tensor entropies, Tensor dlog_probs,
                              Tensor dentropies, float temperature);
-// The same bits from kept logits. dlogits may lie in the first halves of the rows of `logits`.
+// Like lm_head_backward_logits, with the same bits, from kept logits. dlogits may lie in the first
+// halves of the rows of `logits`.
 void lm_head_kept_backward(const Context& ctx, Tensor dlogits, Tensor logits, Tensor lse,
                            Tensor targets, Tensor entropies, Tensor dlog_probs, Tensor dentropies,
                            float temperature);

@@ -5,9 +5,9 @@
 
 namespace slimexx::ops {
 
-// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). x and y are strided. On
-// CUDA x and w are strided by multiples of 8 elements, and y only if it is f32. On CUDA an f32 y
-// holds the same sums without the last rounding.
+// y[T,N] = x[T,K] w[N,K]^T (+ bias[N], added last). x and y may be strided; on CUDA x and w by
+// multiples of 8 elements, and y only if it is f32. On CUDA an f32 y holds the same sums without
+// the last rounding.
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, const Linear& w);
 // (scratch, on the CPU too) h[T,F] with the bits of swiglu_forward after matmul_forward by w[2F,K]
 // and bias[2F]. The result of matmul_forward is kept in scratch, or not stored at all if the device

@@ -18,7 +18,7 @@ void add_rms_norm_forward(const Context& ctx, Tensor y, Tensor x_sum, Tensor x, 
 // statistics again from x.
 void rms_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,
                        float eps, bool accumulate);
-// The same per head: x, y [T, heads, D] views with a free token stride; w[D]. CPU only: on CUDA
+// RMSNorm per head: x, y [T, heads, D] views with a free token stride; w[D]. CPU only: on CUDA
 // qk_norm_rotary includes both these norms and rotary.
 void head_norm_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, float eps);
 void head_norm_backward(const Context& ctx, Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w,

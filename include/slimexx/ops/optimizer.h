@@ -14,7 +14,7 @@ struct AdamWStep {
 };
 // Flat [n] tensors: master weights and gradient f32; first and second moments both f32 or both
 // bf16; `weights` (may be the master itself, or another dtype) receives the rounded result.
-// Decoupled decay as torch.optim.AdamW:
+// Decoupled decay as in torch.optim.AdamW:
 //   p *= 1 - lr*wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //   p -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
 // bf16 moments are widened, updated in f32, used for p in f32, then stored rounded to nearest even.
@@ -24,10 +24,10 @@ struct AdamWStep {
 // of its value, so a moment with beta above 1 - 2^-8 can stop decaying once gradients are small.
 void adamw(const Context& ctx, Tensor weights, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
            Tensor gradient, const AdamWStep& step);
-// (scratch) The same over ranges of master and moments [n], each with its own decay
+// (scratch) Like adamw, over ranges of master and moments [n], each with its own decay
 // (step.weight_decay is unused). `weights` and `gradient` [m] may be longer than the state: element
 // i of a range is their element i + shift, so the state may hold several pieces of them back to
-// back. Ranges ascend and do not overlap in either.
+// back. Ranges ascend and overlap neither in the state nor in `weights`.
 struct DecayRange {
   int64_t begin = 0, end = 0;
   float weight_decay = 0;
@@ -39,8 +39,8 @@ void adamw_ranges(const Context& ctx, Tensor weights, Tensor master, Tensor exp_
 // (scratch) Sum of squares in double, in a fixed order; NaN or Inf pass through. Waits for the
 // stream.
 double sum_of_squares(const Context& ctx, Tensor x);
-// The same over ranges of x [n] only. The order of the sum depends on the lengths and sequence of
-// the ranges, not on their positions; one range gives the order of sum_of_squares.
+// Like sum_of_squares, over ranges of x [n] only. The order of the sum depends on the lengths and
+// sequence of the ranges, not on their positions; one range gives the order of sum_of_squares.
 struct ElementRange {
   int64_t begin = 0, end = 0;
 };

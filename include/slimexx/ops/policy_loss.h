@@ -20,7 +20,7 @@ using kernels::TisMode;
 // All are [R] f32 unless noted; undefined if not needed.
 struct PolicyLossRows {
   Tensor log_probs, entropies;
-  Tensor old_log_probs;  // undefined: the current ones, without gradient (ratio exactly 1)
+  Tensor old_log_probs;  // undefined: log_probs, without gradient (ratio exactly 1)
   Tensor ref_log_probs;
   Tensor rollout_log_probs;
   Tensor advantages;

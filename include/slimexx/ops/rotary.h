@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "slimexx/ops/cache_rows.h"
 #include "slimexx/ops/context.h"
 
 namespace slimexx::ops {
@@ -21,16 +22,22 @@ struct RotaryTable {
 // rotated as by rotary(). y may be x with x_begin = begin.
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                          int64_t width, const RotaryTable& rotary, Tensor positions, bool inverse);
-// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of those of
-// raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). With pages
-// [num_pages, page_tokens, 1, R+D] rows are also written to slots[T], as by write_kv_pages. If the
-// tensors of `queries` are defined, also y[T,Q] = rms_norm(x[T,Q]) with weights w[Q] (token strides
-// free).
+// Where latent rows are stored too.
+struct LatentSlots {
+  // [num_pages, page_tokens, 1, R+D], or kU8 rows (cache_rows.h). Undefined: no pages.
+  Tensor pages = {};
+  Tensor slots = {};    // [T], as for write_kv_pages
+  bool is_fp8 = false;  // rows are rounded as by round_latent_rows, also without pages
+};
 struct NormedRows {
   Tensor y = {}, x = {}, w = {};
 };
+// The rows of latent attention: the first R elements of latent[T,R+D] are the RMSNorm of the first
+// R of raw[T,R+D] with weights norm[R], the other D are rotated (token strides free). With pages,
+// rows are also written there. If the tensors of `queries` are defined, also
+// y[T,Q] = rms_norm(x[T,Q]) with weights w[Q] (token strides free).
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& rotary, Tensor positions, Tensor pages, Tensor slots,
+                         const RotaryTable& rotary, Tensor positions, const LatentSlots& kv,
                          const NormedRows& queries = {});
 // The queries of latent attention: the first R elements of queries[T,n,R+D] are nope[T,n,N]
 // w[n,N,R] with the sums of head_matmul_backward_input, the other D are rope[T,n,D] rotated (token
@@ -42,13 +49,16 @@ void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Ten
 // k_norm [D] are defined, then the rotation of both. `in` and `out` are [T,(Hq+2Hkv)D]; `out` may
 // be `in`, or [T,(Hq+Hkv)D], which leaves the values in `in` only. With pages (k_pages, v_pages
 // [num_pages, page_tokens, Hkv, D]) keys and values are written to slots[T] = page * page_tokens +
-// offset (below 0: skipped), and `out` needs to receive only the queries.
+// offset (below 0: skipped), and `out` needs to receive only the queries. With is_fp8
+// keys and values are rounded as by round_keys, and FP8 pages receive their bytes. Without pages,
+// values that are in `in` only are rounded there.
 struct QkvHeads {
   int64_t query_heads = 0, kv_heads = 0, head_dim = 0;
 };
 struct KvSlots {
-  Tensor k_pages, v_pages;  // undefined: packed
-  Tensor slots;             // [T] i32
+  CacheRows k_pages = {}, v_pages = {};  // undefined: packed
+  Tensor slots = {};                     // [T] i32
+  bool is_fp8 = false;                   // if there are pages, they are FP8
 };
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
                             float eps, const RotaryTable& rotary, Tensor positions,

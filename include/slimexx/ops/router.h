@@ -16,8 +16,8 @@ enum class RouterScore : uint8_t { kSoftmax, kSigmoid };  // how scores follow f
 struct RouterRule {
   int64_t num_experts = 0, top_k = 0;
   RouterScore score = RouterScore::kSoftmax;
-  // Experts form `num_groups` equal groups. Only the `kept_groups` groups whose two best experts
-  // have the largest sum can be chosen from.
+  // Experts form `num_groups` equal groups. Experts are chosen only from the `kept_groups` groups
+  // whose two best experts have the largest sums.
   int64_t num_groups = 1, kept_groups = 1;
   bool normalized = true;
   float epsilon = 0, scaling_factor = 1;

@@ -1,5 +1,5 @@
-// How evenly a router spreads its tokens over the experts: the metrics of a step, the losses that
-// keep the load even, and the update of the correction bias (DeepSeek-V3, arXiv:2412.19437).
+// Load balancing of a router: the metrics of a step, the losses that keep the load even, and the
+// update of the correction bias (DeepSeek-V3, arXiv:2412.19437).
 //
 // For a sequence s of n tokens: p are the probabilities of a token t, its scores divided by their
 // sum (softmax: the scores); c_e counts how many of the n k choices are expert e; f_e = E c_e / (k
@@ -32,11 +32,11 @@ struct PackedSequences {
 
 // Writes counts[S,E] f32: how many of this rank's tokens chose each expert. Adds the same to the
 // expert loads in sums [2E+2] i64 (router_sums.h). Ranks that hold parts of the same sequences add
-// up their counts before balance_router; whole numbers, so the order does not matter.
+// up their counts before balance_router. Counts are whole numbers, so the order does not matter.
 void count_choices(const Context& ctx, Tensor counts, Tensor sums, Tensor ids,
                    const PackedSequences& sequences);
-// Adds to the rest of `sums`, and to dlogits[T,E] f32 unless both coefficients are 0. counts[S,E]
-// must cover whole sequences.
+// Adds to all of `sums` except the loads, and to dlogits[T,E] f32 unless both coefficients are 0.
+// counts[S,E] must cover whole sequences.
 void balance_router(const Context& ctx, Tensor dlogits, Tensor sums, Tensor counts, Tensor logits,
                     const PackedSequences& sequences, const RouterRule& rule,
                     const RouterBalanceRule& balance);

@@ -21,7 +21,7 @@ using SamplingRow = kernels::SamplingParameters;
 void sample_tokens(const Context& ctx, Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
                    int64_t allowed_tokens, int64_t leaves = 1);
 // In place over tokens[T] i32: an id below 0 stands for sampled[~id], the token that the previous
-// step sampled in that row (sampled[R] i32). If that token is -1, the id becomes 0.
+// step sampled in row ~id (sampled[R] i32). If that token is -1, the id becomes 0.
 void fill_sampled_tokens(const Context& ctx, Tensor tokens, Tensor sampled);
 // Copies tokens[R] i32 and log_probs[R] to the host, in stream order. On CUDA the host memory must
 // belong to a StagingBuffer and a kernel writes it: a copy between recorded steps takes many times

@@ -3,8 +3,8 @@
 // keys (AttentionLayout::selected). No gradient flows through the selection.
 //
 // A layout without `selected` gives the queries and index keys, as for attention. Both ops process
-// R consecutive queries of it, from row `first_row` on, so that scores for a whole batch need not
-// exist at once. The split does not change any bit.
+// R consecutive queries of the layout, from row `first_row` on, so that scores for a whole batch
+// need not exist at once. The split does not change any bit.
 //
 // On CUDA lengths are read from the device, as in attention. Rows after the last sequence, the
 // padding of a decode graph, get no scores and select nothing (-1). Limits: kMostIndexHeads heads
@@ -28,8 +28,8 @@ int64_t max_sequence_keys(const AttentionLayout& layout, int64_t num_tokens);
 // for j up to the query's own position. Later columns are not written. Rows of queries with at most
 // top_k keys may be left unwritten too, since those queries get every key. q[R,n,D] (free token
 // stride), weights[R,n] f32; k as in attention_forward, with one head: packed or gathered [T or
-// num_keys,1,D], or pages.
-void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
+// num_keys,1,D], or pages, in FP8 too.
+void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, const CacheRows& k,
                   const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale);
 
 // selected[R,k] i32: positions of the k keys with the largest scores, ascending. Ties go to the

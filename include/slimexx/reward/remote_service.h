@@ -5,7 +5,7 @@
 namespace slimexx::reward {
 
 // Opens a connection to the address and closes it, within a few seconds, without sending a request.
-// Returns empty if that works, otherwise the reason why not.
+// Returns an empty string if that works, otherwise the reason.
 std::string find_service_fault(const std::string& rm_url);
 
 }  // namespace slimexx::reward

@@ -1,6 +1,6 @@
 // Rewards: pure, thread-safe functions from a response and its label to a score with a reason. They
-// are total: no input makes them hang, crash or throw. If there is no score, for example because
-// the grader cannot read the label, the grade says so.
+// never hang, crash or throw, whatever the input. If there is no score, for example because the
+// grader cannot read the label, the grade says so.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -18,8 +18,8 @@ namespace slimexx::reward {
 struct RewardInput {
   std::string prompt;    // as rendered for the model; empty if unknown
   std::string response;  // decoded text of the response tokens
-  // As text; a JSON label that is not a string as its JSON. A JSON list of strings holds all
-  // accepted answers: the best grade counts.
+  // As text; a JSON label that is not a string becomes its JSON text. A JSON list of strings holds
+  // all accepted answers: the best grade counts.
   std::string label;
   std::shared_ptr<const Json> metadata;  // other keys of the prompt's row; may be null
   uint64_t seed = 0;                     // identifies this sample; only `random` uses it
@@ -62,14 +62,14 @@ const std::vector<RewardInfo>& list_rewards();
 std::unique_ptr<Grader> make_grader(const RewardOptions& options);
 
 // A row may name its own rm_type in its metadata. Throws Error(kInput), without a place, if that
-// does not exist (naming the nearest).
+// rm_type does not exist (naming the nearest).
 void check_own_rm_type(const RewardInput& row);
 
-// Grades the row's label as if it were the response, in the form that the grader reads. It must
-// earn the full reward.
+// Grades the row's label as if it were the response, in the form that the grader reads. The label
+// must earn the full reward.
 struct LabelTrial {
   bool is_tried = false;  // false if the grader reads no labels: random, remote
-  std::string fault;      // why no response can match this label; empty: it can be read
+  std::string fault;      // why no response can match this label; empty: the label can be read
 };
 LabelTrial try_label(const std::string& rm_type, const RewardInput& row);
 

@@ -10,11 +10,11 @@
 
 namespace slimexx::rl {
 
-// All engines have the same shape, and each is consecutive ranks of the world. An attention group
-// is sizes.tp consecutive ranks of an engine: it has its own requests and KV cache (data-parallel
-// attention), and all of its ranks compute the same batch. Each sizes.ep consecutive ranks of an
-// engine hold all experts (see model::ExpertPlacement); if they span several attention groups,
-// these groups run their steps together.
+// All engines have the same shape; each engine is a range of consecutive ranks of the world. An
+// attention group is sizes.tp consecutive ranks of an engine: it has its own requests and KV cache
+// (data-parallel attention), and all of its ranks compute the same batch. Each sizes.ep consecutive
+// ranks of an engine hold all experts (see model::ExpertPlacement); if they span several attention
+// groups, these groups run their steps together.
 struct EngineShape {
   int num_engines = 1;
   int num_ranks = 1;           // per engine
@@ -26,7 +26,7 @@ struct EngineShape {
 };
 
 // `trainer` is the training grid over the same ranks. Throws Error(kUsage) with the equation, the
-// key and the nearest valid sizes. If `spec` is null, it is not checked whether the model divides.
+// key and the nearest valid sizes. If `spec` is null, the model's sizes are not checked.
 EngineShape make_engine_shape(const RolloutOptions& options, const dist::GridSizes& trainer,
                               int world_size, const model::ModelSpec* spec);
 

@@ -47,9 +47,10 @@ void check_positions(const std::vector<EvalSet>& sets, const RunConfig& config,
                      int64_t max_positions);
 
 // Runs all sets; a sample counts as correct if its reward is 1. Rank 0 writes the samples of a set
-// to the file that `samples_file` returns for its name; an empty function or name writes none. The
-// metrics go into `row`. Give `should_stop` on all ranks or on none; soon after it returns true on
-// one, all ranks throw Error(kInterrupted) and `row` is unchanged. Collective.
+// to the file that `samples_file` returns for its name; if the function or the name is empty, no
+// samples are written. The metrics go into `row`. Give `should_stop` on all ranks or on none; soon
+// after it returns true on one rank, all ranks throw Error(kInterrupted) and `row` is unchanged.
+// Collective.
 std::vector<EvalResult> evaluate(const std::vector<EvalSet>& sets, const RunConfig& config,
                                  Generator& generator, reward::Grader& grader,
                                  const std::vector<int32_t>& stop_token_ids, int64_t rollout,

@@ -19,7 +19,7 @@ void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host);
 // One safetensors file of all tensors in f32, written by the ranks that hold them: the weights, or
-// the gradients of trainable parameters. Collective over `host`, as export_hf.
+// the gradients of trainable parameters. Collective over `host`, like export_hf.
 void write_weights(const model::ParameterStore& store, const model::Layout& layout,
                    const std::string& path, dist::Collective& host);
 void write_gradients(const model::ParameterStore& store, const model::Layout& layout,

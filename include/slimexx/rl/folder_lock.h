@@ -8,8 +8,8 @@ namespace slimexx::rl {
 class FolderLock {
  public:
   // Makes `directory` if it does not exist. Returns nullopt if another process holds the lock. On a
-  // network file system that cannot lock folders, every process gets it. Throws Error(kEnvironment)
-  // if the folder cannot be made.
+  // network file system that cannot lock folders, every process gets the lock. Throws
+  // Error(kEnvironment) if the folder cannot be made.
   static std::optional<FolderLock> take(const std::string& directory);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;

@@ -38,7 +38,7 @@ struct GenerationRequest {
   bool may_lack_grades =
       false;  // if true, all samples may lack a grade: the caller drops such groups
   // Set on all ranks or on none. Asked between steps; if it returns true on one rank, generate()
-  // soon gives up on all of them.
+  // soon throws Error(kInterrupted) on all ranks.
   std::function<bool()> should_stop = {};
 };
 
@@ -49,7 +49,7 @@ using TakeCompletion = std::function<void(rollout::Completion, int64_t num_finis
 // Runs `job` over all ranks: engines draw groups from one shared queue; `take_completion` is called
 // on the first of the tensor-parallel ranks that made a sample. `ranks` are the engine's groups, on
 // host memory. `should_stop` is set on all ranks or on none; soon after it returns true on one
-// rank, all ranks throw Error(kInterrupted). Any other Error of a rank is thrown on all.
+// rank, all ranks throw Error(kInterrupted). Any other Error of a rank is thrown on all ranks.
 // Collective.
 void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
                        const rollout::GenerationJob& job, dist::Collective& world,
@@ -69,7 +69,7 @@ class Generator {
   explicit Generator(dist::Collective& communicator);  // for a rank without an engine
   // Samples in the order of the groups. Samples whose grader failed are masked (see
   // mask_failed_samples). Throws Error(kInterrupted) on all ranks if should_stop returned true on
-  // one. Collective.
+  // one rank. Collective.
   std::vector<Sample> generate(const GenerationRequest& request, reward::Grader& grader);
 
  private:
@@ -88,8 +88,8 @@ void grade_samples(std::span<Sample> samples, std::span<const PromptGroup> group
                    reward::Grader& grader);
 
 // Sets the loss mask of the samples whose grader failed to 0. Returns a message with their number
-// and the reason; empty if there are none. Throws Error(kRun) if there is one and `request` stops
-// on failures, or if all have failed and the request does not allow that.
+// and the reason; empty if there are none. Throws Error(kRun) if a grader failed and `request`
+// stops on failures, or if all have failed and `request` does not allow that.
 std::string mask_failed_samples(std::span<Sample> samples, const GenerationRequest& request);
 
 }  // namespace slimexx::rl

@@ -1,5 +1,5 @@
-// A Hugging Face checkpoint in memory: spec, weights, tokenizer and chat template. Every command
-// starts from it.
+// A Hugging Face checkpoint in memory: spec, weights, tokenizer and chat template. Commands that
+// use a model load it first.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,9 +30,9 @@ struct LoadedModel {
   const std::vector<model::ParameterInfo>& held_parameters() const;
 };
 
-// Marks the parameters that `options` train: MTP layers, and all that is not frozen by name
-// (freeze.h). Throws Error(kUsage) if the model has fewer MTP layers. `directory` is the model's
-// folder.
+// Marks the parameters that `options` train: MTP layers, and all parameters that are not frozen by
+// name (freeze.h). Throws Error(kUsage) if the model has fewer MTP layers. `directory` is the
+// model's folder.
 void choose_trained(model::ModelSpec& spec, const train::TrainOptions& options,
                     const std::string& directory);
 
@@ -50,17 +50,17 @@ LoadedModel load_model(const std::string& directory, tensor::Device device, bool
                        bool show_progress = false, const ModelRanks* ranks = nullptr,
                        const ModelUse& use = {});
 
-// The same with the weights of a checkpoint, rounded as in an export of it. Only config.json and
-// the other side files are read from `directory`.
+// Like load_model, with the weights of a checkpoint, rounded as in an export of it. Only
+// config.json and the other side files are read from `directory`.
 LoadedModel load_checkpoint_model(const std::string& directory, const io::Checkpoint& checkpoint,
                                   tensor::Device device, const ModelRanks* ranks = nullptr,
                                   const ModelUse& use = {});
 
-// The same without the weights: `store` stays empty. Collective over `ranks` too. The folder needs
-// no weights if `has_weights` is false.
+// Like load_model without the weights: `store` stays empty. Collective over `ranks` too. The folder
+// needs no weights if `has_weights` is false.
 LoadedModel describe_model(const std::string& directory, const ModelRanks* ranks = nullptr,
                            bool has_weights = true, const ModelUse& use = {});
-// The weights of a described model, in `memory`: see ParameterStore. `ranks` as above.
+// The weights of a described model, in `memory`: see ParameterStore. `ranks` as in load_model.
 std::unique_ptr<model::ParameterStore> load_weights(const LoadedModel& described,
                                                     tensor::Tensor memory,
                                                     const ModelRanks* ranks = nullptr);
@@ -85,7 +85,7 @@ struct TextSide {
 TextSide load_text_side(const std::string& directory);
 
 // The model of a folder's config.json with random weights, without its MTP layers. See
-// init_random_weights (with tokens spread).
+// init_random_weights (with spread_tokens).
 LoadedModel make_random_model(const std::string& directory, tensor::Device device,
                               bool with_gradients, uint64_t seed, const ModelRanks* ranks = nullptr,
                               const ModelUse& use = {});

@@ -6,9 +6,9 @@
 
 namespace slimexx::rl {
 
-// The rule whether the model divides by grid sizes. If a grid has another number of pipeline stages
-// than the split, the layers must divide by it, with or without the split's numbers of layers. The
-// model is borrowed.
+// The rule that the model divides by the sizes of a grid. If the pipeline size of the grid is not
+// that of `split`, that size must divide the layers, with or without the numbers of layers in
+// `split`. The model is borrowed.
 dist::GridRule rule_of(const model::ModelSpec& spec, const model::PipelineSplit& split);
 
 // Throws Error(kUsage) unless the model divides by the grid and its layers by the stages. The error

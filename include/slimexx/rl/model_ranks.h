@@ -1,5 +1,5 @@
-// The ranks that hold a model together; those on the same host read its folder together. They are
-// the first ranks of the world; the other ranks hold nothing of the model.
+// The ranks that hold a model together: the first ranks of the world. The other ranks hold nothing
+// of the model. Ranks on the same host read the model's folder together.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ namespace slimexx::rl {
 struct ModelRanks {
   dist::GridShape grid;
   model::PipelineSplit split;  // for grid.sizes().pp ranks
-  int rank = 0;                // in the grid; ranks without a part of the model follow the grid's
+  int rank = 0;                // in the grid; ranks without a part of the model have higher numbers
   std::unique_ptr<dist::Collective>
       host;                     // the ranks of this host; must be destroyed before the world
   std::vector<int> host_ranks;  // their numbers in the grid, by rank of `host`

@@ -61,8 +61,8 @@ struct PlannedStage {
   int64_t used_bytes = 0;          // total, including what the driver holds
   int64_t training_bytes = 0;      // without the engine, with the least activations
   int64_t limit_bytes = 0;         // mem_fraction_static times the device's memory; 0: none
-  int64_t missing_bytes = 0;       // 0: it fits
-  // If it does not fit: the part of used_bytes that is the least size of the pool.
+  int64_t missing_bytes = 0;       // 0: the run fits
+  // If the run does not fit: the part of used_bytes that is the least size of the pool.
   int64_t needed_pool_bytes = 0;
   std::string turn;  // the key to change if it does not fit
   int64_t pool_bytes = 0, cache_bytes = 0, cache_tokens = 0;
@@ -73,8 +73,8 @@ struct PlannedStage {
   int64_t owned_elements = 0;   // trained elements whose optimizer state is on this rank
   int64_t host_bytes = 0;       // host memory of optimizer state
   int64_t reference_bytes = 0;  // host memory of the reference
-  double kept = 1;   // share of the layers' activations that there is room to keep for backward
-  double flops = 0;  // per rank, forward and backward of a microbatch
+  double kept = 1;           // share of the layers' activations that fit in memory until backward
+  double flops = 0;          // per rank, forward and backward of a microbatch
   double forward_flops = 0;  // the forward alone, without MTP layers
   std::vector<PlannedLink> links;
 };
@@ -113,7 +113,7 @@ struct RunPlan {
 int choose_num_ranks(const ParallelOptions& options);
 
 // Throws Error for whatever a run refuses at its start: sizes that do not divide, an unknown model,
-// lengths beyond its positions. Too little memory is not an error here: see PlannedStage.
+// lengths beyond the model's positions. Too little memory is not an error here: see PlannedStage.
 RunPlan make_plan(const PlanRequest& request);
 
 std::string format_plan(const RunPlan& plan, const RunConfig& config);

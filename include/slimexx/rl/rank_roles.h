@@ -1,4 +1,4 @@
-// Which ranks of a launch train and which generate.
+// Assigns the ranks of a launch to training and generation.
 #pragma once
 #include "slimexx/model/layout.h"
 #include "slimexx/rl/run_config.h"

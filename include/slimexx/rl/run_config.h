@@ -90,7 +90,7 @@ model::PipelineSplit pipeline_split(const ParallelOptions& options);
 
 struct CheckpointOptions {
   std::string save;                      // folder of checkpoints; empty: <run_dir>/checkpoints
-  std::optional<int64_t> save_interval;  // unset: at the end of the run; 0: only when stopped
+  std::optional<int64_t> save_interval;  // unset: at the end of the run; 0: only if interrupted
   int64_t keep_last = 3;
   std::string save_hf;  // Hugging Face folder written when the run ends
   bool async_save = true;
@@ -135,7 +135,7 @@ struct NumericsOptions {
 struct FrozenModelOptions {
   std::string name;             // in messages and tables, such as "reference"
   std::string folder;           // Hugging Face folder
-  bool follows_policy = false;  // it is updated from the policy at intervals; checkpoints hold it
+  bool follows_policy = false;  // updated from the policy at intervals, and saved in checkpoints
   bool scores_rarely = false;   // not in every rollout
 };
 inline constexpr const char* kReference = "reference";
@@ -155,12 +155,12 @@ struct RunConfig {
   DebugOptions debug;
   NumericsOptions numerics;
 
-  // Derived by load_run_config. With debug.load_rollout the two batch numbers are 0 if only the
-  // dump can tell them.
+  // Derived by load_run_config. With debug.load_rollout, global_batch_size and
+  // num_steps_per_rollout are 0 if only the dump can tell them.
   int64_t global_batch_size = 0, num_steps_per_rollout = 1;
   std::string resolved_yaml, expanded_yaml;  // see config::Config
   std::vector<config::TakenKey> taken_keys;  // keys in the file that have no effect
-  // One row for each; a run and its plan build all of them.
+  // One entry per frozen model; a run and its plan build all of them.
   std::vector<FrozenModelOptions> frozen_models;
   bool is_sft() const { return train.loss_type == "sft"; }
   // Training and rollouts divide logits by this temperature.
@@ -177,11 +177,11 @@ struct RunConfigRequest {
 // all faults: unknown keys, wrong values, contradictions.
 RunConfig load_run_config(config::Config& config, const RunConfigRequest& request);
 // Replaces the default run folder of a run that `config` loaded, unless the configuration names
-// one. Throws Error(kUsage) if the folder is in conflict with others of the run.
+// one. Throws Error(kUsage) if the folder is in conflict with other folders of the run.
 void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run);
 void bind(config::Binder& binder, RunConfig& run);  // all sections, for docs/reference too
 
-bool generates_samples(const RunConfig& config);  // false: a dump or a set of examples has them
+bool generates_samples(const RunConfig& config);  // false: samples come from a dump or examples
 bool needs_engine(const RunConfig& config);       // on the ranks that generate
 bool needs_reference(const RunConfig& config);
 

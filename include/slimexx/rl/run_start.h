@@ -11,7 +11,7 @@
 
 namespace slimexx::rl {
 
-// What --resume asks for.
+// The kinds of --resume.
 enum class ResumeWish : uint8_t {
   kNone,    // a new run, or the checkpoint of model.load
   kNewest,  // --resume: this run's newest checkpoint
@@ -23,7 +23,7 @@ struct StartWish {
   ResumeWish resume = ResumeWish::kNone;
   std::string folder = {};  // for kFolder
   bool names_run_dir =
-      true;              // the configuration sets run_dir; if not, a free name is derived from it
+      true;  // the configuration sets run_dir; if not, a free name is derived from the default
   bool dry_run = false;  // decide, but make and lock nothing
 };
 
@@ -49,8 +49,8 @@ struct RunLocks {
 std::string checkpoint_root(const RunConfig& config, const std::string& run_dir);
 
 // Locks the run folder and the folder of checkpoints into `locks`, so that no other run gets them.
-// Refuses a folder that holds another run and names the options: nothing of it is overwritten.
-// Throws Error(kUsage). One rank only.
+// Throws Error(kUsage), which names the options, if a folder holds another run; overwrites nothing
+// of that run. One rank only.
 RunStart decide_start(const RunConfig& config, const StartWish& wish, RunLocks& locks);
 
 // Serializes a start to send it to the other ranks.

@@ -13,13 +13,13 @@ namespace slimexx::rl {
 // The weights to evaluate.
 struct EvaluatedWeights {
   std::string folder;  // has config.json and the tokenizer; without a checkpoint also the weights
-  std::string checkpoint = {};  // a step of a run, or what convert-hf wrote; empty: none
+  std::string checkpoint = {};  // a step of a run, or the output of convert-hf; empty: none
   bool are_random = false;      // debug.random_weights
 };
 
 // The weights that the configuration names: the checkpoint of model.load, or model.hf_checkpoint.
 // model.load is a run folder, its folder of checkpoints or one checkpoint. Throws Error(kUsage) if
-// it holds none. One rank only: a run may be writing there.
+// that holds no checkpoint. One rank only: a run may be writing there.
 EvaluatedWeights find_evaluated_weights(const RunConfig& config);
 // One line: the folder, and for a run's checkpoint the progress of the run.
 std::string describe_weights(const EvaluatedWeights& weights);

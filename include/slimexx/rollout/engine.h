@@ -9,7 +9,7 @@
 // with nothing to compute: see runs_in_lock_step().
 //
 // Host and device work overlap: step() launches a step before it reads what the previous step
-// sampled. The launched step reads tokens that the host has not seen from device memory. If a
+// sampled. From device memory the launched step reads tokens that the host has not seen yet. If a
 // sequence turns out to have ended, the one extra token computed for it is dropped and leaves no
 // trace.
 //
@@ -44,23 +44,24 @@ struct EngineOptions {
   int64_t chunked_prefill_size = 2048;  // tokens in one forward, decode and prefill together
   bool enable_prefix_cache = true;
   // Capacity of the KV cache: max_total_tokens if above 0, otherwise kv_cache_gib if set. Otherwise
-  // 1 GiB on the CPU; on a GPU the rest of mem_fraction_static of its memory.
+  // 1 GiB on the CPU; on a GPU the rest of mem_fraction_static x device memory.
   int64_t max_total_tokens = 0;
   std::optional<double> kv_cache_gib = {};
   double mem_fraction_static = kDefaultMemFraction;
   int64_t max_sequence_tokens = 0;  // prompt and response together; 0: the model's max_positions
   // Speculative decoding: the most draft tokens per sequence and step. The same step verifies them,
-  // in free rows of the batch. Drafts change when a request finishes, not its response.
+  // in free rows of the batch. Drafts change the time at which a request finishes, not its
+  // response.
   int64_t num_draft_tokens = 0;
-  // True: the model's first MTP layer drafts. It also computes every token that the model computes,
-  // and runs once more for each further draft. False: drafts are looked up in the samples of the
-  // group.
+  // True: the model's first MTP layer drafts. This layer also processes every token that the model
+  // processes, and runs once more for each further draft. False: drafts are looked up in the
+  // samples of the group.
   bool drafts_by_mtp = false;
   // Draft fewer tokens if so many are rejected that reading weights for them costs more time than
   // they save.
   bool gates_drafts = true;
-  // Rates for that decision, the same on all ranks of an engine (agree_on_rates). Empty: those of
-  // the device. An engine of several ranks on GPUs must be given them.
+  // Rates for gates_drafts, the same on all ranks of an engine (agree_on_rates). Empty: the rates
+  // of the device. An engine of several ranks on GPUs needs them.
   std::optional<tensor::DecodeRates> decode_rates = {};
   // On a GPU, run decode steps as graphs if possible: see Engine::records_steps. Must be off if
   // threads share the device's streams: a recording would capture the work of other threads.
@@ -174,9 +175,9 @@ class Engine {
   // Throws Error(kRun) for an empty prompt, or one that leaves no room for a response.
   void submit(Request request);
   // Launches one forward over the scheduler's chunks, which samples one token for each sequence
-  // that reaches its last token. Then waits for the step of the previous call and records its
-  // samples; returns the requests that finish, by ascending id. If nothing is left in flight, also
-  // waits for the new step.
+  // whose tokens are then all processed. Then waits for the step of the previous call and records
+  // its samples; returns the requests that finish, by ascending id. If nothing is left in flight,
+  // also waits for the new step.
   std::vector<Completion> step();
   bool has_work() const;
   int64_t num_waiting() const;

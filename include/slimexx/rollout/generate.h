@@ -28,7 +28,7 @@ struct GenerationJob {
 class WorkSource {
  public:
   virtual ~WorkSource() = default;
-  virtual bool is_stopped() = 0;  // asked before every step; stays true once it is
+  virtual bool is_stopped() = 0;  // asked before every step; once true, stays true
   // Asked before every step: whether to step again. `has_more`: this engine has work left. Engines
   // in lock step go on until none of their ranks has work.
   virtual bool goes_on(bool has_more) { return has_more; }

@@ -14,6 +14,7 @@ struct EngineKeys {
   int64_t max_total_tokens = 0;
   bool disable_radix_cache = false;
   std::optional<double> kv_cache_gib;
+  std::string kv_cache_dtype = "auto";
   double mem_fraction_static = kDefaultMemFraction;
   // The ranks of an engine: see make_engine_shape (rl/engine_shape.h).
   int64_t rollout_num_gpus_per_engine = 1, dp_size = 1, ep_size = 1, ep_num_redundant_experts = 0;

@@ -5,7 +5,7 @@
 
 namespace slimexx::tensor {
 
-// Indices [begin, end) in every dimension. Without dimensions it is one element.
+// Indices [begin, end) in every dimension. A box without dimensions is one element.
 struct Box {
   std::vector<int64_t> begin, end;
   bool operator==(const Box&) const = default;
@@ -18,7 +18,7 @@ std::vector<int64_t> extents_of(const Box& box);
 std::vector<int64_t> strides_of(const std::vector<int64_t>& shape);
 // Whether two boxes share an element; they must have the same number of dimensions.
 bool overlap(const Box& a, const Box& b);
-// Their common elements; an empty box if there are none.
+// The common elements of two boxes; an empty box if there are none.
 Box intersect(const Box& a, const Box& b);
 // Elements [begin, end) of the flattened tensor as boxes, in order: at most 2 d - 1 boxes for d
 // dimensions.

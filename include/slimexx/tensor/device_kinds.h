@@ -3,8 +3,8 @@
 // those of a data sheet, unless a comment says so.
 //
 // Rates are not measured at start, because measured rates differ from run to run. The draft gate
-// decides by them how many tokens to draft, and drafts decide when requests finish. With the table
-// the same run makes the same drafts.
+// decides from the rates how many tokens to draft, and drafts affect when requests finish. With the
+// table the same run makes the same drafts.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -76,7 +76,8 @@ struct DeviceKind {
   double exchange_seconds = 0, low_latency_seconds = 0, low_latency_bytes = 0;
   // Dispatch or combine of experts: added for every doubling of the ranks beyond two, in seconds.
   double expert_doubling_seconds = 0;
-  double exposed_gradients = 0;  // share of their reduce-scatter that backward does not hide
+  double exposed_gradients =
+      0;  // share of the gradients' reduce-scatter that backward does not hide
 
   bool is_cpu() const { return name == "cpu"; }
   DecodeRates decode_rates() const { return {copy_bytes_per_s, layer_waits}; }
@@ -88,7 +89,7 @@ struct DeviceKind {
 
 // All kinds; the first is the default, from which the others are scaled. The last is the CPU.
 std::span<const DeviceKind> list_device_kinds();
-// The kind with this name, in any case; null if there is none.
+// The kind with this name, ignoring case; null if there is none.
 const DeviceKind* find_device_kind(const std::string& name);
 
 // What the driver reports about a GPU.

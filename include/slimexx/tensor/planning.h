@@ -16,7 +16,7 @@ class PlanningScope {
   PlanningScope& operator=(const PlanningScope&) = delete;
 };
 
-// Whether this thread is in such a scope.
+// Whether this thread is in a PlanningScope.
 bool is_planning();
 
 }  // namespace slimexx::tensor

@@ -113,10 +113,10 @@ class Tensor {
   int8_t num_dims_ = 0;
 };
 
-// Copies between host memory and a contiguous tensor, in stream order. upload may return early, but
-// then it does not read `source` again, unless `source` lies in a StagingBuffer: keep that
-// unchanged until the stream has passed the copy. download returns when the data has arrived. Both
-// do nothing on a planning stream.
+// Copies between host memory and a contiguous tensor, in stream order. upload may return before the
+// copy is complete. After that it reads `source` only if `source` lies in a StagingBuffer: keep
+// such memory unchanged until the stream has passed the copy. download returns when the data has
+// arrived. Both do nothing on a planning stream.
 void upload(Stream stream, Tensor destination, const void* source);
 void download(Stream stream, void* destination, Tensor source);
 // Queues the copy only; on CUDA, `destination` must lie in a StagingBuffer.
@@ -186,8 +186,8 @@ std::string describe_allocations(Device device);
 // (capacity 0, `planning` true) returns views without memory and only measures, so the code that
 // plans is the code that runs. The real arena needs `high_water_bytes`.
 //
-// Arenas whose ArenaScopes never overlap in time can share an arena for these: allocations inside
-// scopes come from the shared arena, and their own memory holds only allocations outside scopes.
+// Arenas whose ArenaScopes never overlap in time can share another arena, from which allocations
+// inside scopes come; their own memory holds the allocations outside scopes.
 class Arena {
  public:
   Arena(Device device, int64_t capacity_bytes, std::string what_for);
@@ -207,7 +207,7 @@ class Arena {
   void reserve(int64_t capacity_bytes);
   Tensor memory() const { return {base_, DType::kU8, device_, {capacity_bytes_}}; }  // everything
   // Uses `memory` [bytes] U8 of another owner from now on, and frees its own. Nothing may be
-  // allocated. The owner must keep it alive, and must not use it while anything is allocated here.
+  // allocated. The owner must keep the memory, and not use it while this arena has allocations.
   void borrow(Tensor memory);
   // From now on, allocations inside scopes come from `scratch`, which must not move and must
   // outlive this arena. Nothing may be allocated.

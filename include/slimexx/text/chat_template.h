@@ -1,5 +1,5 @@
 // Jinja chat templates. The interpreter sees only plain JSON values (no host objects, no attribute
-// walk) and has limits for work, depth and size. It gives templates the environment of
+// walk) and has limits for work, depth and size. The interpreter gives templates the environment of
 // transformers: trim_blocks, lstrip_blocks, loop controls, {% generation %}, tojson,
 // raise_exception, strftime_now. Immutable after parsing; render may be called from any thread.
 #pragma once
@@ -40,7 +40,7 @@ class ChatTemplate {
   // templates). The folder's bos_token, eos_token and other named special tokens become default
   // variables. Null if there is no template.
   static std::unique_ptr<ChatTemplate> find(const std::string& checkpoint_directory);
-  // The same; throws Error(kInput) if there is none.
+  // Like find, but throws Error(kInput) if there is no template.
   static ChatTemplate load(const std::string& checkpoint_directory);
 
   ChatTemplate(ChatTemplate&&) noexcept;

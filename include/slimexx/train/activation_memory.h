@@ -1,5 +1,5 @@
-// The memory of a trainer's activations: one arena, which slots, their scratch and deferred
-// products borrow from during a step or a scoring pass.
+// The memory of a trainer's activations: one arena, from which slots, their scratch and deferred
+// products borrow during a step or a scoring pass.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -41,9 +41,9 @@ class ActivationMemory {
 
   void reserve(int64_t bytes) { arena_.reserve(bytes); }
   ops::Context context() { return ops::compute_context(arena_, groups_); }
-  // Divides the arena into slots of a step or a scoring pass, until it is released: equal shares of
-  // the space after their common part. A single slot gets all of it, with scratch after its kept
-  // tensors. most_ep_rows as in ops::Context.
+  // Divides the arena into slots for a step or a scoring pass, until the caller releases the arena:
+  // equal shares of the space after scratch and deferred products. A single slot is the whole rest,
+  // with scratch after its kept tensors. most_ep_rows as in ops::Context.
   std::vector<Slot> share(const SlotPlan& plan, int64_t most_ep_rows);
   std::span<tensor::Arena> deferred() { return deferred_arenas_; }
 

@@ -15,7 +15,8 @@ struct RouterBalances;
 
 namespace slimexx::train {
 
-// Activation memory with the largest microbatches in flight, everything else in the arena included.
+// Activation memory with the largest microbatches in flight, including everything else in the
+// arena.
 struct ActivationBytes {
   int64_t least = 0;  // layers keep as little as with recompute_granularity: full
   int64_t most = 0;   // layers keep everything; more memory would be unused
@@ -30,7 +31,7 @@ struct ActivationBytes {
 // most memory: a head cuts many rows into chunks, and keeps the logits of fewer rows whole.
 enum class MeasuredRank {
   kLargest,  // the largest sizes of any tp and cp rank, for a plan that holds on all of them
-  kOwn,      // those of this rank
+  kOwn,      // the sizes of this rank
 };
 
 struct Assignment;   // src/train/memory/assignment.h
@@ -53,7 +54,7 @@ class ActivationPlans {
   // microbatch has more than `num_samples` samples. With recompute_granularity none or full,
   // `least` and `most` are equal.
   ActivationBytes plan_activations(int64_t longest_sequence, int64_t num_samples) const;
-  // The same for compute_log_probs, of the policy or of another model.
+  // Like plan_activations, for compute_log_probs of the policy or of another model.
   int64_t plan_scoring(int64_t longest_sequence, int64_t num_samples) const;
   int64_t plan_scoring(const StageDecoders& decoders, const model::ParameterStore& weights,
                        int64_t longest_sequence, int64_t num_samples) const;
@@ -67,7 +68,7 @@ class ActivationPlans {
   int64_t max_logits_bytes() const;
 
   // Memory of this rank's microbatches. Without planned memory the arena grows to the size of the
-  // largest ones.
+  // largest microbatches.
   SlotPlan reserve_for_step(std::span<const Sample> samples, const Assignment& assignment,
                             const SlotCounts& counts);
   SlotPlan reserve_for_scoring(const ScoringWork& work, const Assignment& assignment,

@@ -1,8 +1,8 @@
 // Gradient buckets ("parts"): the flat parameters of a group are cut into parts in the order in
 // which backward finishes their gradients, and every part is sharded evenly over the ranks that sum
 // it. So each part is one balanced reduce-scatter, and a rank owns one slice of every part. All
-// ranks cut equally. The cut changes the order in which a rank sums its gradients' norm, and no
-// other bit.
+// ranks cut equally. The cut changes the bits of the gradient norm, by the order of its sum, and no
+// other bits.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -48,7 +48,7 @@ struct OwnedPiece {
 };
 
 // The pieces that `rank` owns, ascending and consecutive in its arrays. Adjacent slices are one
-// piece; a single rank has one.
+// piece, so a single rank has one piece.
 std::vector<OwnedPiece> list_owned_pieces(std::span<const dist::Range> slices, int rank,
                                           int num_ranks);
 int64_t count_elements(std::span<const OwnedPiece> pieces);

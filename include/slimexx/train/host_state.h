@@ -15,8 +15,7 @@ namespace slimexx::train {
 class HostState {
  public:
   // Small enough that downloaded gradients are still in the cache. On four H200s this is 10 %
-  // faster than chunks of 2^21 elements, and than chunks of 2^18, where thread synchronization
-  // dominates.
+  // faster than chunks of 2^21 elements or of 2^18, with which thread synchronization dominates.
   static constexpr int64_t kChunkElements = int64_t{1} << 19;
   static constexpr int kNumSlots = 3;  // one downloading, one updating, one uploading
 
@@ -34,8 +33,8 @@ class HostState {
   struct Group {
     tensor::Tensor master, exp_avg, exp_avg_sq, weights, gradients;
   };
-  // ops::adamw_ranges. Reads gradients in stream order; the new weights are on the device when the
-  // stream has run. Returns when all work is queued.
+  // Runs ops::adamw_ranges. Reads gradients in stream order; the new weights are on the device when
+  // the stream has run. Returns when all work is queued.
   void update(const ops::Context& ctx, const Group& group, std::span<const ops::DecayRange> ranges,
               const ops::AdamWStep& step);
 

@@ -3,7 +3,7 @@
 // slice of each part (gradient_parts.h), then all ranks gather the new weights. Over NCCL a part's
 // reduce-scatter may overlap the backward pass.
 //
-// Under options.optimizer_cpu_offload the state is in host memory (host_state.h), with the same
+// With options.optimizer_cpu_offload the state is in host memory (host_state.h), with the same
 // bits.
 #pragma once
 #include <cstdint>
@@ -27,8 +27,8 @@ namespace slimexx::train {
 struct OwnedGroup {
   const model::ParameterGroup* parameters = nullptr;
   dist::Collective* ranks = nullptr;  // ranks that share the group: see ReduceGroup
-  std::vector<dist::Range> slices;    // all ranks': part p of rank r is [p * ranks + r]
-  std::vector<OwnedPiece> pieces;     // this rank's
+  std::vector<dist::Range> slices;    // of all ranks: part p of rank r is [p * ranks + r]
+  std::vector<OwnedPiece> pieces;     // of this rank
   // [elements of pieces], on the device or in host memory; undefined if frozen
   tensor::Tensor master, exp_avg, exp_avg_sq;
   bool is_trained() const { return parameters->trainable; }
@@ -37,10 +37,10 @@ struct OwnedGroup {
 class ShardedAdamW {
  public:
   // Master weights start as the store's; frozen parameters keep their bytes. All ranks must
-  // construct one. `parts` are exchanged in this order; they cover every trainable group, each a
-  // multiple of kSliceElements, and are the same on every rank. If left out, each group is one
-  // part. Gradients and weights go through the groups of ReduceGroup; `host` has all ranks and sums
-  // the norm. All are borrowed.
+  // construct an object. `parts` are exchanged in this order; they cover every trainable group,
+  // each a multiple of kSliceElements, and are the same on every rank. If left out, each group is
+  // one part. Gradients and weights go through the groups of ReduceGroup; `host` has all ranks and
+  // sums the norm. All are borrowed.
   ShardedAdamW(model::ParameterStore& store, dist::Collective& host, const dist::Groups& groups,
                const OptimizerOptions& options, tensor::Device device,
                std::vector<GradientPart> parts = {});
@@ -48,18 +48,20 @@ class ShardedAdamW {
   // In a planning context: allocates and frees the scratch of reduce_gradients, step and
   // weight_norm.
   void plan_step(const ops::Context& ctx) const;
-  // Whether parts are summed concurrently with the caller's work, so that starting early pays.
+  // Whether parts are summed concurrently with the caller's work, so that an early start saves
+  // time.
   bool sums_beside() const;
-  // Queues the sum of part `index` over ranks after the work that the stream holds now; it runs
-  // concurrently with later work. Parts must come in order, and nothing may write them until
-  // reduce_gradients. Every rank queues the same parts in the same order; when it calls this, and
-  // for how many parts, may differ by rank and changes no bit.
+  // Queues the sum of part `index` over ranks after the work that the stream holds now; the sum
+  // runs concurrently with later work. Parts must come in order, and nothing may write them until
+  // reduce_gradients. Every rank queues the same parts in the same order. The times and the number
+  // of these calls may differ by rank and change no bit.
   void start_gradient_part(const ops::Context& ctx, int64_t index);
-  // The same for all remaining parts. Call it before any host collective: another rank may reach
-  // that only after its parts are summed.
+  // Like start_gradient_part, for all remaining parts. Call it before any host collective: another
+  // rank may reach that collective only after its parts are summed.
   void start_remaining_parts(const ops::Context& ctx);
-  // Sums the remaining gradients over ranks into their owners; returns the global 2-norm (NaN or
-  // Inf if any gradient is). Only one of several replicas counts (HfPart::is_counted). Collective.
+  // Sums the remaining gradients over ranks into their owners; returns the global 2-norm, NaN or
+  // Inf if a gradient is NaN or Inf. Only one of several replicas counts (HfPart::is_counted).
+  // Collective.
   double reduce_gradients(const ops::Context& ctx);
   // One update with the reduced gradients, scaled down to clip_grad if `gradient_norm` exceeds it;
   // afterwards every rank has the new weights. Collective.
@@ -73,7 +75,7 @@ class ShardedAdamW {
   // Resets moments and step count to zero, as at construction; keeps the masters.
   void reset_moments();
 
-  // One per group of the store, for checkpoints.
+  // One entry per group of the store, for checkpoints.
   std::span<const OwnedGroup> groups() const { return groups_; }
   // Copies the store's weights to the masters, as at construction.
   void take_master();
@@ -104,7 +106,7 @@ class ShardedAdamW {
   model::ParameterStore& store_;
   dist::Collective& host_;
   OptimizerOptions options_;
-  std::vector<OwnedGroup> groups_;  // as those of the store
+  std::vector<OwnedGroup> groups_;  // in the order of the store's groups
   std::vector<Part> parts_;
   tensor::Buffer state_;                 // on the device, or
   std::optional<HostState> host_state_;  // in host memory

@@ -1,6 +1,6 @@
-// Which samples share a microbatch and which rank runs it. Pure functions of the samples' lengths:
-// the microbatches of a step do not depend on the number of ranks, so that gradients can agree bit
-// for bit over grids; only their assignment to ranks does.
+// Assigns samples to microbatches, and microbatches to ranks. Pure functions of the samples'
+// lengths. The microbatches of a step do not depend on the number of ranks, so that gradients can
+// agree bit for bit over grids; only the assignment to ranks depends on it.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,7 +10,8 @@ namespace slimexx::train {
 
 using Bins = std::vector<std::vector<int64_t>>;  // sample or microbatch indices, by bin
 
-// In order, each length into the first bin with room; a length above the capacity stands alone.
+// Puts each length, in order, into the first bin with room; a length above the capacity gets a bin
+// of its own.
 Bins pack_first_fit(std::span<const int64_t> lengths, int64_t capacity);
 
 // Karmarkar-Karp (largest differencing) into k bins of nearly equal weight; with equal_size every
@@ -28,7 +29,8 @@ Bins pack_microbatches(std::span<const int64_t> lengths, const PackingOptions& o
 // Splits `indices` (two or more), in their order, into two parts with about equally many tokens.
 Bins split_microbatch(std::span<const int64_t> indices, std::span<const int64_t> lengths);
 
-// Microbatch indices by rank: round robin, or balanced by cost. Ranks may get different numbers.
+// Microbatch indices by rank: round robin, or balanced by cost. Ranks may get different numbers of
+// microbatches.
 Bins assign_microbatches(std::span<const double> costs, int num_ranks, bool balance);
 
 // Adds empty microbatches to `microbatches` until every rank has as many as the rank with the most,

@@ -24,7 +24,7 @@ int64_t round_up_microbatches(const PipelineShape& shape, int64_t num_microbatch
 // gradients of inputs and for gradients of weights. The excess over num_microbatches is pipeline
 // bubble.
 double count_step_slots(const PipelineShape& shape, int64_t num_microbatches);
-// The same for forwards only, in units of one rank's forward.
+// Like count_step_slots, for forwards only, in units of one rank's forward.
 double count_scoring_slots(const PipelineShape& shape, int64_t num_microbatches);
 
 }  // namespace slimexx::train

@@ -1,6 +1,7 @@
 // Log-probs of responses under fixed weights: one forward over packed samples, without the
 // gradients and the optimizer's state that a trainer carries. The numbers are the trainer's and the
-// engine's, bit for bit: the forward is the same, and no row looks at another (numerics contract).
+// engine's, bit for bit: the forward is the same, and no row depends on another (numerics
+// contract).
 #pragma once
 #include <cstdint>
 #include <span>

@@ -21,8 +21,9 @@ struct StageDecoders {
 // deadlock.
 void check_stages(const StageDecoders& decoders, const dist::Groups& groups);
 
-// All ranks of a model replica have its losses and log-probs; only those of its reporter count, the
-// first tp and cp rank of the last pipeline stage.
+// Whether this rank is the reporter of its model replica: the first tp and cp rank of the last
+// pipeline stage. All ranks of the replica have its losses and log-probs; only those of the
+// reporter count.
 bool is_reporter(const dist::Groups& groups);
 
 }  // namespace slimexx::train

@@ -1,7 +1,7 @@
 // The trainer: packs samples into microbatches, runs forward, loss and backward over them, reduces
 // the gradients and updates the weights. All ranks hold all samples of a step and make the same
-// calls. Each runs its own microbatches; all run equally many, of which some may be empty. One
-// thread.
+// calls. Each rank runs its own microbatches, as many as every other rank; some may be empty. Call
+// a trainer from one thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@ namespace slimexx::train {
 
 struct StepLoss {
   ops::PolicyLossOptions policy;
-  bool per_token_loss = false;  // divide by the step's response tokens, not per sample
+  bool per_token_loss = false;  // divide by the response tokens of the step, not of each sample
   int64_t token_divisor = 0;    // 0: each sample by its own tokens
 };
 
@@ -65,10 +65,10 @@ struct TrainedStages;  // src/train/trained_stages.h
 class Trainer {
  public:
   // `policy` must have gradients and hold the stages of `decoders`, those of this rank of
-  // groups.pp; all are borrowed. `host` has all ranks; gradients and weights go
-  // through groups that must end before the memory of the policy does (ProcessGrid).
-  // `temperature` divides the logits, in training as in generation. `min_part_elements` is that of
-  // list_gradient_parts; 0: choose_min_part_elements.
+  // groups.pp; all are borrowed. `host` has all ranks; gradients and weights go through groups that
+  // must be destroyed before the policy's memory (ProcessGrid). `temperature` divides the logits,
+  // in training as in generation. `min_part_elements` is that of list_gradient_parts; 0:
+  // choose_min_part_elements.
   Trainer(const StageDecoders& decoders, model::ParameterStore& policy, dist::Collective& host,
           const dist::Groups& groups, const TrainOptions& options,
           const OptimizerOptions& optimizer_options, float temperature, tensor::Device device,
@@ -91,19 +91,19 @@ class Trainer {
   // 2-norm of the policy's weights. Call between steps, after at least one. Collective.
   double weight_norm();
   ShardedAdamW& optimizer();
-  // Copies the first stage's embedding to the last stage's copy, as after every step; call it after
+  // Copies the first stage's embedding to the last stage's copy, as step() does; call it after
   // loading weights. Collective.
   void publish_embedding();
-  // Encodes the policy's weights (model/encoding.h), as after every step; call it after the
-  // optimizer has taken its masters from loaded weights, and after publish_embedding. With
-  // `result`, sets fp8_changed and is collective.
+  // Encodes the policy's weights (model/encoding.h), as step() does; call it after the optimizer
+  // has taken its masters from loaded weights, and after publish_embedding. With `result`, sets
+  // fp8_changed and is collective.
   void encode_weights(StepResult* result = nullptr);
   // Zeroes all gradients, gaps between parameters included: the norm covers the whole buffer.
   void clear_gradients();
   // Gathers all reduced gradients into every rank's gradient buffer; after before_update.
   // Collective.
   void gather_gradients();
-  // The memory of activations, and plans of it.
+  // The memory of activations, and plans for it.
   ActivationMemory& memory() const { return *memory_; }
   ActivationPlans& plans() const { return *plans_; }
 

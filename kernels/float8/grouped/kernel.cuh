@@ -6,7 +6,7 @@
 
 namespace slimexx::kernels {
 
-// Passes over a tile's K blocks: the warpgroup has no tokens in it.
+// Skips a tile's K blocks, because the tile has no tokens for this warpgroup.
 template <class Tile>
 __device__ __forceinline__ void skip_float8_tile(int k_blocks, Float8Walk<Tile> walk) {
   for (int block = 0; block < k_blocks; ++block) {
@@ -26,6 +26,7 @@ __device__ void multiply_grouped_tiles(const Float8Problem& p, const Epilogue& e
                                        int group) {
   constexpr int kOrderBarrier = 8;
   const Float8Operands<Tile> operands(p, shared, group);
+  if constexpr (Tile::kQuantises) quantise_input<Tile>(p, shared);
   const int clusters = gridDim.x / Tile::kCluster, tiles = count_tiles(p, shared);
   int tile = blockIdx.x / Tile::kCluster;
   // A thread block without tiles sends no signal.
@@ -33,11 +34,12 @@ __device__ void multiply_grouped_tiles(const Float8Problem& p, const Epilogue& e
   int signal_block = staggered && group + 1 < Tile::kGroups ? min(p.lead, p.k_blocks) - 1 : -1;
   StageCursor next, done;
   if (staggered && group > 0) sync_named(kOrderBarrier + group, 256);
-  await_previous_grids();  // they may still read the memory of y
+  await_previous_grids();  // earlier kernels may still read y's memory
   for (; tile < tiles; tile += clusters) {
     const GroupedFloat8Position position = find_tile(p, shared, tile, rank);
+    const int first = first_scale<Tile>(p, position);
     const ScaleColumns own = ScaleColumns::of<Tile>(position.row, group)
-                                 .template shifted<Tile>(first_scale<Tile>(p, position) % 4);
+                                 .template shifted<Tile>(Tile::kQuantises ? first : first % 4);
     const Float8Walk<Tile> walk{operands, next, done, own, signal_block, kOrderBarrier + 1 + group};
     signal_block = -1;
     const int row = position.row + 64 * group;
@@ -59,8 +61,9 @@ template <class Tile, class Epilogue>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     grouped_float8_kernel(const __grid_constant__ Float8Problem p,
                           const __grid_constant__ Epilogue epilogue) {
-  static_assert(Tile::count_stages(Tile::kRows) >= 4 &&
-                Tile::count_stages(Tile::kRows) >= 2 * Tile::kBatch);
+  constexpr int kStages =
+      count_float8_stages<Tile>(Tile::kRows, Tile::kQuantises ? kMostInputBytes : 0);
+  static_assert(kStages >= 4 && kStages >= 2 * Tile::kBatch);
   extern __shared__ uint8_t raw[];
   const GroupedFloat8Shared<Tile> shared(raw, p);
   const int rank = Tile::kCluster > 1 ? static_cast<int>(cluster_rank()) : 0;
@@ -68,17 +71,17 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   const bool rows_loader = warp == 0 && elect_lane();
   const bool columns_loader = warp == 1 && elect_lane();
-  if (rows_loader) init_float8_barriers<Tile>(p, shared.full, 2 + kArrivalsPerWarp);
+  if (rows_loader) init_float8_barriers<Tile>(p, shared.full, kFullArrivals<Tile>);
   if (columns_loader) {
     init_float8_barriers<Tile>(p, shared.empty,
                                Tile::kCluster * Tile::kGroups * 4 * kArrivalsPerWarp);
   }
   if (warp == 2 && elect_lane()) {
     prefetch_tensor_map(&p.a);
-    prefetch_tensor_map(&p.b);
+    if (!Tile::kQuantises) prefetch_tensor_map(&p.b);
     if (!Tile::kSwap && !p.y_is_f32) prefetch_tensor_map(&p.y);
   }
-  if (!p.offsets_are_written) await_previous_grids();  // these write the offsets
+  if (!p.offsets_are_written) await_previous_grids();  // earlier kernels write the offsets
   if (warp == 3) count_expert_tiles(p, shared);
   if constexpr (Tile::kCluster > 1) {
     sync_cluster();
@@ -92,7 +95,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
       if (!Tile::kSwap) await_previous_grids();  // before this only weights may be read
       load_grouped_rows(p, shared, rank);
     }
-    if (columns_loader) {
+    if (columns_loader && !Tile::kQuantises) {
       if (Tile::kSwap) await_previous_grids();
       load_grouped_columns(p, shared, rank);
     }

@@ -19,12 +19,13 @@ void describe_grouped_tiles(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   const int features = Tile::kSwap ? p.rows : Tile::kColumns;
   p.last_feature = std::max(0, p.features - features);
   p.feature_tiles = divide_up(divide_up(p.features, features), Tile::kCluster);
-  // At most: every expert may end in a tile that is not full.
+  // Upper bound: every expert may end with a partial tile.
   const int64_t ends = std::min(args.rows.experts, rows);
   p.tiles = static_cast<int>((rows / p.tile_tokens + ends) * p.feature_tiles);
   p.k_blocks = static_cast<int>(args.k / kFp8GroupColumns);
   p.lead = config.lead;
-  p.stages = Tile::count_stages(p.rows);
+  if (Tile::kQuantises) describe_float8_input(p, args.x, args.x_stride, x_rows, args.k);
+  p.stages = count_float8_stages<Tile>(p.rows, p.input_bytes);
 }
 
 template <class Tile>
@@ -38,7 +39,7 @@ bool describe_grouped_float8(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   p.y_base = args.y;
   p.y_stride = f;
   p.y_is_f32 = args.output == GemmOutput::kF32;
-  p.overlap = true;  // it waits for the kernels before it, which write the offsets
+  p.overlap = true;  // the kernel waits for earlier kernels, which write the offsets
   // The earlier product waited for the offsets before it allowed later kernels to start.
   p.offsets_are_written = args.follows_product;
   p.offsets = args.rows.offsets;
@@ -56,7 +57,9 @@ bool describe_grouped_float8(Float8Problem& p, const Fp8GroupedGemmArgs& args,
   CUtensorMap* x = Tile::kSwap ? &p.b : &p.a;
   const int row_box = p.rows / Tile::kCluster;
   const int w_box = Tile::kSwap ? row_box : p.columns, x_box = Tile::kSwap ? p.columns : row_box;
-  if (!encode_float8_matrix(x, args.x, x_rows, args.k, args.k, x_box)) return false;
+  if (!Tile::kQuantises && !encode_float8_matrix(x, args.x, x_rows, args.k, args.k, x_box)) {
+    return false;
+  }
   return Tile::kGateUp
              ? encode_float8_gate_up(w, args.w, f, args.k, args.k, w_box, args.rows.experts)
              : encode_float8_matrix(w, args.w, args.rows.experts * args.n, args.k, args.k, w_box);

@@ -41,7 +41,7 @@ __device__ void load_grouped_columns(const Float8Problem& p,
   });
 }
 
-// The token whose scale is the first of the tile's.
+// The token that has the first scale of the tile.
 template <class Tile>
 __device__ __forceinline__ int first_scale(const Float8Problem& p,
                                            const GroupedFloat8Position& position) {
@@ -57,32 +57,22 @@ __device__ __forceinline__ UnitScales<Tile> load_unit_scales(const Float8Problem
   return {p, feature, block, first_unit_of<Tile>(position.weights - feature)};
 }
 
-// Two warps load the scales, as in load.cuh, those of tokens from the multiple of 4 before the
-// tile's first token.
+// Two warps load the scales, as in load.cuh. Scales of tokens are loaded from the last multiple of
+// 4 that is not after the tile's first token.
 template <class Tile>
 __device__ void load_grouped_scales(const Float8Problem& p, const GroupedFloat8Shared<Tile>& shared,
                                     int rank, int part) {
   const int lane = threadIdx.x % 32;
   const int tile = static_cast<int>(blockIdx.x) / Tile::kCluster;
   UnitScales<Tile> scales = load_unit_scales<Tile>(p, find_tile(p, shared, tile, rank), 0);
-  await_previous_grids();
+  if constexpr (!Tile::kQuantises) await_previous_grids();
   const auto load = [&](const GroupedFloat8Position& position, int block, int stage) {
     if (block % 32 == part) scales = load_unit_scales<Tile>(p, position, block - part);
     const float own = scales.spread(block);
     float* slot = shared.slot(stage);
     if (lane < Tile::kUnits) slot[lane] = own;
-    __syncwarp();
-    uint64_t* full = shared.full + stage;
-    if (lane == 0) {
-      const int token = first_scale<Tile>(p, position) / 4 * 4;
-      const auto bytes =
-          static_cast<uint32_t>(min(int64_t{Tile::kTokens + 4}, p.x_scale_stride - token) * 4);
-      arrive_expect_bytes(full, bytes);
-      load_bytes(slot + kSlotUnits, p.x_scales + block * p.x_scale_stride + token, bytes, full);
-    } else if (kArrivalsPerWarp == 32) {
-      arrive(full);
-    }
-    __syncwarp();
+    complete_slot<Tile>(p, slot, shared.full + stage, block,
+                        first_scale<Tile>(p, position) / 4 * 4);
   };
   for_each_stage<2>(p, shared, rank, load, part);
 }

@@ -1,4 +1,4 @@
-// Checks the arguments of grouped FP8 products and chooses their tiles, by sizes alone.
+// Checks the arguments of grouped FP8 products and chooses their tiles from the sizes alone.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -28,8 +28,8 @@ constexpr Fp8GemmConfig kConfigs[] = {
 
 constexpr int64_t kDistinctRows = 16;  // up to this many rows are assumed to have distinct experts
 
-// Expected tiles of `tokens` rows of an expert that has `mean` rows on average, by a random router:
-// the sum over j of the probability of more than j * tokens rows.
+// Expected number of tiles of `tokens` rows for an expert that has `mean` rows on average, with a
+// random router: the sum over j of the probability of more than j * tokens rows.
 double estimate_tiles(double mean, int tokens) {
   if (mean > 4 * tokens) return mean / tokens + 0.5;
   double tiles = 1 - std::exp(-mean);
@@ -50,7 +50,8 @@ double estimate_clocks(const Fp8GemmConfig& c, const GroupedRows& rows, int64_t 
                : static_cast<double>(rows.experts) * estimate_tiles(mean, tokens);
   const double tiles = experts_tiles * static_cast<double>(divide_up(n, features));
   const auto clusters = static_cast<double>(kMultiprocessors / c.cluster);
-  // With random counts, the number of tiles is not exactly known: a last wave is on average half.
+  // With random counts, the number of tiles is not exactly known: the last wave is half full on
+  // average.
   const double waves =
       distinct ? std::ceil(tiles / clusters) : std::max(1.0, tiles / clusters + 0.5);
   const double used = distinct ? static_cast<double>(likely)
@@ -68,12 +69,13 @@ const char* find_size_fault(const Fp8GroupedGemmArgs& a) {
   }
   if (rows.rows < 0 || a.n <= 0 || a.k <= 0 || rows.rows > kMaxSize ||
       rows.experts * a.n > kMaxSize || a.k > kMaxSize) {
-    return "fp8_grouped_gemm: rows from 0, n and k from 1; rows, experts * n and k must be < 2^29";
+    return "fp8_grouped_gemm: rows must be at least 0, n and k at least 1; rows, experts * n and k "
+           "< 2^29";
   }
   if (a.n % kFp8UnitRows != 0) return "fp8_grouped_gemm: n must be a multiple of 64";
   if (a.k % kFp8GroupColumns != 0) return "fp8_grouped_gemm: k must be a multiple of 128";
   if (a.one_x_row && rows.rows > rows.experts) {
-    return "fp8_grouped_gemm: one row of x has one row of each expert at most";
+    return "fp8_grouped_gemm: with one_x_row each expert may have at most one row";
   }
   if (a.x_scale_stride % 4 != 0 ||
       (a.x_scale_stride != 0 && a.x_scale_stride < (a.one_x_row ? 1 : rows.rows))) {
@@ -83,10 +85,22 @@ const char* find_size_fault(const Fp8GroupedGemmArgs& a) {
   return nullptr;
 }
 
+const char* find_bf16_fault(const Fp8GroupedGemmArgs& a) {
+  if (!fp8_gemm_quantises(a.one_x_row ? 1 : a.rows.rows, a.k)) {
+    return "fp8_grouped_gemm: x in bf16 is too large";
+  }
+  return has_aligned_rows(a.x, a.x_stride) && (a.x_stride == 0 || a.x_stride >= a.k)
+             ? nullptr
+             : "fp8_grouped_gemm: rows of x in bf16 must be 16-byte aligned, x_stride 0 or at "
+               "least k";
+}
+
 const char* find_fault(const Fp8GroupedGemmArgs& a) {
   if (const char* fault = find_size_fault(a)) return fault;
   if (a.rows.rows == 0) return nullptr;
-  if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) || !is_given(a.x_scales)) {
+  if (const char* fault = a.x_is_bf16 ? find_bf16_fault(a) : nullptr) return fault;
+  if (!is_given(a.x) || !is_given(a.w) || !is_given(a.y) ||
+      !(a.x_is_bf16 || is_given(a.x_scales))) {
     return "fp8_grouped_gemm: x, its scales, w and y must be 16-byte aligned";
   }
   if (a.w_scales == nullptr || a.rows.offsets == nullptr) {
@@ -112,6 +126,7 @@ Fp8GemmConfig choose(const Fp8GroupedGemmArgs& args, bool swiglu) {
   double least = INFINITY;
   const auto consider = [&](const Fp8GemmConfig& c) {
     if (swiglu && !suits_fp8_grouped_swiglu(c)) return;
+    if (args.x_is_bf16 && !suits_fp8_bf16_input(c)) return;
     const double clocks = estimate_clocks(c, args.rows, args.n, args.k);
     if (clocks >= least) return;
     least = clocks;
@@ -138,7 +153,7 @@ const char* start(Launcher launch, const Fp8GroupedGemmArgs& args, const Fp8Gemm
                   cudaStream_t stream) {
   if (const char* fault = find_fault(args)) return fault;
   if (args.one_x_row && !config.swap_operands) {
-    return "fp8_grouped_gemm: one row of x needs a swapped tile";
+    return "fp8_grouped_gemm: one_x_row needs a swapped tile";
   }
   if (args.rows.rows == 0) return nullptr;
   int sm_count = 0;
@@ -163,8 +178,10 @@ const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, cudaStream_t
 
 const char* launch_fp8_grouped_gemm(const Fp8GroupedGemmArgs& args, const Fp8GemmConfig& config,
                                     cudaStream_t stream) {
-  return start(config.swap_operands ? launch_grouped_float8_swapped : launch_grouped_float8_plain,
-               args, config, stream);
+  const auto launch = args.x_is_bf16         ? launch_grouped_float8_quantising
+                      : config.swap_operands ? launch_grouped_float8_swapped
+                                             : launch_grouped_float8_plain;
+  return start(launch, args, config, stream);
 }
 
 const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args, cudaStream_t stream) {
@@ -178,7 +195,9 @@ const char* launch_fp8_grouped_gemm_swiglu(const Fp8GroupedGemmArgs& args,
     return "fp8_grouped_gemm_swiglu: n must be a multiple of 128";
   }
   if (args.output != GemmOutput::kBf16) return "fp8_grouped_gemm_swiglu: h is bf16";
-  return start(launch_grouped_float8_swiglu, args, config, stream);
+  return start(
+      args.x_is_bf16 ? launch_grouped_float8_swiglu_quantising : launch_grouped_float8_swiglu, args,
+      config, stream);
 }
 
 }  // namespace slimexx::kernels

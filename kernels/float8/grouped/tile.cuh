@@ -14,25 +14,19 @@ static_assert(kMaxExperts == kMostExperts);
 template <class Base>
 struct GroupedFloat8Tile : Base {
   static constexpr bool kGrouped = true;
-  static constexpr int kBlocksPerSm = 1, kSharedBytes = kMaxSharedBytes;
+  // Only products that quantise their few rows leave room for the next kernel.
+  static constexpr int kBlocksPerSm = Base::kQuantises ? Base::kBlocksPerSm : 1;
+  static constexpr int kSharedBytes = Base::kQuantises ? Base::kSharedBytes : kMaxSharedBytes;
   // An expert's rows begin anywhere, but the copy of their scales at a multiple of 4.
-  static constexpr int kSlotFloats = Base::kSlotFloats + 4;
+  static constexpr int kSlotFloats = Base::kSlotFloats + (Base::kQuantises ? 0 : 4);
   static constexpr int kFixedBytes = Base::kFixedBytes + 2 * kFirstTileBytes;
-
-  __host__ __device__ static constexpr int count_stages(int rows) {
-    const int stages = (kSharedBytes - kFixedBytes) / (Base::stage_bytes(rows) + kSlotFloats * 4);
-    return stages < kFloat8MaxStages ? stages : kFloat8MaxStages;
-  }
-  static constexpr int shared_bytes(int rows, int stages) {
-    return kFixedBytes + stages * (Base::stage_bytes(rows) + kSlotFloats * 4);
-  }
 
   static_assert(!Base::kSwap || Base::kCluster == 1);
 };
 
 template <class Tile>
 struct GroupedFloat8Shared : Float8Shared<Tile> {
-  int* first_tiles;  // [experts + 1]: first token tile of each expert, then their number
+  int* first_tiles;  // [experts + 1]: first token tile of each expert, then the total
   int* first_rows;   // [experts + 1]: the offsets
 
   __device__ GroupedFloat8Shared(uint8_t* raw, const Float8Problem& p)
@@ -52,7 +46,7 @@ __device__ __forceinline__ void count_expert_tiles(const Float8Problem& p,
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) {
     if (32 * i >= p.experts) break;
-    // From L2: the L1 may still hold another layer's offsets.
+    // Read from L2: the L1 may still hold another layer's offsets.
     first[i] = __ldcg(p.offsets + min(32 * i + lane, p.experts));
     end[i] = __ldcg(p.offsets + min(32 * i + lane + 1, p.experts));
   }
@@ -86,13 +80,13 @@ __device__ __forceinline__ int count_tiles(const Float8Problem& p,
 }
 
 struct GroupedFloat8Position {
-  int row, column;  // corner in D; features count within the expert
+  int row, column;  // first row and column in D; features count within the expert
   int weights;      // the first row of weights as an operand, over all experts
   int end_token;    // end of the expert's rows
 };
 
-// The order is that of grouped tiles in gemm/load.cuh. For a tile that does not exist the position
-// is within the weights.
+// The order is that of grouped tiles in gemm/load.cuh. For a tile past the last one, the position
+// is still within the weights.
 template <class Tile>
 __device__ __forceinline__ GroupedFloat8Position find_tile(const Float8Problem& p,
                                                            const GroupedFloat8Shared<Tile>& shared,
@@ -102,7 +96,7 @@ __device__ __forceinline__ GroupedFloat8Position find_tile(const Float8Problem& 
   const int feature = min(
       (within * Tile::kCluster + rank) * (Tile::kSwap ? p.rows : Tile::kColumns), p.last_feature);
   int expert = 0, above = p.experts;
-  while (above - expert > 1) {  // the last expert whose first tile is not after this one
+  while (above - expert > 1) {  // the last expert whose first tile is not after this tile
     const int middle = (expert + above) / 2;
     if (shared.first_tiles[middle] <= token_tile) {
       expert = middle;

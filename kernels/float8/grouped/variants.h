@@ -1,5 +1,5 @@
-// The compiled variants of the grouped FP8 product: each function launches the one that `config`
-// describes.
+// The compiled variants of the grouped FP8 product: each function launches the variant that
+// `config` describes.
 #pragma once
 #include "slimexx/kernels/float8_experts.h"
 
@@ -10,9 +10,15 @@ const char* launch_grouped_float8_plain(const Fp8GroupedGemmArgs& args, const Fp
 const char* launch_grouped_float8_swapped(const Fp8GroupedGemmArgs& args,
                                           const Fp8GemmConfig& config, int sm_count,
                                           cudaStream_t stream);
+const char* launch_grouped_float8_quantising(const Fp8GroupedGemmArgs& args,
+                                             const Fp8GemmConfig& config, int sm_count,
+                                             cudaStream_t stream);
 // With SwiGLU as epilogue.
 const char* launch_grouped_float8_swiglu(const Fp8GroupedGemmArgs& args,
                                          const Fp8GemmConfig& config, int sm_count,
                                          cudaStream_t stream);
+const char* launch_grouped_float8_swiglu_quantising(const Fp8GroupedGemmArgs& args,
+                                                    const Fp8GemmConfig& config, int sm_count,
+                                                    cudaStream_t stream);
 
 }  // namespace slimexx::kernels

@@ -1,5 +1,5 @@
-// From sums of gate and up to h = silu(gate) * up: adds the bias, rounds both to bf16 as the plain
-// product would store them, then computes as swiglu_forward does.
+// Computes h = silu(gate) * up from the sums of gate and up: adds the bias, rounds both to bf16 as
+// the plain product would store them, then computes as swiglu_forward does.
 #pragma once
 #include "kernels/common/swiglu.cuh"
 #include "kernels/gemm/epilogue.cuh"
@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_gate_up_column_bias(const GemmProblem& p, fl
   }
 }
 
-// The same in swapped order, for 8 kGroups tokens: features are the accumulator's rows.
+// Adds the bias in swapped order, for 8 kGroups tokens: features are the accumulator's rows.
 template <int kGroups>
 __device__ __forceinline__ void add_gate_up_row_bias(const GemmProblem& p, float* acc,
                                                      int first_feature) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ void stage_features(const float* acc, uint8_t* buffer
   }
 }
 
-// Plain order, stored from registers: the first `tokens` of 64 tokens.
+// Plain order: stores the first `tokens` of 64 tokens from registers.
 template <int kChunks>
 __device__ __forceinline__ void store_feature_pairs(const GemmProblem& p, const float* acc,
                                                     int token, int tokens, int feature) {
@@ -117,7 +117,8 @@ __device__ __forceinline__ void stage_half_rows(const float* acc, uint8_t* buffe
   }
 }
 
-// Copies these rows to h: `count` features (a multiple of 8) of `tokens` tokens, in 16-byte stores.
+// Copies the staged rows to h: `count` features (a multiple of 8) of `tokens` tokens, in 16-byte
+// stores.
 __device__ __forceinline__ void store_half_rows(const GemmProblem& p, const uint8_t* buffer,
                                                 int token, int tokens, int feature, int count) {
   const int chunk = threadIdx.x % 4;
@@ -181,8 +182,8 @@ struct StoreSwiglu {
     }
   }
 
-  // Plain order, the first `tokens` of 64 tokens: a TMA store for 64 features, ordinary stores for
-  // fewer.
+  // Plain order: stores the first `tokens` of 64 tokens, 64 features by TMA, fewer by ordinary
+  // stores.
   template <class Tile, int kChunks>
   __device__ __forceinline__ void store_features(const GemmProblem& p, const float* acc,
                                                  uint8_t* buffer, int barrier, int token,

@@ -23,8 +23,8 @@ inline constexpr bool kIsGateUp<GateUpTile<Tile>> = true;
 
 // Encodes copies of `boxes` consecutive boxes of `box_rows` operand rows (a multiple of 16) x 64
 // columns with the 128-byte swizzle. f must be a multiple of 8, k of 64, base 16-byte aligned. For
-// several experts, w[experts, 2f, k], the operand's rows of expert e start at 4f e, since its gate
-// starts 2f rows after that of the previous expert.
+// several experts, w[experts, 2f, k], the operand's rows of expert e start at 4f e: gates of
+// consecutive experts are 2f weight rows apart, and every 8 of these rows begin 16 operand rows.
 inline bool encode_gate_up(CUtensorMap* map, const void* base, int64_t f, int64_t k, int box_rows,
                            int boxes, int64_t experts = 1) {
   const int64_t groups = (2 * experts - 1) * f / 8;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void load_gate_up(uint8_t* dst, const CUtensorMap* ma
       : "memory");
 }
 
-// The same, into every block of the cluster whose bit is set in `ranks`.
+// load_gate_up into every block of the cluster whose bit is set in `ranks`.
 __device__ __forceinline__ void load_gate_up_multicast(uint8_t* dst, const CUtensorMap* map,
                                                        uint64_t* bar, int row, int k_box,
                                                        uint16_t ranks) {

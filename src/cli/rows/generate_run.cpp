@@ -35,7 +35,7 @@ std::vector<int32_t> read_prompt(const GenerateFlags& flags, const PromptText& t
     if (row.contains("tokens")) return read_tokens(row, vocab_size, 1, INT32_MAX, "");
     throw Error(ErrorCode::kInput,
                 fmt::format("the row has neither key \"{}\" nor \"tokens\"", flags.input_key),
-                "{\"prompt\": \"text\" or [messages]} or {\"tokens\": [ids]}");
+                "write {\"prompt\": \"text\" or [messages]} or {\"tokens\": [ids]}");
   }
   const Json& prompt = row.at(flags.input_key);
   if (prompt.is_string() && !flags.apply_chat_template) {
@@ -74,7 +74,7 @@ Prompts read_prompts(const GenerateFlags& flags, const PromptText& text,
     throw Error(ErrorCode::kUsage,
                 fmt::format("{} samples for each of {} prompts are more than {} in total", flags.n,
                             prompts.size(), kMaxSamples),
-                "lower it, or split the prompts over several calls", "--n");
+                "lower --n, or split the prompts over several calls", "--n");
   }
   return prompts;
 }

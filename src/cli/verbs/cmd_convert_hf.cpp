@@ -49,13 +49,12 @@ bool holds_files(const std::string& directory) {
                                      std::filesystem::is_empty(directory, error));
 }
 
-// False if the target already exists and only has to be verified.
+// Whether to write the target: false if it already exists and is only to be verified.
 bool wants_writing(const ConvertFlags& flags) {
   if (!holds_files(flags.save)) return true;
   if (!flags.verify) {
     throw Error(ErrorCode::kUsage, "the output folder is not empty",
-                "choose a new folder or remove this one; with --verify it is only compared",
-                flags.save);
+                "choose a new folder, remove this one, or compare it with --verify", flags.save);
   }
   log_info("{} already exists: it is verified, not written", flags.save);
   return false;
@@ -209,26 +208,26 @@ io::Fp8Options fp8_options(const ConvertFlags& flags) {
   } else if (strategy == "tensor") {
     options.strategy = io::Fp8Strategy::kTensor;
   } else if (strategy != "block") {
-    refuse(fmt::format("--strategy \"{}\" is unknown", strategy), "block, channel or tensor");
+    refuse(fmt::format("--strategy \"{}\" is unknown", strategy), "use block, channel or tensor");
   }
   const bool is_block = options.strategy == io::Fp8Strategy::kBlock;
   if (!flags.block_size.empty()) {
     constexpr int64_t kMaxBlock = 1 << 20;
     if (!is_block)
-      refuse(fmt::format("--block-size goes with --strategy block, not {}", strategy),
-             "leave it out");
+      refuse(fmt::format("--block-size needs --strategy block, not {}", strategy), "leave it out");
     if (flags.block_size.size() != 2 ||
         std::ranges::any_of(flags.block_size, [](int64_t n) { return n < 1 || n > kMaxBlock; }))
-      refuse("--block-size needs two sizes from 1 up: rows and columns", "--block-size 128 128");
+      refuse("--block-size needs two sizes: rows and columns",
+             "give for example --block-size 128 128");
     options.block_rows = flags.block_size[0];
     options.block_columns = flags.block_size[1];
   }
   const std::string scales = flags.scale_fmt.value_or(is_block ? "ue8m0" : "float");
   if (scales != "ue8m0" && scales != "float")
     refuse(fmt::format("--scale-fmt \"{}\" is unknown", scales),
-           "ue8m0 (powers of two, stored as f32) or float");
+           "use ue8m0 (powers of two, stored as f32) or float");
   if (scales == "ue8m0" && !is_block)
-    refuse(fmt::format("--scale-fmt ue8m0 goes with --strategy block, not {}", strategy), "float");
+    refuse(fmt::format("--scale-fmt ue8m0 needs --strategy block, not {}", strategy), "use float");
   options.scale_rule =
       scales == "float" ? tensor::F8ScaleRule::kFloat : tensor::F8ScaleRule::kPowerOfTwo;
   return options;
@@ -239,13 +238,13 @@ void report_fp8(const io::Fp8Summary& summary, const std::string& save) {
     log_info("{} files were finished by an earlier run", summary.skipped_files);
   for (const std::string& name : summary.with_nan)
     log_warn("{}: a block holds a NaN or an infinity; its scale is NaN", name);
-  log_info("{}: {} tensors in FP8, {} as they were, in {} files", save, summary.quantised,
+  log_info("{}: {} tensors in FP8, {} unchanged, in {} files", save, summary.quantised,
            summary.kept, summary.files);
 }
 
 void convert_to_fp8(const ConvertFlags& flags, Session& session) {
-  if (!flags.load.empty()) refuse("--load goes with --to hf", "--to fp8 reads --hf-checkpoint");
-  if (flags.verify) refuse("--verify goes with --to sharded and hf", "leave it out");
+  if (!flags.load.empty()) refuse("--load needs --to hf", "--to fp8 reads --hf-checkpoint");
+  if (flags.verify) refuse("--verify needs --to sharded or --to hf", "leave it out");
   if (flags.hf_checkpoint.empty()) refuse("--hf-checkpoint is missing", "name the folder to read");
   const io::Fp8Options options = fp8_options(flags);
   if (flags.max_workers > 0) set_num_threads(flags.max_workers);
@@ -267,7 +266,7 @@ void convert_to_fp8(const ConvertFlags& flags, Session& session) {
 void run_convert(const ConvertFlags& flags, Session& session) {
   if (flags.to == "fp8") return convert_to_fp8(flags, session);
   if (flags.strategy || flags.scale_fmt || !flags.block_size.empty() || flags.max_workers > 0)
-    refuse("--strategy, --block-size, --scale-fmt and --max-workers go with --to fp8",
+    refuse("--strategy, --block-size, --scale-fmt and --max-workers need --to fp8",
            "leave them out");
   if (flags.to == "sharded") {
     convert_to_sharded(flags, session);
@@ -297,7 +296,7 @@ VerbBody declare_convert_hf(CLI::App& app) {
                "Read the result back, compare it with the source, and print a table; exit status 5 "
                "if they differ");
   app.add_option("--strategy", flags->strategy,
-                 "fp8: values that share a scale: block (default), channel or tensor")
+                 "fp8: one scale per block (default), channel or tensor")
       ->type_name("NAME");
   app.add_option("--block-size", flags->block_size, "fp8: rows and columns of a block (128 128)")
       ->type_name("ROWS COLUMNS")
@@ -314,7 +313,7 @@ VerbBody declare_convert_hf(CLI::App& app) {
       "as\n"
       "in an export by checkpoint.save_hf. Under mpirun each rank writes a share.\n\n"
       "--to fp8 quantises the matrices that serving engines run in FP8 (e4m3). A conversion that\n"
-      "was interrupted goes on where it stopped when the same command runs again.\n\nExamples:\n"
+      "was interrupted continues when the same command runs again.\n\nExamples:\n"
       "  slimexx convert-hf --hf-checkpoint model/ --save sharded/ --verify\n"
       "  slimexx convert-hf --to hf --load sharded/ --save model-again/\n"
       "  slimexx convert-hf --to hf --load runs/x/checkpoints --save trained/ --verify\n"

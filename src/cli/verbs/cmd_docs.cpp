@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, std::string>> make_pages() {
 
 void check_page(const std::string& path, const std::string& content) {
   if (path_exists(path) && read_text_file(path) == content) return;
-  throw Error(ErrorCode::kCheck, "the page differs from what this program writes",
+  throw Error(ErrorCode::kCheck, "the page differs from the page that this program writes",
               "run slimexx docs --write FOLDER, and commit the changes", path);
 }
 

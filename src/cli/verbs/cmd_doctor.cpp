@@ -115,7 +115,7 @@ VerbBody declare_doctor(CLI::App& app) {
       "  slimexx doctor\n"
       "  mpirun -np 8 slimexx doctor --config run.yaml\n"
       "\n"
-      "Start it with the same launcher and ranks as the run: it checks cores, memory, GPUs, links "
+      "Use the launcher and ranks of the run: doctor checks cores, memory, GPUs, links "
       "and\n"
       "disk of every rank within seconds. Exit status 5 if a run would fail.");
   return [flags](Session& session) { run_doctor(*flags, session); };

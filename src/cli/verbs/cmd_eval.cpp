@@ -58,15 +58,15 @@ std::string eval_data_as_yaml(const std::vector<std::string>& data) {
     if (name.empty() || file.empty()) {
       throw Error(ErrorCode::kUsage,
                   fmt::format("\"{}\" lacks the name of the set or the file", entry),
-                  "--data FILE, or --data NAME=FILE", "--data");
+                  "write --data FILE or --data NAME=FILE", "--data");
     }
     if (!rl::is_set_name(name)) {
       throw Error(ErrorCode::kUsage, fmt::format("\"{}\" cannot be the name of a set", name),
-                  "use letters, digits, _ . -", "--data");
+                  "use only letters, digits, _, . and -", "--data");
     }
     if (!names.insert(name).second) {
       throw Error(ErrorCode::kUsage, fmt::format("two sets have the name \"{}\"", name),
-                  "give them names: --data NAME=FILE", "--data");
+                  "give each set a name: --data NAME=FILE", "--data");
     }
     files.push_back(without_slice(file));
     yaml += (yaml.empty() ? "{" : ", ") + quote_for_yaml(name) + ": " + quote_for_yaml(file);
@@ -141,13 +141,15 @@ VerbBody declare_eval(CLI::App& app) {
   app.add_option("--config", flags->config, "A run's configuration (YAML)")->type_name("FILE");
   app.add_option("--hf-checkpoint", flags->hf_checkpoint, "Hugging Face folder of the model")
       ->type_name("DIR");
-  app.add_option("--load", flags->load,
-                 "Run folder, folder of checkpoints, or one checkpoint; of several, the newest or "
-                 "model.ckpt_step")
+  app.add_option(
+         "--load", flags->load,
+         "Run folder, folder of checkpoints, or one checkpoint; from a folder the newest, or "
+         "step model.ckpt_step")
       ->type_name("RUN|CHECKPOINT");
-  app.add_option("--samples", flags->samples,
-                 "New folder for the samples; default: one in <observe.run_dir>/evaluations, if "
-                 "observe.run_dir is set")
+  app.add_option(
+         "--samples", flags->samples,
+         "New folder for the samples; default: a folder in <observe.run_dir>/evaluations, if "
+         "observe.run_dir is set")
       ->type_name("DIR");
   app.add_option("--data", flags->data, "Prompts with labels (JSON lines)")
       ->type_name("[NAME=]FILE")

@@ -41,14 +41,13 @@ VerbBody declare_generate(CLI::App& app) {
   app.add_flag("--apply-chat-template", flags->apply_chat_template,
                "Turn a plain-text prompt into a user message and render it with the chat template");
   add_sampling_flags(app, *flags);
-  app.add_option(
-         "--kv-cache-gib", flags->kv_cache_gib,
-         "Memory for the KV cache (default: 1 on the CPU, most of the free memory on a GPU)")
+  app.add_option("--kv-cache-gib", flags->kv_cache_gib,
+                 "GiB for the KV cache (default: 1 on the CPU, most of the free memory on a GPU)")
       ->type_name("GIB");
   add_device_flag(app, flags->device);
   app.footer(
       "Keys of an output line: index (of the prompt), sample, tokens (of the response), response "
-      "(their\n"
+      "(as\n"
       "text), logprobs (one per token), finish (stop, length or abort).\n"
       "A prompt that is a list of messages is rendered with the folder's chat template.\n"
       "\n"

@@ -44,7 +44,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
   text_of(row, "response");
   if (!row.contains("label")) {
     throw Error(ErrorCode::kInput, "key \"label\" is missing",
-                "write \"label\": null if there is none");
+                "write \"label\": null for a row without a label");
   }
   reward::RewardInput input{.prompt = take("prompt"),
                             .response = take("response"),
@@ -56,7 +56,7 @@ reward::RewardInput read_input(Json row, int64_t index) {
   return input;
 }
 
-// Fewer retries than in a run, which waits for a service to start; an interactive user need not.
+// Fewer retries than in a run: a run waits for the service to start, an interactive user does not.
 constexpr int64_t kRetries = 3;
 
 [[noreturn]] void refuse_service(const std::string& what) {
@@ -131,14 +131,16 @@ VerbBody declare_grade(CLI::App& app) {
   app.add_option("--rm-type", flags->reward.rm_type, "Grader, such as deepscaler or dapo")
       ->type_name("NAME")
       ->required();
-  app.add_option("--input", flags->input, "JSON lines {\"response\", \"label\", \"prompt\"?}")
+  app.add_option("--input", flags->input,
+                 "JSON lines {\"response\", \"label\"}; \"prompt\" is optional")
       ->type_name("FILE")
       ->required();
   app.add_option("--output", flags->output,
-                 "JSON lines {\"reward\", \"reason\", \"failed\"?}; default stdout")
+                 "JSON lines {\"reward\", \"reason\"}, with \"failed\" if there is no reward; "
+                 "default stdout")
       ->type_name("FILE");
   app.add_option("--reward-key", flags->reward.reward_key,
-                 "Which of the grader's values to report as the reward")
+                 "Value of the grader to report as the reward")
       ->type_name("KEY");
   app.add_option("--rm-url", flags->reward.rm_url, "URL of the service for --rm-type remote")
       ->type_name("URL");

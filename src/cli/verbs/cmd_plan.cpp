@@ -37,7 +37,8 @@ rl::RunConfig load_config(const PlanFlags& flags, int64_t num_ranks) {
 }
 
 // If the configured model folder does not exist, uses the config.json from the recipes' folder, so
-// that users can plan before they download. Returns a note about it; empty if nothing changed.
+// that users can plan before they download. Returns a note about the replacement; empty if nothing
+// changed.
 std::string use_known_config(const std::string& config_file, rl::RunConfig& config) {
   std::string& folder = config.model.hf_checkpoint;
   if (path_exists(folder)) return {};

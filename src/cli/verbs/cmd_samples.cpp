@@ -138,7 +138,7 @@ std::string find_sample_file(const SamplesFlags& flags) {
                 flags.eval.empty() ? "observe.samples_interval sets the number of rollouts between "
                                      "files of samples; 0: never"
                 : evaluations.empty()
-                    ? "there are none; --eval takes a name from eval.eval_prompt_data"
+                    ? "it has no evaluations; --eval needs a name from eval.eval_prompt_data"
                     : "available: " + evaluations,
                 folder);
   }
@@ -240,7 +240,7 @@ VerbBody declare_samples(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--rollout", flags->rollout,
                  "Rollout number (default: the newest). With --eval: the evaluation after that "
-                 "rollout, -1: the one before training")
+                 "rollout; -1: before training")
       ->type_name("N");
   app.add_option("--eval", flags->eval, "Print samples of this evaluation set instead of a rollout")
       ->type_name("NAME");

@@ -26,7 +26,7 @@ std::string text_to_tokenize(const PromptText& text, const Json& row) {
     throw Error(ErrorCode::kInput,
                 row.contains("text") ? "the row has both keys \"text\" and \"messages\""
                                      : "the row has neither key \"text\" nor \"messages\"",
-                "{\"text\": \"...\"} or {\"messages\": [...]}");
+                "write {\"text\": \"...\"} or {\"messages\": [...]}");
   }
   return row.contains("text") ? text_of(row, "text") : text.render(row);
 }

@@ -36,7 +36,7 @@ struct TrainFlags {
 config::Config load_config(const TrainFlags& flags) {
   if (flags.config.empty() && flags.settings.empty()) {
     throw Error(ErrorCode::kUsage, "no configuration",
-                "--config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
+                "give --config FILE, or --set model.hf_checkpoint=DIR data.prompt_data=FILE ...",
                 "slimexx train");
   }
   return config::Config::load(flags.config, parse_settings(flags.settings));
@@ -117,13 +117,13 @@ VerbBody declare_train(CLI::App& app) {
                  "The run's configuration (YAML); --set overrides its keys")
       ->type_name("FILE");
   add_set_flag(app, flags->settings);
-  const CLI::Option* resume =
-      app.add_option(
-             "--resume", flags->resume,
-             "Continue from a checkpoint, or from the newest one of a run's folder. Without DIR: "
-             "the newest of this run. auto: the same, or a new start if there is none")
-          ->type_name("[DIR|auto]")
-          ->expected(0, 1);
+  const CLI::Option* resume = app.add_option("--resume", flags->resume,
+                                             "Continue from a checkpoint, or from the newest "
+                                             "checkpoint of a run folder. Without DIR: "
+                                             "the newest of this run. auto: the newest of this "
+                                             "run, or a new start if there is none")
+                                  ->type_name("[DIR|auto]")
+                                  ->expected(0, 1);
   app.add_flag("--dry-run", flags->dry_run,
                "Set up the run, print its settings, and stop before the first rollout");
   add_thread_ranks_flag(app, flags->thread_ranks);

@@ -10,9 +10,9 @@
 namespace slimexx::dist {
 
 // With SLX_CHECK_PATHS=N in the environment, the ranks of a group compare every Nth decision before
-// they go on: its number, path and size in bytes. If they differ, every rank throws Error(kCheck)
-// that names two ranks. The check waits for the device; calls captured into a graph are not
-// checked.
+// they continue: its number, path and size in bytes. If decisions differ, every rank throws an
+// Error(kCheck) that names two ranks. The check waits for the device; calls captured into a graph
+// are not checked.
 void check_path(Backend& backend, tensor::Stream stream, const ShortName& group, bool by_kernels,
                 int64_t size_bytes);
 

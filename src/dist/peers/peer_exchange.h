@@ -7,11 +7,12 @@
 
 namespace slimexx::dist {
 
-// `result` = the sum in rank order of the elements elements[rank] of all ranks' `data`. It may be
-// that part of `data`. One dimension; F32, BF16, F64.
+// `result` = the sum, in rank order, of the range elements[rank] of all ranks' `data`. `result` may
+// be that range of this rank's `data`. One dimension; F32, BF16, F64.
 void sum_by_peers(const PeerMemory& memory, tensor::Stream stream, const tensor::Tensor& result,
                   const tensor::Tensor& data, std::span<const Range> elements);
-// The same for all elements, on every rank; `result` must not overlap `data`.
+// Like sum_by_peers for all elements, with the result on every rank; `result` must not overlap
+// `data`.
 void sum_to_all_by_peers(const PeerMemory& memory, tensor::Stream stream,
                          const tensor::Tensor& result, const tensor::Tensor& data);
 // Writes every rank's `share` into `data` of all ranks. `bytes`: ranges in bytes, by rank.

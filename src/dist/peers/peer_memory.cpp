@@ -23,7 +23,7 @@ using tensor::Tensor;
 struct Record {
   struct Allocation {
     cudaIpcMemHandle_t handle;
-    char* memory;  // address in its process
+    char* memory;  // address in that process
   };
   Allocation control, region;
   uint64_t space;  // hash of process_space()
@@ -45,8 +45,8 @@ bool share_device(const Record& a, const Record& b) {
   return share_process(a, b) && a.device == b.device;
 }
 
-// Enables peer access to a device of this process. Clears the error, so that the next call does not
-// report it.
+// Enables peer access to a device of this process. Clears CUDA's last error, so that the next call
+// does not report it.
 bool reach_device(int64_t device) {
   const cudaError_t error = cudaDeviceEnablePeerAccess(static_cast<int>(device), 0);
   cudaGetLastError();
@@ -91,7 +91,7 @@ std::unique_ptr<PeerMemory> PeerMemory::make(Collective& group, const Tensor& re
   std::vector<char> records(static_cast<size_t>(all.size_bytes()));
   tensor::download(stream, records.data(), all);
 
-  float fails = memory->open(records) ? 0 : 1;  // all ranks keep it or none
+  float fails = memory->open(records) ? 0 : 1;  // either all ranks use peer memory or none
   const Tensor flag = shared.view(DType::kF32, {1});
   tensor::upload(stream, flag, &fails);
   tensor::Arena scratch(device, 4096, "peer memory");

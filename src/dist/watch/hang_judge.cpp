@@ -56,7 +56,7 @@ std::string name_ranks(std::span<const int> ranks) {
   return text + (ranks.size() > kMostNames ? ", ..." : "");
 }
 
-// The rank that most others wait for, among the ranks that are in no call if there are any.
+// The rank that most others wait for. If some ranks are in no call, only those are considered.
 size_t find_culprit(std::span<const ActivityView> ranks, std::span<const RankWait> waits) {
   std::vector<int> num_waiting(ranks.size());
   for (const RankWait& wait : waits)
@@ -119,7 +119,7 @@ std::optional<Hang> HangJudge::look(std::span<const ActivityView> ranks, double 
                                     double limit_s) {
   bool moves = have_moved(ranks);
   std::vector<RankWait> waits;
-  if (!moves) {  // skipped otherwise: its cost grows with the square of the number of ranks
+  if (!moves) {  // only if needed: find_waits is quadratic in the number of ranks
     waits = find_waits(ranks);
     moves = std::ranges::any_of(waits, &RankWait::moves);
   }

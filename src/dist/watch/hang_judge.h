@@ -25,7 +25,7 @@ namespace slimexx::dist {
 
 // The ranks that one rank waits for, at one look.
 struct RankWait {
-  bool moves = false;          // as far as its calls show
+  bool moves = false;          // its call may be moving data
   std::vector<int> for_ranks;  // empty: waits for no rank
 };
 
@@ -37,13 +37,13 @@ std::string list_ranks(std::span<const Peer> peers, std::span<const ActivityView
 
 // The report of a hang: the culprit rank, its state, and a rank that waits for it.
 struct Hang {
-  int rank = 0;  // the rank that most wait for, if possible one that is in no call
+  int rank = 0;  // the rank that most ranks wait for, if possible one in no call
   std::string state, others;
 };
 
 class HangJudge {
  public:
-  // Takes one more look, `seconds` after the last. Returns a hang if there was no progress for
+  // Looks once more, `seconds` after the last look. Returns a hang if there was no progress for
   // `limit_s`. Time counts only while the watches of all ranks look: otherwise the state of some
   // rank is unknown.
   std::optional<Hang> look(std::span<const ActivityView> ranks, double seconds, double limit_s);

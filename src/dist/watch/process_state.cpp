@@ -13,7 +13,8 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr uint64_t kExiting = 0x4;  // PF_EXITING: it is freeing its memory, which may take seconds
+constexpr uint64_t kExiting =
+    0x4;  // PF_EXITING: the process frees its memory, which may take seconds
 
 struct ProcessStat {
   char state = '?';
@@ -46,7 +47,7 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
 
 ProcessState process_state(pid_t pid, uint64_t start_time) {
   const auto stat = read_stat(pid);
-  if (!stat) {  // or this process has too many open files to read /proc
+  if (!stat) {  // the process is gone, or this one has too many open files
     const bool is_gone = ::kill(pid, 0) != 0 && errno == ESRCH;
     return is_gone ? ProcessState::kGone : ProcessState::kRuns;
   }

@@ -7,10 +7,10 @@
 
 namespace slimexx::dist {
 
-// A process under a debugger counts as running: its user is looking after it.
+// A process under a debugger counts as running, since its user watches it.
 enum class ProcessState : uint8_t { kRuns, kStopped, kGone };
 
-// `start_time`: the result of start_time(), because the pid may have been reused.
+// `start_time`: an earlier result of start_time(), to detect that the pid was reused.
 ProcessState process_state(pid_t pid, uint64_t start_time);
 // In ticks since boot; 0 if there is no such process or /proc cannot be read.
 uint64_t start_time(pid_t pid);

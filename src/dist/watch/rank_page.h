@@ -10,14 +10,15 @@ namespace slimexx::dist {
 
 class RankPage {
  public:
-  // Null if the host cannot allocate it.
+  // Null if the host cannot allocate the page.
   static std::unique_ptr<RankPage> make(const std::string& name);
   static std::unique_ptr<RankPage> open(const std::string& name);  // another rank's
   ~RankPage();
   RankPage(const RankPage&) = delete;
   RankPage& operator=(const RankPage&) = delete;
   Activity& activity() const { return *activity_; }
-  // Call once all have opened it: nothing remains on disk then, however the processes end.
+  // Call after all ranks have opened the page. The system then frees the page when the last process
+  // ends.
   static void forget_name(const std::string& name);
 
  private:

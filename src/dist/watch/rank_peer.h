@@ -10,7 +10,7 @@
 
 namespace slimexx::dist {
 
-// Another rank; at index own_rank, this one.
+// A rank of the run; at index own_rank, this rank itself.
 struct Peer {
   int rank = 0, pid = 0, tid = 0;
   uint64_t start = 0;  // start time of the process

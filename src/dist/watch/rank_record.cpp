@@ -15,7 +15,8 @@
 namespace slimexx::dist {
 namespace {
 
-constexpr size_t kRecordBytes = 4096;  // fixed: a reader never sees the tail of an older record
+constexpr size_t kRecordBytes =
+    4096;  // fixed, so that a reader never sees the tail of an older record
 
 constexpr std::string_view kPrefix = "rank_";
 
@@ -29,8 +30,8 @@ bool is_record_name(std::string_view name) {
   return name.size() >= 3 && name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// An open-file-description lock, not a process lock: ranks that are threads each have their own,
-// and the kernel releases it when the last process that has the file open ends, for any reason.
+// An open-file-description lock, not a process lock: ranks that are threads each have their own.
+// The kernel releases the lock when the last process that has the file open ends for any reason.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

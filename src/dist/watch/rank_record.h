@@ -1,5 +1,5 @@
 // RUN/ranks/rank_NNN: a rank's activity as one line of JSON, rewritten ten times a second, for
-// ranks of other hosts and for users. The writer holds a lock on the file for its life.
+// ranks of other hosts and for users. The writer holds a lock on the file as long as it lives.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -27,12 +27,12 @@
 namespace slimexx::dist {
 namespace {
 
-// Seconds between looks. A late look, on a busy machine, counts the time since the last one, but at
-// most kMostLook: time does not count while this process itself is stopped.
+// Seconds between looks. A late look, on a busy host, counts as the time since the previous look,
+// but at most kMostLook: time does not count while this process itself is stopped.
 constexpr double kInterval = 0.1, kMostLook = 0.3;
 constexpr double kHangInterval = 0.5;  // between looks at threads
 constexpr double kFarInterval = 1;  // between reads of other hosts' records: spares the file server
-constexpr double kEnd = 0.5;        // from the launcher ending all ranks: later deaths do not count
+constexpr double kEnd = 0.5;  // after the launcher begins to end all ranks, deaths do not count
 // Time for another rank, or the launcher, to print its message.
 constexpr auto kPatience = std::chrono::milliseconds(700);
 
@@ -46,13 +46,13 @@ struct RankWatch::Impl {
   bool are_threads = false;  // all ranks are threads of one process: only rank 0 looks, and reads
                              // the pages of the others
   std::unique_ptr<RankPage> own_page;
-  Activity* own = nullptr;  // activity of the thread that made this
+  Activity* own = nullptr;  // activity of the thread that constructed this
   std::vector<Peer> peers;  // by rank
   int far_watcher = 0;      // first rank that is not on rank 0's host; it watches rank 0
   std::string directory;
   std::unique_ptr<RankRecord> record;
   std::chrono::steady_clock::time_point last_look;
-  // Seconds that the last look counts for, and the last look at other hosts.
+  // Seconds that count for the last look, and for the last look at other hosts.
   double look_s = 0, far_look_s = 0;
   double since_far_look_s = 0, since_hang_look_s = 0;
   OwnLooks own_looks;
@@ -61,7 +61,7 @@ struct RankWatch::Impl {
   std::vector<int64_t> progress;  // by rank, at the last far look
   double idle_s = 0, next_wait_warning = 0;
 
-  std::mutex mutex;  // guards all above that changes while the thread runs
+  std::mutex mutex;  // guards all members above that change while the thread runs
   std::condition_variable ending;
   bool is_done = false;
   std::thread thread;
@@ -159,12 +159,12 @@ void RankWatch::Impl::end_run(const Peer& peer, const std::string& state, const 
   }
   if (is_first) log_error("{}", Error(ErrorCode::kRun, what, hint).what());
   if (!is_first || launcher_knows) std::this_thread::sleep_for(kPatience);
-  // Only the main thread may call MPI, and it is blocked. The launcher ends the other ranks when
-  // this one exits.
+  // Only the main thread may call MPI, and it is blocked. So exit: the launcher then ends the other
+  // ranks.
   std::_Exit(exit_status(ErrorCode::kRun));
 }
 
-// Records one more look without a sign from the rank.
+// Records one more look without a sign of life from `peer`.
 void RankWatch::Impl::count_stop(Peer& peer, double seconds, double warn_s, double limit_s,
                                  const std::string& state) {
   const double silence_s = peer.silence_s += seconds;
@@ -204,11 +204,11 @@ void RankWatch::Impl::look_near(Peer& peer) {
   }
 }
 
-// Reads through a shared file system, which may pause for all ranks: so silence counts only while
+// Reads through a shared file system, which may pause for all ranks. So silence counts only while
 // this rank makes no progress either.
 void RankWatch::Impl::look_far(Peer& peer, bool has_moved) {
   const auto seen = read_record(directory, peer.rank);
-  if (!seen) {  // it has ended normally, or the folder is gone: do not judge
+  if (!seen) {  // the rank has ended normally, or the folder is gone: do not judge
     peer.silence_s = 0;
     return;
   }
@@ -300,7 +300,7 @@ void RankWatch::Impl::look() {
   if (own_rank == 0 && end_s == 0) look_for_hang(seconds);
 }
 
-// Once per kFarInterval.
+// Called once per kFarInterval.
 void RankWatch::Impl::look_at_all() {
   const bool has_moved = look_at_progress();
   for (Peer& peer : peers)
@@ -374,7 +374,7 @@ RankWatch::~RankWatch() {
   keep_activity_at(nullptr);
   if (i.record == nullptr) return;
   i.record.reset();
-  ::rmdir(i.directory.c_str());  // succeeds for the last rank if the folder is empty
+  ::rmdir(i.directory.c_str());  // succeeds once no file is left in the folder
 }
 
 }  // namespace slimexx::dist

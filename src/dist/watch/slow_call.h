@@ -1,4 +1,4 @@
-// Reports, from its own thread, that a call takes long, while it lasts.
+// Reports a long call while it is running, from a thread of its own.
 #pragma once
 #include <chrono>
 #include <condition_variable>

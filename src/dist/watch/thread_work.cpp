@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In ticks of 10 ms per look. Threads that only wake up now and then to check a clock use less.
+// Ticks (10 ms) per look. Threads that only wake up now and then to check a clock use fewer.
 constexpr uint64_t kFewTicks = 2;
 
 std::string read_entry(const fs::path& path) {

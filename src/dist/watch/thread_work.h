@@ -30,8 +30,8 @@ class OwnLooks {
  public:
   // Adds a rank of this process; `tid` is its thread.
   void add_rank(pid_t tid, Activity* activity) { ranks_.push_back({tid, activity}); }
-  // Records one more look. The calling thread does not count as work, and neither do ranks in a
-  // call: MPI busy-waits there.
+  // Records one more look. The calling thread does not count as work. Neither does the thread of a
+  // rank in a call, because MPI busy-waits there.
   void note();
 
  private:

@@ -119,8 +119,8 @@ void Checkpoint::read(const std::string& section, const std::string& name, int64
                 "was it written by a run of the same model?", directory_);
   }
   const CheckpointTensor& t = tensors_[it->second];
-  SLX_CHECK(0 <= begin && begin <= end && end <= t.num_elements(), "[{}, {}) of {}", begin, end,
-            name);
+  SLX_CHECK(0 <= begin && begin <= end && end <= t.num_elements(),
+            "elements [{}, {}) are not in tensor {}", begin, end, name);
   const auto& pieces = pieces_[it->second];
   const int64_t width = tensor::dtype_bytes(t.dtype);
   auto* bytes = static_cast<char*>(destination);

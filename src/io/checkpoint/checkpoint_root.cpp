@@ -29,7 +29,7 @@ constexpr std::string_view kAbandoned = "abandoned";
 constexpr uint64_t kMaxLatestBytes = uint64_t{1} << 20;
 
 // The file `latest`: the name of the newest step folder, and a line "abandoned NAME HASH" for each
-// later step that was complete when `latest` was written. HASH is the hash of its manifest.
+// later step that was complete when `latest` was written. HASH is the hash of that step's manifest.
 struct Latest {
   std::string name;
   std::map<std::string, std::string> abandoned;  // name -> hash

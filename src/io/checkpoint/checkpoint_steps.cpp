@@ -47,9 +47,9 @@ std::optional<std::set<std::string, std::less<>>> list_manifest(const std::strin
   }
 }
 
-// Tells which files of a step folder a save wrote. Shards always count. Otherwise: with a readable
-// manifest, the files it lists; with an unreadable one, none; without a manifest, all files that an
-// interrupted save can leave, if the folder has a shard.
+// Tells which files of a step folder a save wrote: all shards, and the files that the manifest
+// lists; only the shards if the manifest is unreadable. With a shard but no manifest: all files
+// that an interrupted save can leave.
 NameTest files_of_step(const std::string& directory) {
   if (const auto listed = list_manifest(directory))
     return
@@ -61,8 +61,8 @@ NameTest files_of_step(const std::string& directory) {
   return is_shard_name;
 }
 
-// Only saves make folders named step_NNNNNN.new and .old. Without a manifest, their checkpoint
-// files count as written by a save, even if the folder has no shard.
+// Only saves make folders named step_NNNNNN.new and .old. Without a manifest, checkpoint files in
+// such a folder count as written by a save, even if it has no shard.
 NameTest files_of_suffixed(const std::string& directory) {
   const bool has_manifest = path_exists(join_path(directory, kManifestName));
   return has_manifest ? files_of_step(directory) : NameTest(is_checkpoint_file);
@@ -125,7 +125,8 @@ std::vector<std::string> list_suffixed(const std::string& root, std::string_view
   return names;
 }
 
-// Removes interrupted saves; renames a complete one to its final name.
+// Removes the folders of interrupted saves; renames the folders of complete saves to their final
+// names.
 void finish_saves(const std::string& root) {
   for (const std::string& name : list_suffixed(root, kNewSuffix)) {
     const std::string directory = join_path(root, name);
@@ -194,7 +195,7 @@ void remove_old(const std::string& root, int64_t keep) {
     if (s.step > newest_step) continue;  // from an abandoned branch
     if (kept < keep && s.has_manifest) {
       kept += s.step == newest_step || is_complete(join_path(root, s.name));
-      continue;  // keeps a damaged one for inspection
+      continue;  // keeps a damaged step for inspection
     }
     if (!s.is_new) remove_step(root, s.name);
   }

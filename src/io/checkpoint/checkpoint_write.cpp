@@ -46,7 +46,7 @@ PlannedPiece plan_box(const CheckpointPiece& piece, const CheckpointTensor& t) {
   SLX_CHECK(box.begin.size() == t.shape.size() && piece.strides.size() == t.shape.size() &&
                 tensor::intersect(box, tensor::whole_box(t.shape)) == box &&
                 tensor::count_elements(box) > 0,
-            "box of {}", t.name);
+            "a piece of {} is not a box inside the tensor", t.name);
   std::string key = t.section + "/" + t.name, separator = "@";
   for (size_t d = 0; d < box.begin.size(); ++d) {
     key += fmt::format("{}{}:{}", separator, box.begin[d], box.end[d]);
@@ -59,9 +59,10 @@ PlannedPiece plan_piece(const CheckpointPiece& piece, const CheckpointTensor& t)
   if (!piece.box.begin.empty()) return plan_box(piece, t);
   const int64_t n = t.num_elements();
   SLX_CHECK(0 <= piece.begin && piece.begin < piece.end && piece.end <= n,
-            "piece [{}, {}) of {} of {}", piece.begin, piece.end, n, t.name);
+            "piece [{}, {}) is empty or outside the {} elements of {}", piece.begin, piece.end, n,
+            t.name);
   const bool whole = piece.begin == 0 && piece.end == n;
-  // A whole tensor keeps its shape, so that other programs can look at the file.
+  // A whole tensor keeps its shape, so that other programs can read the tensor.
   std::string key = t.section + "/" + t.name;
   if (!whole) key += fmt::format("@{}:{}", piece.begin, piece.end);
   const auto shape = whole ? t.shape : std::vector<int64_t>{piece.end - piece.begin};
@@ -76,7 +77,8 @@ std::vector<PlannedPiece> plan_pieces(const std::vector<CheckpointTensor>& tenso
     if (p.box.begin.empty() && p.begin == p.end)
       continue;  // a small tensor: this rank has no part of it
     const auto it = index.find({p.section, p.name});
-    SLX_CHECK(it != index.end(), "piece of unlisted tensor {}/{}", p.section, p.name);
+    SLX_CHECK(it != index.end(), "a piece belongs to tensor {}/{}, which is not listed", p.section,
+              p.name);
     planned.push_back(plan_piece(p, tensors[it->second]));
   }
   return planned;
@@ -166,7 +168,7 @@ void check_state(const Json& state, const std::string& where) {
 ShardInfo write_shard(const std::string& directory, int rank, int num_ranks,
                       const std::vector<CheckpointTensor>& tensors,
                       std::span<const CheckpointPiece> pieces) {
-  SLX_CHECK(0 <= rank && rank < num_ranks, "rank {} of {}", rank, num_ranks);
+  SLX_CHECK(0 <= rank && rank < num_ranks, "there is no rank {} among {} ranks", rank, num_ranks);
   std::vector<PlannedPiece> planned = plan_pieces(tensors, pieces);
   std::vector<TensorEntry> entries;
   std::unordered_map<std::string, const PlannedPiece*> by_key;

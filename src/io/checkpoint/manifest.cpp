@@ -17,7 +17,7 @@ constexpr std::string_view kFormatName = "slimexx checkpoint";
 constexpr std::string_view kHashKey = "\"content_hash\": \"";
 constexpr std::string_view kEnd = "\"}\n";
 
-// Limit per tensor: more would take long to check, and no run writes that many.
+// Limit of boxes per tensor: more would take long to check, and no run writes more.
 constexpr size_t kMaxBoxPieces = size_t{1} << 16;
 
 constexpr const char* kDamaged = "the manifest is damaged: load another checkpoint";
@@ -161,7 +161,7 @@ CheckpointTensor read_tensor_json(const Json& json, const std::string& where) {
     t.export_dtype = dtype_member(json, "export_dtype", t.name, where);
   if (t.export_dtype && *t.export_dtype != t.dtype &&
       !(tensor::is_convertible(t.dtype) && tensor::is_convertible(*t.export_dtype)))
-    fail(where, fmt::format("tensor {}: {} is not exported as {}", quote_name(t.name),
+    fail(where, fmt::format("tensor {}: dtype {} cannot be exported as {}", quote_name(t.name),
                             tensor::dtype_name(t.dtype), tensor::dtype_name(*t.export_dtype)));
   int64_t bytes = tensor::dtype_bytes(t.dtype);
   for (const Json& d : array_member(json, "shape", where)) {

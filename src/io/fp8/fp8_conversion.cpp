@@ -137,7 +137,7 @@ float amax_of(const HfFolder::Located& located, const Fp8Options& options) {
   return std::bit_cast<float>(most.load());
 }
 
-// Whether all scales are finite.
+// Quantises a tensor; returns whether all its scales are finite.
 bool quantise_tensor(const HfFolder::Located& located, const Fp8Options& options, NewFile& out) {
   const TensorEntry& entry = *located.entry;
   const int64_t columns = entry.shape[1];
@@ -182,10 +182,10 @@ Fp8Conversion::Fp8Conversion(const HfFolder& folder, std::string save, const Fp8
     refuse_quantised(folder, entry);
     if (!located->file->unsupported().empty())
       throw Error(ErrorCode::kInput,
-                  fmt::format("tensor {} has a dtype that is not read: {}",
+                  fmt::format("tensor {} has dtype {}, which this program does not read",
                               quote_name(located->file->unsupported().begin()->first),
                               located->file->unsupported().begin()->second),
-                  "convert a folder of plain weights", located->file->path());
+                  "convert the model to BF16, F16 or F32 first", located->file->path());
     std::vector<TensorEntry>& entries = files[file].entries;
     if (is_fp8_weight(entry)) {
       any = true;
@@ -197,9 +197,10 @@ Fp8Conversion::Fp8Conversion(const HfFolder& folder, std::string save, const Fp8
     }
   }
   if (!any)
-    throw Error(ErrorCode::kInput, "no tensor of the folder becomes FP8",
-                "matrices named NAME.weight do, except embeddings, heads, routers and norms",
-                folder.directory());
+    throw Error(
+        ErrorCode::kInput, "no tensor of the folder becomes FP8",
+        "matrices named NAME.weight become FP8, except embeddings, heads, routers and norms",
+        folder.directory());
   for (auto& [name, file] : files) {
     file.name = name;
     sort_entries(file.entries);
@@ -302,8 +303,8 @@ void Fp8Conversion::commit() {
   index.total_bytes = 0;
   for (const File& file : files_) {
     if (!is_finished(file))
-      throw Error(ErrorCode::kRun, fmt::format("{} was not written whole", file.name),
-                  "run the same command again; it goes on where it stopped", save_);
+      throw Error(ErrorCode::kRun, fmt::format("{} was not written completely", file.name),
+                  "run the same command again; it continues where it stopped", save_);
     for (const TensorEntry& entry : file.entries) {
       index.file_of[entry.name] = file.name;
       *index.total_bytes += static_cast<int64_t>(entry.end - entry.begin);

@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 15> kKeptNames{
 
 uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7FFFFFFF; }
 
-// A rectangle of a row-major matrix of `columns` columns, with one scale.
+// Quantises a rectangle of a row-major matrix of `columns` columns with one scale.
 void quantise_rectangle(const float* x, int64_t rows, int64_t width, int64_t columns, float scale,
                         uint8_t* q) {
   for (int64_t row = 0; row < rows; ++row)

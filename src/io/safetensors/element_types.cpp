@@ -10,7 +10,7 @@ namespace {
 
 using tensor::DType;
 
-// In the order of the reference implementation, which is by alignment.
+// Sorted by alignment, as in the reference implementation.
 constexpr std::array<ElementType, 22> kTypes{{
     {"BOOL", 8, DType::kBool},
     {"F4", 4, std::nullopt},
@@ -45,7 +45,7 @@ const ElementType* find_element_type(std::string_view name) {
 
 int element_type_order(DType dtype) {
   const auto it = std::ranges::find(kTypes, std::optional(dtype), &ElementType::dtype);
-  SLX_CHECK(it != kTypes.end(), "dtype {} is not in the format", int(dtype));
+  SLX_CHECK(it != kTypes.end(), "dtype {} is not in the safetensors format", int(dtype));
   return int(it - kTypes.begin());
 }
 

@@ -53,8 +53,8 @@ const TensorEntry* SafetensorsFile::find(const std::string& name) const {
 
 void SafetensorsFile::read(const TensorEntry& entry, int64_t begin, int64_t end,
                            void* destination) const {
-  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(), "[{}, {}) of {}", begin, end,
-            entry.name);
+  SLX_CHECK(0 <= begin && begin <= end && end <= entry.num_elements(),
+            "elements [{}, {}) are not in tensor {}", begin, end, entry.name);
   const auto width = static_cast<uint64_t>(tensor::dtype_bytes(entry.dtype));
   file_.read_at(data_offset_ + entry.begin + static_cast<uint64_t>(begin) * width, destination,
                 static_cast<uint64_t>(end - begin) * width);

@@ -48,7 +48,8 @@ uint64_t required_bytes(const RawTensor& t, const std::string& path) {
   }
   overflow |= __builtin_mul_overflow(bits, t.type->bits, &bits);
   if (overflow) {
-    fail(path, fmt::format("tensor {}: the shape's product overflows", quote_name(t.entry.name)));
+    fail(path,
+         fmt::format("tensor {}: the number of elements overflows", quote_name(t.entry.name)));
   }
   if (bits % 8 != 0) {
     fail(path, fmt::format("tensor {}: {} bits of {} do not end on a byte",
@@ -147,7 +148,8 @@ std::string render_safetensors_header(std::vector<TensorEntry>& entries,
   if (!metadata.empty()) json += "\"__metadata__\":" + Json(metadata).dump() + ",";
   uint64_t position = 0;
   for (TensorEntry& e : entries) {
-    SLX_CHECK(is_valid_utf8(e.name) && e.name != "__metadata__", "tensor name {}", e.name);
+    SLX_CHECK(is_valid_utf8(e.name) && e.name != "__metadata__",
+              "tensor name {} is not UTF-8, or is reserved", e.name);
     e.begin = position;
     e.end = position += static_cast<uint64_t>(e.num_elements() * tensor::dtype_bytes(e.dtype));
     json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}},",

@@ -119,7 +119,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     throw Error(ErrorCode::kInput,
                 inside ? fmt::format("tensor {}: {}", quote_name(tensor().entry.name), what)
                        : fmt::format("safetensors header: {}", what),
-                "the file is damaged or was not written by a safetensors library", path_);
+                "fetch the file again, or write it with a safetensors library", path_);
   }
 
   void start_member(const std::string& k) {
@@ -160,7 +160,7 @@ class HeaderSax : public nlohmann::json_sax<Json> {
     if (!skipping()) fail(fmt::format("{} is not expected {}", found, place()));
     state_ = State::kSkip;
     if (++skip_depth_ > kMaxJsonDepth - 2) {
-      fail(fmt::format("JSON nested deeper than {}", kMaxJsonDepth));
+      fail(fmt::format("the JSON text is nested deeper than {}", kMaxJsonDepth));
     }
   }
   std::string place() const {

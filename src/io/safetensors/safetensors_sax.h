@@ -1,5 +1,5 @@
-// Reads the header's JSON by parser events without a tree, so that memory stays near the header's
-// size for any nesting.
+// Reads the header's JSON from parser events, without a tree, so that memory stays near the
+// header's size for any nesting.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -17,7 +17,8 @@ int64_t count_rows(const DenseMlpSpec& spec, const RowCounts& rows) {
   return spec.is_replicated ? rows.own : rows.all;
 }
 
-// The batch that the products get: for a replicated block, the same as with a single tp rank.
+// The batch for the products. A replicated block computes as with a single tp rank, so rows are
+// neither gathered nor reduced.
 Batch rows_of(const DenseMlpSpec& spec, const Batch& batch) {
   Batch seen = batch;
   if (spec.is_replicated) seen.tp_rows = {};

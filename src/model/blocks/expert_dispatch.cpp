@@ -14,8 +14,8 @@ using tensor::ArenaScope;
 using tensor::DType;
 using tensor::Tensor;
 
-// Fills in row counts for a planning context, which has no actual counts: they sum to `sent` and
-// `received`.
+// Fills in row counts for a planning context, which has no actual counts. The counts sum to `sent`
+// and `received`.
 void plan_own_rows(int rank, int64_t sent, int64_t received, ExpertDispatch& dispatch) {
   const auto own = static_cast<size_t>(rank), next = (own + 1) % dispatch.send_rows.size();
   const int64_t stay = std::min(sent, received);
@@ -102,7 +102,7 @@ Tensor received_of(const ops::Context& ctx, const ExpertDispatch& dispatch, Tens
   return all.rows(begin, begin + dispatch.num_own);
 }
 
-// M; in a planning context only the rows of an even spread.
+// Returns M; in a planning context, the rows of an even spread.
 int64_t num_exchanged(const ExpertDispatch& dispatch) {
   int64_t num_rows = 0;
   for (const dist::Range& range : dispatch.etp_rows) num_rows += range.size();

@@ -10,9 +10,9 @@
 //
 // With tensor parallelism inside experts (groups.etp), ranks of equal etp rank first exchange rows
 // as above. Then the ranks of one etp group all-gather the rows that they received, and each
-// computes its own columns of the products for all of them. Ranks exchange either whole rows (which
-// every etp rank needs, or of which each computes one term of a sum) or columns (each etp rank has
-// its own).
+// computes its own columns of the products for all of them. The functions for rows move whole rows:
+// every etp rank reads them, or each holds one term of their sum. The functions for columns move
+// only the columns of one etp rank.
 //
 // Legend: T tokens of this rank, C copies of experts, k experts per token, R = T*k routed rows of
 // this rank, O rows received for this rank's copies, M their sum over the etp ranks; H hidden size,
@@ -57,13 +57,14 @@ void dispatch_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tens
 // the `routed` given to dispatch_rows.
 void return_rows(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                  tensor::Tensor rows);
-// The same for only this etp rank's columns: y[M,W] and columns[M,W].
+// Like dispatch_rows and return_rows, for only this etp rank's columns: y[M,W] and columns[M,W].
 void dispatch_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                       tensor::Tensor x, const ops::RoutedRows& routed);
 void return_columns(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                     tensor::Tensor columns);
-// The same for one i32 or f32 per choice: [T,k] at the tokens, [M,1] at the experts in the order
-// received (the order that dispatch.routed.choices indexes). return_choices overwrites `values`.
+// Like dispatch_rows and return_rows, for one i32 or f32 per choice: [T,k] for the tokens of this
+// rank, [M,1] for received rows in the order received (the order that dispatch.routed.choices
+// indexes). return_choices overwrites `values`.
 void dispatch_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,
                       tensor::Tensor x, const ops::RoutedRows& routed);
 void return_choices(const ops::Context& ctx, const ExpertDispatch& dispatch, tensor::Tensor y,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/blocks/key_pages.h"
 #include "model/context_attention.h"
 #include "model/row_parallel.h"
 #include "model/weights/parameter_list.h"
@@ -53,7 +54,7 @@ QkvViews gather_keys(const ops::Context& ctx, const GqaSpec& spec, const Batch& 
   return qkv;
 }
 
-// The same in pages, from the arena.
+// The result of gather_keys in pages, from the arena.
 LayerPages gather_key_pages(const ops::Context& ctx, const GqaSpec& spec, const Batch& batch,
                             const GqaTape& tape) {
   const int64_t q = spec.q_size(), kv = spec.kv_size();
@@ -175,16 +176,15 @@ void allocate_rest(Arena& arena, const GqaSpec& spec, const RowCounts& counts, G
 }
 
 int64_t page_bytes(const GqaSpec& spec, DType dtype, int64_t page_tokens) {
-  return 2 * page_tokens * spec.kv_size() * tensor::dtype_bytes(dtype);
+  return 2 * page_tokens * key_bytes(spec.fp8_cache, spec.num_kv_heads, spec.head_dim, dtype);
 }
 
 LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens) {
   const int64_t half = memory.size_bytes() / 2;
   const auto view = [&](int64_t offset) {
-    char* bytes = memory.data<char>();
-    return Tensor(bytes == nullptr ? nullptr : bytes + offset, dtype, memory.device(),
-                  {num_pages, page_tokens, spec.num_kv_heads, spec.head_dim});
+    return make_key_pages(spec.fp8_cache, dtype, memory.rows(offset, memory.size_bytes()),
+                          {num_pages, page_tokens, spec.num_kv_heads, spec.head_dim});
   };
   return {.k = view(0), .v = view(half)};
 }
@@ -195,7 +195,8 @@ void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParamete
   const tensor::ArenaScope scope(ctx.arena);
   const Tensor projected = spec.qk_norm ? tape.qkv_raw : tape.qkv;
   ops::matmul_forward(ctx, projected, gather_tp_rows(ctx, batch, normed), w.qkv);
-  const ops::KvSlots kv{.k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots};
+  const ops::KvSlots kv{
+      .k_pages = pages.k, .v_pages = pages.v, .slots = batch.slots, .is_fp8 = spec.fp8_cache};
   ops::qk_norm_rotary_forward(ctx, tape.qkv, projected, w.q_norm, w.k_norm,
                               static_cast<float>(spec.rms_norm_eps), rotary, batch.positions, kv,
                               qkv_heads(spec));

@@ -137,7 +137,7 @@ void attention_backward(const ops::Context& ctx, const MlaSpec& s, const MlaPara
 }
 
 // Declares one part of a tensor on disk that has `head_rows` rows per head: rows [begin, begin +
-// size) of every head. at(h): index in the parameter where head h goes.
+// size) of every head. at(h): index of head h in the parameter.
 template <class At>
 void add_head_parts(ParameterInfo& info, const std::string& name, const MlaSpec& s,
                     int64_t head_rows, int64_t columns, int64_t begin, int64_t size, const At& at) {
@@ -280,21 +280,31 @@ void allocate_rest(Arena& arena, const MlaSpec& spec, const RowCounts& counts, M
   if (!tape.lse.defined()) tape.lse = arena.allocate(DType::kF32, {counts.all, spec.num_heads});
 }
 
+namespace {
+
+int64_t latent_row_bytes(const MlaSpec& spec, DType dtype) {
+  const int64_t element = tensor::dtype_bytes(dtype);
+  return spec.fp8_cache ? tensor::latent_f8_row(spec.kv_rank, spec.rope_dim, element).bytes
+                        : spec.latent_size() * element;
+}
+
+}  // namespace
+
 int64_t page_bytes(const MlaSpec& spec, DType dtype, int64_t page_tokens) {
-  const int64_t latent = page_tokens * spec.latent_size() * tensor::dtype_bytes(dtype);
+  const int64_t latent = page_tokens * latent_row_bytes(spec, dtype);
   return spec.indexer ? latent + page_bytes(*spec.indexer, dtype, page_tokens) : latent;
 }
 
 LayerPages make_pages(const MlaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens) {
   LayerPages pages;
-  pages.k =
-      Tensor(memory.raw(), dtype, memory.device(), {num_pages, page_tokens, 1, spec.latent_size()});
-  if (spec.indexer) {
-    char* bytes = memory.data<char>();
-    pages.index_k = Tensor(bytes == nullptr ? nullptr : bytes + pages.k.size_bytes(), dtype,
-                           memory.device(), {num_pages, page_tokens, 1, spec.indexer->head_dim});
-  }
+  const int64_t width = spec.fp8_cache ? latent_row_bytes(spec, dtype) : spec.latent_size();
+  pages.k = Tensor(memory.raw(), spec.fp8_cache ? DType::kU8 : dtype, memory.device(),
+                   {num_pages, page_tokens, 1, width});
+  if (spec.indexer)
+    pages.index_k = make_pages(*spec.indexer, dtype,
+                               memory.rows(pages.k.rows.size_bytes(), memory.size_bytes()),
+                               num_pages, page_tokens);
   return pages;
 }
 
@@ -303,23 +313,30 @@ void project_qkv(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<
                  const MlaTape& tape, Tensor normed) {
   const tensor::ArenaScope scope(ctx.arena);
   ops::matmul_forward(ctx, tape.a, normed, w.a);
-  // Every tp rank holds whole pages, so with split rows these are written after the latent rows are
-  // gathered.
+  // Every tp rank holds whole pages, so with split rows the pages are written after the latent rows
+  // are gathered.
   const bool is_split = !batch.tp_rows.empty();
   ops::NormedRows queries;
   if (s.q_rank > 0)
     queries = {own_rows_of(ctx, batch, tape.q_normed), tape.a.columns(0, s.q_rank), w.q_norm};
   ops::latent_rows_forward(ctx, own_rows_of(ctx, batch, tape.latent),
                            tape.a.columns(s.q_rank, s.a_size()), w.kv_norm, eps_of(s), rotary,
-                           own_rows_of(ctx, batch, batch.positions), is_split ? Tensor{} : pages.k,
-                           batch.slots, queries);
+                           own_rows_of(ctx, batch, batch.positions),
+                           {.pages = is_split ? Tensor{} : pages.k.rows,
+                            .slots = batch.slots,
+                            .is_fp8 = s.fp8_cache && !is_split},
+                           queries);
   if (s.q_rank > 0) exchange_tp_rows(ctx, batch, tape.q_normed);
   const Tensor q_input = s.q_rank > 0 ? tape.q_normed : gather_tp_rows(ctx, batch, normed);
   ops::matmul_forward(ctx, tape.q, q_input, w.q);
   exchange_tp_rows(ctx, batch, tape.latent);
-  if (is_split && pages.k.defined())
-    ops::write_kv_pages(ctx, pages.k, {}, tape.latent.split_last({1, s.latent_size()}), {},
+  if (!is_split) return;
+  if (s.fp8_cache) {
+    ops::round_latent_rows(ctx, tape.latent, s.kv_rank, pages.k.rows, batch.slots);
+  } else if (pages.k.defined()) {
+    ops::write_kv_pages(ctx, pages.k.rows, {}, tape.latent.split_last({1, s.latent_size()}), {},
                         batch.slots);
+  }
 }
 
 void select_keys(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tensor>& w,
@@ -338,11 +355,13 @@ void attend(const ops::Context& ctx, const MlaSpec& s, const MlaParameters<Tenso
   const Tensor queries = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.latent_size()});
   const Tensor out = ctx.arena.allocate(tape.q.dtype(), {tokens, n, s.kv_rank});
   ops::latent_queries_forward(ctx, queries, q.nope, w.k_weight, q.rope, rotary, batch.positions);
-  const Tensor rows = pages.k.defined() ? pages.k
-                      : batch.context.page_rows.defined()
-                          ? gather_context_pages(ctx, batch.context, tape.latent)
-                          : seen_latent(ctx, batch, tape);
-  const Tensor keys = pages.k.defined() ? rows : rows.split_last({1, s.latent_size()});
+  ops::CacheRows keys = pages.k;
+  if (!keys.defined()) {
+    const Tensor rows = batch.context.page_rows.defined()
+                            ? gather_context_pages(ctx, batch.context, tape.latent)
+                            : seen_latent(ctx, batch, tape);
+    keys = rows.split_last({1, s.latent_size()});
+  }
   ops::attention_forward(ctx, out, tape.lse, queries, keys, keys, batch.attention, scale_of(s));
   ops::head_matmul_forward(ctx, heads(tape.attention, s, s.value_dim), out, w.v_weight);
 }

@@ -170,7 +170,7 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
   route(ctx, spec, w, tape, normed);
   if (is_split(spec)) {
     if (!tape.returned.defined()) {
-      // Recompute for backward, which dispatches the rows itself.
+      // Recomputing for backward, which dispatches the rows itself: nothing to do.
     } else {
       run_split_experts(ctx, spec, w, tape, normed);
     }

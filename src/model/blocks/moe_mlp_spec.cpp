@@ -14,8 +14,8 @@
 namespace slimexx::model {
 namespace {
 
-// Throws Error(kUsage) unless `size` divides by `ranks`. The hint names the nearest divisors of
-// `common`.
+// Throws Error(kUsage) unless `size` is divisible by `ranks`. The hint names the nearest divisors
+// of `common`.
 void check_shares(const std::string& what, int64_t size, int64_t ranks, int64_t common,
                   const char* key) {
   if (size % ranks == 0) return;
@@ -45,7 +45,7 @@ MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes) {
   own.expert_ranks = sizes.ep;
   own.etp_ranks = sizes.etp;
   if (sizes.ep == 1) own.expert_copies = 0;
-  SLX_CHECK(own.placement().is_legal(), "{} copies of {} experts on {} ranks",
+  SLX_CHECK(own.placement().is_legal(), "{} copies of {} experts cannot be placed on {} ranks",
             own.placement().num_copies, own.router.num_experts, sizes.ep);
   if (!own.shared) return own;
   check_tp_divides("moe_intermediate_size x n_shared_experts", own.shared->intermediate_size,

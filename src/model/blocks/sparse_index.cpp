@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/blocks/key_pages.h"
 #include "model/row_parallel.h"
 #include "model/weights/parameter_list.h"
 #include "slimexx/base/error.h"
@@ -24,7 +25,7 @@ int64_t scored_rows(tensor::Device device) { return device.is_cpu() ? 128 : 256;
 
 float root_of(int64_t n) { return 1 / std::sqrt(static_cast<float>(n)); }
 
-// Rotates the first elements of each head, as many as the layer's rotary dimension.
+// Rotates the first elements of each head; their number is the layer's rotary dimension.
 void rotate(const ops::Context& ctx, Tensor heads, const ops::RotaryTable& rotary,
             Tensor positions) {
   ops::rotary(ctx, heads, rotary.cos, rotary.sin, positions, ops::RotaryStyle::kInterleaved, false);
@@ -97,27 +98,37 @@ void check_device_sizes(const IndexerSpec& s, tensor::Device device) {
   if (s.head_dim % 8 != 0 || s.head_dim > ops::kMostIndexHeadDim)
     refuse("index_head_dim", s.head_dim,
            fmt::format("multiples of 8 up to {}", ops::kMostIndexHeadDim));
+  if (s.fp8_cache && s.head_dim % 16 != 0)
+    refuse("index_head_dim", s.head_dim, "multiples of 16 with an FP8 KV cache");
 }
 
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens) {
-  return page_tokens * spec.head_dim * tensor::dtype_bytes(dtype);
+  return page_tokens * key_bytes(spec.fp8_cache, 1, spec.head_dim, dtype);
+}
+
+ops::CacheRows make_pages(const IndexerSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
+                          int64_t page_tokens) {
+  return make_key_pages(spec.fp8_cache, dtype, memory, {num_pages, page_tokens, 1, spec.head_dim});
 }
 
 void select_keys(const ops::Context& ctx, const IndexerSpec& s, const IndexerParameters<Tensor>& w,
-                 const ops::RotaryTable& rotary, const Batch& batch, Tensor index_pages,
-                 Tensor q_normed, Tensor normed, Tensor selected) {
+                 const ops::RotaryTable& rotary, const Batch& batch,
+                 const ops::CacheRows& index_pages, Tensor q_normed, Tensor normed,
+                 Tensor selected) {
   const tensor::ArenaScope scope(ctx.arena);
   const dist::Range own = own_rows(batch, ctx.groups);
   const Tensor positions = own_rows_of(ctx, batch, batch.positions);
   const Tensor own_selected = own_rows_of(ctx, batch, selected);
   const Tensor own_keys = make_keys(ctx, s, w, rotary, batch, normed);
-  Tensor keys = gather_tp_rows(ctx, batch, own_keys.reshaped({own.size(), s.head_dim}))
-                    .split_last({1, s.head_dim});
+  const Tensor batch_keys = gather_tp_rows(ctx, batch, own_keys.reshaped({own.size(), s.head_dim}))
+                                .split_last({1, s.head_dim});
+  if (s.fp8_cache) ops::round_keys(ctx, batch_keys, index_pages, batch.slots);
+  ops::CacheRows keys = batch_keys;
   if (index_pages.defined()) {
-    ops::write_kv_pages(ctx, index_pages, {}, keys, {}, batch.slots);
+    if (!s.fp8_cache) ops::write_kv_pages(ctx, index_pages.rows, {}, batch_keys, {}, batch.slots);
     keys = index_pages;
   } else if (batch.context.is_sharded()) {
-    const Tensor rows = keys.reshaped({keys.dim(0), s.head_dim});
+    const Tensor rows = batch_keys.reshaped({batch_keys.dim(0), s.head_dim});
     keys = (batch.context.page_rows.defined() ? gather_context_pages(ctx, batch.context, rows)
                                               : gather_context(ctx, batch.context, {rows}))
                .split_last({1, s.head_dim});

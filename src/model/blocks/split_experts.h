@@ -15,7 +15,8 @@ namespace slimexx::model {
 void run_split_experts(const ops::Context& ctx, const MoeMlpSpec& spec,
                        const MoeMlpParameters<Tensor>& w, const MoeMlpTape& tape, Tensor normed);
 // Writes dx[R,H] of the routed rows and dweights[T,k], from dout[T,H], the gradient of the weighted
-// sum. Each rank gets the gradients of its own experts' weights, with ETP of its shard of them.
+// sum. Each rank gets the gradients of the weights that it holds: its experts, or with ETP its
+// shards of them.
 void split_experts_backward(const ops::Context& ctx, const MoeMlpSpec& spec,
                             const MoeMlpParameters<Tensor>& w, const MoeMlpParameters<Tensor>& g,
                             const MoeMlpTape& tape, Tensor dx, Tensor dweights, Tensor dout,

@@ -36,7 +36,7 @@ void ConfigReader::fail(const std::string& what, const std::string& hint) const 
 }
 
 void ConfigReader::refuse(const std::string& what) const {
-  fail(what, "a model trained with it cannot be used here");
+  fail(what, "slimexx cannot run a model that was trained with this setting");
 }
 
 void ConfigReader::refuse_null(const std::string& key) const {
@@ -212,7 +212,8 @@ void ConfigReader::check_attention(const FamilyDefaults& defaults) const {
 GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defaults) const {
   GqaSpec attention{.hidden_size = spec.hidden_size, .rms_norm_eps = spec.rms_norm_eps};
   attention.num_heads = size("num_attention_heads", 1 << 16);
-  // An explicit null means as many as query heads; absent means the family's default.
+  // An explicit null means as many KV heads as query heads; a missing key means the family's
+  // default.
   attention.num_kv_heads = config_.contains("num_key_value_heads")
                                ? optional_size("num_key_value_heads").value_or(attention.num_heads)
                                : defaults.num_kv_heads.value_or(attention.num_heads);
@@ -229,7 +230,7 @@ GqaSpec ConfigReader::read_gqa(const ModelSpec& spec, const FamilyDefaults& defa
   }
   attention.head_dim = head_dim.value_or(spec.hidden_size / attention.num_heads);
   if (attention.head_dim > 1024)
-    fail(fmt::format("head_dim is {}, at most 1024 is supported", attention.head_dim));
+    fail(fmt::format("head_dim is {}, but at most 1024 is supported", attention.head_dim));
   return attention;
 }
 

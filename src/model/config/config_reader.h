@@ -15,7 +15,7 @@ namespace slimexx::model {
 // A family's defaults for keys that config.json leaves out, as in the family's configuration class
 // in transformers 5.
 struct FamilyDefaults {
-  std::optional<int64_t> num_kv_heads{};  // nullopt: as many as heads
+  std::optional<int64_t> num_kv_heads{};  // nullopt: as many as query heads
   std::optional<int64_t> head_dim{};      // nullopt: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
   std::optional<double> partial_rotary_factor{};  // nullopt: must be 1
@@ -25,7 +25,7 @@ struct FamilyDefaults {
   int64_t q_rank = 0;  // for latent attention
 };
 
-// The same for the experts of GLM and DeepSeek.
+// A family's defaults for the experts of GLM and DeepSeek.
 struct ExpertDefaults {
   int64_t num_dense_layers = 1;
   double scaling_factor = 1;
@@ -49,7 +49,7 @@ class ConfigReader {
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
   // Refuses a setting that is valid but not supported.
   [[noreturn]] void refuse(const std::string& what) const;
-  // Refuses null for a key on which transformers fails; null does not mean absent there.
+  // Refuses null for a key if transformers fails on it: for such a key null does not mean absent.
   void refuse_null(const std::string& key) const;
   // Refuses the file unless the flag is true.
   void require(const std::string& key, const std::string& why) const;
@@ -60,8 +60,8 @@ class ConfigReader {
   // divide the experts.
   ops::RouterRule read_router(const std::string& num_experts_key, ops::RouterRule rule) const;
   // The experts of GLM and DeepSeek (noaux_tc): sigmoid routing with a correction bias, and a
-  // shared expert. mlp_layer_types says which layers are dense; without it, those before
-  // first_k_dense_replace. MTP layers are like the last layer, with experts.
+  // shared expert. mlp_layer_types says which layers are dense; without this key, layers before
+  // first_k_dense_replace are. MTP layers have experts, like the last layer.
   void read_sigmoid_experts(ModelSpec& spec, const ExpertDefaults& defaults) const;
 
   // The indexers of sparse attention, for latent-attention layers and MTP layers. The layers that

@@ -13,7 +13,7 @@ namespace slimexx::model {
 std::vector<bool> ConfigReader::list_full_layers(const std::string& key, int64_t num_layers) const {
   const Json& value = config_.at(key);
   if (!value.is_array() && !value.is_string())
-    fail(fmt::format("\"{}\" must be a list of {} kinds", key, num_layers));
+    fail(fmt::format("\"{}\" must be a list of {} layer kinds", key, num_layers));
   std::vector<std::string> kinds;
   if (value.is_string()) {
     for (const char letter : value.get<std::string>())

@@ -29,8 +29,8 @@ MlaSpec ConfigReader::read_mla(const ModelSpec& spec, const FamilyDefaults& defa
   optional_size("head_dim");  // not used; only checks the value
   MlaSpec mla{.hidden_size = spec.hidden_size,
               .num_heads = size("num_attention_heads", 1 << 16),
-              // An explicit null differs from absent: queries are then projected from the input
-              // directly.
+              // An explicit null differs from a missing key: with null, queries are projected from
+              // the input directly.
               .q_rank = config_.contains("q_lora_rank") ? optional_size("q_lora_rank").value_or(0)
                                                         : defaults.q_rank,
               .kv_rank = size("kv_lora_rank", 1 << 16),

@@ -38,7 +38,7 @@ void ConfigReader::check_text(const std::string& key, const std::string& wanted)
          "supported: " + wanted);
 }
 
-// An explicit null means no groups; absent means `fallback`.
+// An explicit null means no groups; a missing key means `fallback`.
 int64_t ConfigReader::count_groups(const char* key, int64_t fallback) const {
   return config_.contains(key) ? optional_size(key).value_or(1) : fallback;
 }
@@ -77,7 +77,7 @@ std::vector<bool> ConfigReader::read_sparse_layers(int64_t num_layers,
     return sparse;
   }
   if (!types->is_array() || types->size() != sparse.size())
-    fail(fmt::format("\"mlp_layer_types\" must be a list of {} kinds", num_layers));
+    fail(fmt::format("\"mlp_layer_types\" must be a list of {} layer kinds", num_layers));
   for (size_t i = 0; i < sparse.size(); ++i) {
     if ((*types)[i] != "sparse" && (*types)[i] != "dense")
       fail(fmt::format("mlp_layer_types lists an unsupported kind for layer {}", i),

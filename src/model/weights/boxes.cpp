@@ -10,7 +10,7 @@
 namespace slimexx::model {
 namespace {
 
-// The dimension that row_step applies to: the last but one.
+// The dimension to which row_step applies: the second to last.
 size_t row_dimension(const HfPart& part) { return part.size.size() < 2 ? 0 : part.size.size() - 2; }
 
 }  // namespace
@@ -29,7 +29,7 @@ int64_t row_step_of(const HfPart& part, size_t dimension) {
 
 void complete_parts(ParameterInfo& info) {
   const size_t rank = info.shape.size();
-  SLX_CHECK(rank >= 1 && rank <= 3, "{} has {} dimensions", info.name, rank);
+  SLX_CHECK(rank >= 1 && rank <= 3, "{} has {} dimensions, but must have 1 to 3", info.name, rank);
   int64_t covered = 0;
   for (HfPart& part : info.parts) {
     if (part.at.empty()) part.at.assign(rank, 0);
@@ -38,7 +38,7 @@ void complete_parts(ParameterInfo& info) {
     const size_t dims = part.size.size();
     SLX_CHECK(dims >= 1 && dims <= rank && part.shape.size() == dims && part.begin.size() == dims &&
                   part.at.size() == rank && part.row_step >= 1,
-              "{} of {}", part.name, info.name);
+              "a part of tensor {} in {} has the wrong number of dimensions", part.name, info.name);
     int64_t n = 1;
     for (size_t d = 0; d < rank; ++d) {
       const bool is_boxed = d >= rank - dims;
@@ -46,10 +46,10 @@ void complete_parts(ParameterInfo& info) {
       const int64_t size = is_boxed ? part.size[b] : 1;
       const int64_t step = is_boxed ? row_step_of(part, b) : 1;
       SLX_CHECK(size > 0 && part.at[d] >= 0 && part.at[d] + (size - 1) * step < info.shape[d],
-                "{} of {}", part.name, info.name);
+                "a part of tensor {} exceeds parameter {}", part.name, info.name);
       if (is_boxed)
-        SLX_CHECK(part.begin[b] >= 0 && part.begin[b] + size <= part.shape[b], "{} of {}",
-                  part.name, info.name);
+        SLX_CHECK(part.begin[b] >= 0 && part.begin[b] + size <= part.shape[b],
+                  "a part exceeds tensor {} (parameter {})", part.name, info.name);
       n *= size;
     }
     covered += n;

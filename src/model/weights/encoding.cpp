@@ -15,7 +15,7 @@
 namespace slimexx::model {
 namespace {
 
-// The tensor on disk, and the block of its rows, that the rows of a unit belong to.
+// The tensor on disk, and its block of rows, to which the rows of a unit belong.
 struct UnitPlace {
   const HfPart* part = nullptr;
   int64_t block = 0;
@@ -62,7 +62,7 @@ std::map<BlockKey, std::vector<int32_t>> group_units(const ParameterInfo& info,
   return blocks;
 }
 
-// Units of a block in the whole tensor: fewer at its end.
+// Number of units of a block in the whole tensor; a block at the tensor's end may have fewer.
 int64_t units_of_block(const HfPart& part, int64_t block, const Encoding& encoding) {
   const int64_t rows = std::min(encoding.block_rows, part.shape[0] - block * encoding.block_rows);
   return rows / encoding.unit_rows;
@@ -83,8 +83,8 @@ bool can_encode(const ParameterInfo& whole, const Encoding& encoding,
   return true;
 }
 
-// A part of the scales: consecutive units of a tensor on disk. In that space a block has
-// units_per_block rows, in the order that its units have in the parameter.
+// One row of a tensor of scales, number `on_disk`: the scales of one unit. Each block has
+// units_per_block rows in that tensor, in the order of its units in the parameter.
 HfPart scale_part(const HfPart& values, const Encoding& encoding, int64_t on_disk) {
   HfPart part{
       .name = values.name + "_scale_inv",

@@ -94,14 +94,14 @@ class NamePatterns {
   std::vector<Pattern> patterns_;
 };
 
-// Whether the patterns match the parameter. They must match all of its tensors or none.
+// Whether the patterns match the parameter. They must match all tensors of the parameter or none.
 bool names_parameter(NamePatterns& patterns, const ParameterInfo& info) {
   const std::string *named = nullptr, *other = nullptr;
   for (const HfPart& part : info.parts) (patterns.find_in(part.name) ? named : other) = &part.name;
   if (named == nullptr || other == nullptr) return named != nullptr;
   throw Error(ErrorCode::kUsage,
-              fmt::format("{} matches and {} does not, but here the two are one matrix, {}", *named,
-                          *other, info.name),
+              fmt::format("{} matches and {} does not, but here both tensors form one matrix, {}",
+                          *named, *other, info.name),
               "match all of its tensors or none", patterns.key());
 }
 

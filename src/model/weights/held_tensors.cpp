@@ -36,8 +36,8 @@ void add_list(std::map<std::string, HeldTensor>& tensors, const std::vector<Para
       auto held = std::ranges::find(tensor.boxes, box.on_disk, &HeldBox::box);
       if (held == tensor.boxes.end())
         held = tensor.boxes.insert(held, {.box = box.on_disk, .places = {}, .holders = {}});
-      SLX_CHECK(held->places.empty() || held->places.back().list < list, "{} twice in a rank",
-                info.parts[box.part].name);
+      SLX_CHECK(held->places.empty() || held->places.back().list < list,
+                "a rank has the same elements of {} twice", info.parts[box.part].name);
       held->places.push_back({list, {info.id, box.in_parameter, box.strides}});
     }
   }

@@ -95,6 +95,7 @@ void init_random_weights(ParameterStore& store, const ModelSpec& spec, uint64_t 
   }
   std::vector<Piece> pieces;
   for (const auto& info : store.infos()) {
+    if (!info.has_plain) continue;
     const ParameterInfo& whole = *wholes.at(info.name);
     if (info.shape != whole.shape) {
       add_pieces_of_shard(info, whole, pieces);

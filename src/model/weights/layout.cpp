@@ -118,14 +118,15 @@ ParameterInfo narrow(const ParameterInfo& whole, const dist::GridSizes& sizes,
     const Place place = place_of(info, dim, sizes, position);
     const auto shard = std::ranges::find(whole.shards, dim, &Shard::dim);
     const bool is_cut = shard != whole.shards.end();
-    // Dense parameters are not split over EP: those ranks are data-parallel for them.
+    // Dense parameters are not split over EP: EP ranks are data-parallel for them.
     if (dim == GridDim::kExpert && !is_expert) {
       SLX_CHECK(!is_cut, "{} is sharded over experts, but is not an expert parameter", info.name);
       continue;
     }
     if (is_cut && place.size > 1)
       shard->num_copies > 0 ? cut_copies(info, *shard, place) : cut_axis(info, *shard, place);
-    // Ranks with replicas of it sum its gradient together, and each owns a slice of it.
+    // Ranks with replicas of the parameter sum its gradient, and each owns a slice of the
+    // parameter.
     if (!is_cut && !is_expert && place.size > 1) {
       info.reduce_group = ReduceGroup::kReplicated;
       continue;

@@ -1,4 +1,4 @@
-// Loads weights of sharded checkpoints into a store, and adds its weights to a checkpoint.
+// Loads weights from sharded checkpoints into a store, and adds a store's weights to a checkpoint.
 #include <fmt/format.h>
 
 #include <algorithm>

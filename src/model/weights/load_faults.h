@@ -15,7 +15,7 @@ struct Faults {
 // The non-finite values of one tensor.
 struct BadValues {
   int64_t count = 0, first = -1;  // first: element index in the tensor on disk
-  // Counts the non-finite ones of `values`, which start at element on_disk.
+  // Counts the non-finite elements of `values`, which start at element on_disk.
   void add(std::span<const float> values, int64_t on_disk);
   void add(const BadValues& other);
 };

@@ -43,9 +43,9 @@ TiedPair find_tied_pair(const ModelSpec& spec, const io::HfFolder& folder) {
   return {folder.find(kHeadName), folder.find("model.embed_tokens.weight")};
 }
 void add_tied_fault(Faults& faults, const TiedPair& pair) {
-  faults.lines.push_back(
-      fmt::format("{}: tie_word_embeddings is true, but it differs from the embedding, in {}",
-                  kHeadName, pair.head->file->path()));
+  faults.lines.push_back(fmt::format(
+      "{}: tie_word_embeddings is true, but this tensor differs from the embedding, in {}",
+      kHeadName, pair.head->file->path()));
 }
 
 // Compares the values of the two tensors; each rank reads a share. Collective.
@@ -72,8 +72,8 @@ void check_tied_head(const TiedPair& pair, dist::Collective& host, Faults& fault
   if (found[0] != 0) add_tied_fault(faults, pair);
 }
 
-// The tensors that the ranks of one host read, and where they are stored. The same on all of these
-// ranks.
+// The tensors that the ranks of one host read, and where they are stored. All of these ranks have
+// the same list.
 struct LoadList {
   HeldTensors held;
   StoredTensors stored;
@@ -109,7 +109,7 @@ std::optional<int64_t> layer_after_last(const ModelSpec& spec, std::string_view 
 // A layer in the folder that the model does not have; reported in one line.
 struct LayerBehindLast {
   int64_t num_tensors = 0;
-  bool joins_embedding = false;  // it has the input projection of an MTP layer
+  bool joins_embedding = false;  // the layer has the input projection of an MTP layer
 };
 std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehindLast& found) {
   const std::string tensors = fmt::format(
@@ -117,7 +117,7 @@ std::string explain_layer(const ModelSpec& spec, int64_t layer, const LayerBehin
   const int64_t num_named = std::ssize(spec.mtp) + spec.num_missing_mtp;
   if (found.joins_embedding && layer < spec.num_layers() + num_named)
     return fmt::format(
-        "{}: this is an MTP layer, but model.layers.{}.eh_proj.weight of the one before it is "
+        "{}: this is an MTP layer, but model.layers.{}.eh_proj.weight of the layer before it is "
         "missing (config.json has num_nextn_predict_layers {})",
         tensors, spec.num_layers() + std::ssize(spec.mtp), num_named);
   if (found.joins_embedding)
@@ -300,7 +300,7 @@ class HostLoader {
     });
   }
 
-  // Sends this rank's share to all holders; afterwards piece_ has the shares of all of them.
+  // Sends this rank's share to all holders; afterwards piece_ has the shares of all ranks.
   void pass_on(const std::vector<int64_t>& sends, const std::vector<int64_t>& receives) {
     std::vector<char> copies, all;
     for (const int64_t bytes : sends)

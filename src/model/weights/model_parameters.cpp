@@ -28,7 +28,8 @@ void freeze_by_name(ParameterList& list, const ModelSpec& spec) {
   }
 }
 
-// Whether it is a copy of embedding or head, which the trainer rewrites after its updates.
+// Whether the tensor is an MTP layer's copy of embedding or head. The trainer rewrites these copies
+// after its updates.
 bool is_copied(const ModelSpec& spec, const std::string& hf_name) {
   for (int64_t i = 0; i < spec.num_trained_mtp(); ++i) {
     const std::string hf = fmt::format("model.layers.{}.", spec.num_layers() + i);
@@ -179,7 +180,7 @@ struct NamedView {
 // Finds the parameter by name: a store may hold several stages of one rank.
 ParameterId find_held(const ParameterStore& store, const std::string& name) {
   const ParameterId id = store.find(name);
-  SLX_CHECK(id != kNoParameter, "no {} in the store", name);
+  SLX_CHECK(id != kNoParameter, "the store has no parameter {}", name);
   return id;
 }
 

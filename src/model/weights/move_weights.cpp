@@ -113,8 +113,8 @@ void unpack_weights(const ops::Context& ctx, std::span<const WeightMove> receive
 
 namespace {
 
-// Send and receive buffers of one round. Two rounds are in flight, so every second round shares
-// memory.
+// Send and receive buffers of one round. At most two rounds are in flight, so rounds r and r + 2
+// share memory.
 struct Round {
   std::vector<int64_t> send_bytes, receive_bytes;  // by peer
   int64_t sent = 0, received = 0;

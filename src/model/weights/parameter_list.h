@@ -21,7 +21,7 @@ class ParameterList {
   // A matrix of `columns` columns; its parts are stacked by rows.
   ParameterId add_weight(const std::string& name, const std::vector<HfRows>& parts, int64_t columns,
                          std::vector<Shard> shards, InitKind init = InitKind::kNormal);
-  // The same for the weight of a Linear.
+  // add_weight for the weight of a Linear.
   ParameterId add_linear(const std::string& name, const std::vector<HfRows>& parts, int64_t columns,
                          std::vector<Shard> shards, InitKind init = InitKind::kNormal);
   // A vector, without weight decay. Adds nothing and returns kNoParameter if `wanted` is false.

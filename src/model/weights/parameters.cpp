@@ -151,7 +151,7 @@ void read_values(const tensor::Tensor& from, float* values) {
 void ParameterStore::complete_infos() {
   for (ParameterInfo& info : infos_) {
     info.id = static_cast<ParameterId>(&info - infos_.data());
-    SLX_CHECK(ids_.emplace(info.name, info.id).second, "two parameters {}", info.name);
+    SLX_CHECK(ids_.emplace(info.name, info.id).second, "two parameters are named {}", info.name);
     if (info.encoding)
       values_of_.emplace(info.id,
                          static_cast<ParameterId>(std::ssize(infos_) + 2 * std::ssize(values_of_)));
@@ -207,7 +207,7 @@ ParameterId ParameterStore::find(std::string_view name) const {
 
 const ParameterInfo& ParameterStore::info(ParameterId id) const {
   const int64_t n = std::ssize(infos_);
-  SLX_CHECK(id >= 0 && id < n + std::ssize(derived_), "no parameter {}", id);
+  SLX_CHECK(id >= 0 && id < n + std::ssize(derived_), "there is no parameter with id {}", id);
   return id < n ? infos_[static_cast<size_t>(id)] : derived_[static_cast<size_t>(id - n)];
 }
 
@@ -239,7 +239,7 @@ tensor::Tensor ParameterStore::block_units(ParameterId id) const {
 
 tensor::Tensor ParameterStore::gradient(ParameterId id) const {
   if (id == kNoParameter || !info(id).trainable) return {};  // a stage may be all frozen
-  SLX_CHECK(gradients_.data() != nullptr, "store without gradients");
+  SLX_CHECK(gradients_.data() != nullptr, "the store has no gradients");
   return view(group_of(info(id)).gradients, info(id));
 }
 

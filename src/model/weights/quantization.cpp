@@ -62,8 +62,8 @@ class QuantizationReader {
       if (!block.is_array() || block.size() != 2 || !block[i].is_number_integer() || block[i] < 1 ||
           block[i] > kMaxBlock)
         fail(fmt::format(
-            "\"{}\" has \"{}\": {}, but it must be the two sizes of a block, as [128, 128]", path_,
-            key, text_of(block)));
+            "\"{}\" has \"{}\": {}, but it must be the two sizes of a block, such as [128, 128]",
+            path_, key, text_of(block)));
       return block[i].get<int64_t>();
     };
     return {ScaleKind::kBlock, size(0), size(1), scale_suffix};
@@ -75,8 +75,8 @@ class QuantizationReader {
   const std::string& where_;
 };
 
-// DeepSeek-V3 and later: X.weight and X.weight_scale_inv, by which it is multiplied. Without blocks
-// there is one scale per tensor, X.weight_scale.
+// DeepSeek-V3 and later: X.weight is multiplied by X.weight_scale_inv. Without blocks there is one
+// scale per tensor, X.weight_scale.
 Quantization read_fp8(const QuantizationReader& reader) {
   reader.check("fmt", {"e4m3"});
   reader.check("activation_scheme", {"dynamic"});

@@ -150,8 +150,8 @@ StoredTensor StoredTensors::locate(const std::string& name, const std::vector<in
   return tensor;
 }
 
-// Finds the scales for a tensor of the model. It starts at row first_row of matrix number `matrix`
-// of the folder's tensor; these matrices have `rows` rows. Returns the fault.
+// Finds the scales for a tensor of the model. The tensor starts at row first_row of matrix number
+// `matrix` of the folder's tensor; these matrices have `rows` rows. Returns the fault.
 std::string StoredTensors::find_scales(StoredTensor& tensor, const std::vector<int64_t>& shape,
                                        int64_t first_row, int64_t rows, int64_t matrix) {
   const std::string& name = tensor.located.entry->name;

@@ -25,7 +25,7 @@ struct StoredScales {
 };
 
 struct StoredTensor {
-  std::string fault = {};  // why it is unreadable, with its name; empty: it is readable
+  std::string fault = {};  // why the tensor is unreadable, with its name; empty: readable
   io::HfFolder::Located located = {};
   int64_t first = 0;                        // element of `located` where the model's tensor begins
   std::optional<StoredScales> scales = {};  // only for FP8
@@ -51,7 +51,7 @@ class StoredTensors {
   // Tensors of the folder that no tensor of the model needs, and why one of them is not needed.
   std::vector<std::string> list_unused() const;
   std::string explain_unused(const std::string& name) const;
-  // Logs what is or could be dequantised, if anything.
+  // If config.json has a quantization_config, logs how many tensors are dequantised.
   void log_quantization(tensor::DType export_dtype) const;
 
  private:

@@ -57,7 +57,8 @@ void add_box(HashedTensor& tensor, HashedBox added, const std::string& name,
     throw Error(ErrorCode::kCheck,
                 fmt::format("{}: ranks {} and {} hold different values of {}", holder, same->rank,
                             added.rank, name),
-                "report this bug: the ranks hold copies of the same weights", name);
+                "this is a bug in slimexx; please report it: all copies of a weight must be equal",
+                name);
   }
 }
 

@@ -119,9 +119,9 @@ class Senders {
   std::map<const std::vector<int>*, Heap> heaps_;
 };
 
-// The transfers that every rank of the new layout needs. Replicas share a list, and ranks that
-// share both lists share everything except the senders. Time is proportional to ranks times what
-// each receives.
+// The transfers that every rank of the new layout needs. Replicas share a parameter list; ranks
+// that share the lists of both layouts share everything except the senders. The time is
+// proportional to the transfers of all ranks.
 class TransferList {
  public:
   // Both layouts must outlive this object.

@@ -13,7 +13,8 @@ namespace slimexx::ops::cpu {
 namespace {
 
 struct ForwardArguments {
-  Tensor out, lse, q, k, v;
+  Tensor out, lse, q;
+  const CacheRows &k, &v;
   const AttentionLayout& layout;
   float scale;
 };
@@ -22,9 +23,9 @@ struct Tile {
   int64_t sequence, first_token, num_tokens;  // first_token counts from the sequence's first query
 };
 
-// Online softmax over one tile (N3). The arithmetic of a query is independent of the others: each
-// score is one chain over the head dimension; the accumulator is rescaled once per block and then
-// adds the visible keys of the block in one chain.
+// Online softmax over one tile (N3). The arithmetic of a query is independent of other queries:
+// each score is one chain over the head dimension; the accumulator is rescaled once per block and
+// then adds the visible keys of the block in one chain.
 class ForwardTile {
  public:
   ForwardTile(const KernelTable& isa, const ForwardArguments& args, const AttentionShape& shape,
@@ -39,28 +40,33 @@ class ForwardTile {
             walk_keys(args.layout, batch_row(tile.num_tokens - 1), position(tile.num_tokens - 1))) {
     const int64_t max_rows = shape.max_rows(), dim = shape.dim, padded = shape.padded_value_dim;
     ScratchCarver carver(thread_scratch(
-        Scratch::kAttention,
-        max_rows * (2 * dim + padded + kScoreColumns + 2) + (dim + padded) * kScoreColumns + 512));
+        Scratch::kAttention, max_rows * (2 * dim + padded + kScoreColumns + 2) +
+                                 (dim + padded + converted_dim()) * kScoreColumns + 512));
     queries_ = carver.take(max_rows * dim);
     packed_queries_ = carver.take(max_rows * dim + 16);
     accumulator_ = carver.take(max_rows * padded);
     scores_ = carver.take(max_rows * kScoreColumns);
     keys_ = carver.take(dim * kScoreColumns + 16);
     values_ = carver.take(kScoreColumns * padded);
+    converted_ = carver.take(kScoreColumns * converted_dim());
     maximum_ = carver.take(max_rows);
     sum_ = carver.take(max_rows);
   }
 
   void run() {
     load_queries();
-    const KeyRows k(args_.k, args_.layout, tile_.sequence, kv_head_);
-    const KeyRows v(args_.v, args_.layout, tile_.sequence, kv_head_);
+    const tensor::F8LatentRow latent =
+        tensor::latent_f8_row(shape_.value_dim, shape_.dim - shape_.value_dim, sizeof(float));
+    const KeyRows k(args_.k, args_.layout, tile_.sequence, kv_head_, shape_.dim, latent);
+    const KeyRows v(args_.v, args_.layout, tile_.sequence, kv_head_, shape_.value_dim, latent);
     for (int64_t start = 0; start < walk_.count; start += kAttentionBlock)
       visit_block(k, v, start, std::min(kAttentionBlock, walk_.count - start));
     write_output();
   }
 
  private:
+  // Floats per key for the conversion of an FP8 row.
+  int64_t converted_dim() const { return args_.k.is_fp8() ? shape_.dim : 0; }
   int64_t position(int64_t token) const {
     const auto b = static_cast<size_t>(tile_.sequence);
     return args_.layout.context_len(b) + tile_.first_token + token;
@@ -90,9 +96,9 @@ class ForwardTile {
     const float* rows[kAttentionBlock];
     for (int64_t j = 0; j < width; ++j) {
       const int64_t key = walk_[start + j];
-      rows[j] = k[key];
-      copy_row(values_ + j * shape_.padded_value_dim, v[key], shape_.value_dim,
-               shape_.padded_value_dim);
+      rows[j] = k.load(key, converted_ + j * converted_dim());
+      float* value = values_ + j * shape_.padded_value_dim;
+      copy_row(value, v.load(key, value), shape_.value_dim, shape_.padded_value_dim);
     }
     isa_.transpose_rows(rows, width, shape_.dim, keys_);
     multiply_scores(isa_, rows_, shape_.dim, packed_queries_, keys_, scores_);
@@ -147,7 +153,8 @@ class ForwardTile {
   const Tile tile_;
   const int64_t kv_head_, rows_;
   const KeyWalk walk_;
-  float *queries_, *packed_queries_, *accumulator_, *scores_, *keys_, *values_, *maximum_, *sum_;
+  float *queries_, *packed_queries_, *accumulator_, *scores_, *keys_, *values_, *converted_,
+      *maximum_, *sum_;
 };
 
 int64_t num_tiles(std::span<const int32_t> cu, size_t b, int64_t tile_tokens) {
@@ -164,10 +171,10 @@ Tile find_tile(std::span<const int32_t> cu, int64_t tile_tokens, int64_t index) 
 
 }  // namespace
 
-void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+void attention_forward(Tensor out, Tensor lse, Tensor q, const CacheRows& k, const CacheRows& v,
                        const AttentionLayout& layout, float scale) {
   const KernelTable& isa = kernels();
-  const AttentionShape shape(q, k, out, layout, isa);
+  const AttentionShape shape(q, k.rows, out, layout, isa);
   const ForwardArguments args{out, lse, q, k, v, layout, scale};
   int64_t total = 0;
   for (size_t b = 0; b + 1 < layout.cu_seqlens.size(); ++b)
@@ -188,7 +195,8 @@ void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor s
   for (int64_t t = 0; t < k.dim(0); ++t) {
     const int64_t slot = slots.i32()[t];
     if (slot < 0) continue;
-    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {}", slot, t);
+    SLX_CHECK(slot < k_pages.dim(0) * page_tokens, "slot {} of token {} is outside the pages", slot,
+              t);
     const int64_t page = slot / page_tokens, offset = slot % page_tokens * row;
     const auto bytes = static_cast<size_t>(row) * sizeof(float);
     std::memcpy(k_pages.f32() + page * k_pages.stride(0) + offset, k.f32() + t * k.stride(0),

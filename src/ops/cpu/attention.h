@@ -1,5 +1,5 @@
 // Shared by the forward and the backward pass of attention: where the rows of a sequence lie, which
-// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence under one
+// keys a tile walks, and the sizes of one tile. A tile is a run of tokens of one sequence for one
 // key head; its rows are (token, query head of the group), heads fastest. With selected keys a tile
 // is one token, since every token has its own keys.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/cpu/float8_values.h"
 #include "ops/cpu/isa/kernel_table.h"
 #include "slimexx/base/check.h"
 #include "slimexx/ops/attention.h"
@@ -57,40 +58,72 @@ inline int64_t first_key_row(const AttentionLayout& layout, int64_t sequence) {
 // Rows of the keys (or values) of a sequence by position.
 class KeyRows {
  public:
-  KeyRows(const Tensor& x, const AttentionLayout& layout, int64_t sequence, int64_t head)
-      : base_(x.f32() + head * x.dim(-1)), page_stride_(x.stride(0)) {
+  // `width` elements of a row are read. `latent`: the form of FP8 rows of latent attention.
+  KeyRows(const CacheRows& x, const AttentionLayout& layout, int64_t sequence, int64_t head,
+          int64_t width, const tensor::F8LatentRow& latent = {})
+      : x_(x), latent_(latent), head_(head), width_(width) {
     if (layout.page_table.defined()) {
       pages_ = layout.page_table.i32() + sequence * layout.page_table.dim(1);
       page_tokens_ = layout.page_tokens;
-      slot_stride_ = x.dim(2) * x.dim(3);
-      num_pages_ = x.dim(0);
     } else {
-      base_ += first_key_row(layout, sequence) * page_stride_;
+      first_row_ = first_key_row(layout, sequence);
     }
   }
-  const float* operator[](int64_t position) const {
-    if (pages_ == nullptr) return base_ + position * page_stride_;
-    const int64_t page = pages_[position / page_tokens_];
-    SLX_CHECK(page >= 0 && page < num_pages_, "page {} of position {}, {} pages", page, position,
-              num_pages_);
-    return base_ + page * page_stride_ + position % page_tokens_ * slot_stride_;
+  // The elements of a row. FP8 rows are converted into `converted` [width].
+  const float* load(int64_t position, float* converted) const {
+    const Tensor& rows = x_.rows;
+    if (pages_ == nullptr)
+      return rows.f32() + (first_row_ + position) * rows.stride(0) + head_ * rows.dim(-1);
+    const int64_t page = pages_[position / page_tokens_], offset = position % page_tokens_;
+    SLX_CHECK(page >= 0 && page < rows.dim(0), "page {} of position {} is not one of the {} pages",
+              page, position, rows.dim(0));
+    const int64_t heads = rows.dim(2), dim = rows.dim(3);
+    const int64_t element = (offset * heads + head_) * dim;
+    if (!x_.is_fp8()) return rows.f32() + page * rows.stride(0) + element;
+    const uint8_t* bytes = rows.data<uint8_t>() + page * rows.stride(0) + element;
+    if (x_.is_latent_fp8()) {
+      convert_latent(bytes, converted);
+    } else {
+      const uint16_t* scales = x_.scales.data<uint16_t>();
+      convert(bytes, width_,
+              tensor::bf16_to_f32(scales[(page * heads + head_) * page_tokens_ + offset]),
+              converted);
+    }
+    return converted;
   }
 
  private:
-  const float* base_;
-  int64_t page_stride_, slot_stride_ = 0, page_tokens_ = 1, num_pages_ = 0;
+  static void convert(const uint8_t* bytes, int64_t n, float scale, float* to) {
+    for (int64_t i = 0; i < n; ++i) to[i] = f8_values()[bytes[i]] * scale;
+  }
+  void convert_latent(const uint8_t* bytes, float* to) const {
+    for (int64_t g = 0; g < latent_.groups; ++g) {
+      float scale = 0;
+      std::memcpy(&scale, bytes + latent_.scales_at + 4 * g, sizeof(scale));
+      const int64_t first = g * tensor::kF8LatentGroup;
+      convert(bytes + first, std::min(tensor::kF8LatentGroup, latent_.rank - first), scale,
+              to + first);
+    }
+    if (width_ > latent_.rank)
+      std::memcpy(to + latent_.rank, bytes + latent_.rotary_at,
+                  static_cast<size_t>(width_ - latent_.rank) * sizeof(float));
+  }
+
+  const CacheRows& x_;
+  tensor::F8LatentRow latent_;
+  int64_t head_, width_, first_row_ = 0, page_tokens_ = 1;
   const int32_t* pages_ = nullptr;
 };
 
-// The keys of a tile, by ascending position: the first `count`, or those selected for its only
-// query.
+// The keys of a tile, by ascending position: the first `count`, or the keys selected for the tile's
+// only query.
 struct KeyWalk {
   int64_t count = 0;
   const int32_t* ids = nullptr;
   int64_t operator[](int64_t i) const { return ids == nullptr ? i : ids[i]; }
 };
 
-// For the tile whose last query is row `row` of the batch, at `position`.
+// The keys of the tile whose last query is row `row` of the batch, at `position`.
 inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t position) {
   if (!layout.selected.defined()) return {.count = position + 1};
   const int64_t width = layout.selected.dim(1);
@@ -98,13 +131,14 @@ inline KeyWalk walk_keys(const AttentionLayout& layout, int64_t row, int64_t pos
                      .ids = layout.selected.i32() + row * width};
   for (int64_t i = 0; i < walk.count; ++i)
     SLX_CHECK(walk.ids[i] <= position && walk.ids[i] > (i == 0 ? -1 : walk.ids[i - 1]),
-              "key {} is selected after {} others for the query at {}", walk.ids[i], i, position);
+              "key {} is selected after {} others, but is out of order or after the query at {}",
+              walk.ids[i], i, position);
   return walk;
 }
 
-// Copies a row of `dim` floats and pads it with zeros to `padded`.
+// Copies a row of `dim` floats, unless it is in place, and pads it with zeros to `padded`.
 inline void copy_row(float* to, const float* from, int64_t dim, int64_t padded) {
-  std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float));
+  if (to != from) std::memcpy(to, from, static_cast<size_t>(dim) * sizeof(float));
   std::fill(to + dim, to + padded, 0.0f);
 }
 

@@ -160,7 +160,7 @@ class BackwardHead {
   }
 
   // gradient[key start + j] += sum over rows of weights[row][j] * source[row]. Selected keys are
-  // not adjacent, so each takes a product of its own.
+  // not adjacent, so each key has a product of its own.
   void add_to_keys(const float* weights, const float* source, int64_t source_stride,
                    const Tensor& gradient, int64_t start, int64_t width) {
     const int64_t step = walk_.ids == nullptr ? width : 1;

@@ -1,4 +1,4 @@
-// The CPU backend: the ops of include/slimexx/ops on checked operands. Work runs at once on the
+// The CPU backend: the ops of include/slimexx/ops on checked operands. Work runs immediately on the
 // thread pool, split over outputs only; scratch is per thread and kept (scratch.h).
 #pragma once
 #include <cstdint>
@@ -28,7 +28,7 @@ void quantise_rows(Tensor values, Tensor scales, Tensor x);
 // y[T,K] = the values that quantise_rows stores, times their scales.
 void round_rows(Tensor y, Tensor x);
 void quantise_blocks(const QuantisedBlocks& blocks);
-// plain[N,K] = values[N,K] times scales, which may have any unit of rows and width that divide.
+// plain[N,K] = values[N,K] times scales [N/r, K/c] for any block size r x c that divides [N,K].
 void dequantise_blocks(Tensor plain, Tensor values, Tensor scales);
 
 // x [T,H] or [T,heads,D]: the last dimension is normalised.
@@ -40,14 +40,16 @@ void norm_backward(Tensor dx, Tensor dw, Tensor dy, Tensor x, Tensor w, float ep
 void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle style, bool inverse,
             int64_t first = 0);
 
-void attention_forward(Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
+void attention_forward(Tensor out, Tensor lse, Tensor q, const CacheRows& k, const CacheRows& v,
                        const AttentionLayout& layout, float scale);
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q, Tensor k, Tensor v,
                         Tensor out, Tensor lse, const AttentionLayout& layout, float scale);
-void index_scores(Tensor scores, Tensor q, Tensor weights, Tensor k, const AttentionLayout& layout,
-                  int64_t first_row, int64_t top_k, float scale);
+void index_scores(Tensor scores, Tensor q, Tensor weights, const CacheRows& k,
+                  const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale);
 void select_keys(Tensor selected, Tensor scores, const AttentionLayout& layout, int64_t first_row);
 void write_kv_pages(Tensor k_pages, Tensor v_pages, Tensor k, Tensor v, Tensor slots);
+void round_keys(Tensor keys, const CacheRows& pages, Tensor slots);
+void round_latent_rows(Tensor latent, int64_t rank, Tensor pages, Tensor slots);
 
 void swiglu_forward(Tensor h, Tensor gate_up);
 void swiglu_backward(Tensor dgate_up, Tensor h, Tensor dh, Tensor gate_up);

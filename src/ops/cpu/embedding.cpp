@@ -10,8 +10,8 @@ namespace {
 
 void check_rows(const Tensor& rows, int64_t num_rows) {
   for (int64_t i = 0; i < rows.dim(0); ++i)
-    SLX_CHECK(rows.i32()[i] >= 0 && rows.i32()[i] < num_rows, "row {} at {} of a table of {}",
-              rows.i32()[i], i, num_rows);
+    SLX_CHECK(rows.i32()[i] >= 0 && rows.i32()[i] < num_rows,
+              "row {} (index {}) is not in a table of {} rows", rows.i32()[i], i, num_rows);
 }
 
 }  // namespace

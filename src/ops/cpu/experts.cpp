@@ -35,8 +35,8 @@ void sort_by_expert(const RoutedRows& routed, Tensor ids) {
   std::fill(offsets, offsets + experts + 1, 0);
   for (int64_t choice = 0; choice < n; ++choice) {
     const int32_t expert = ints(ids)[choice];
-    SLX_CHECK(expert >= 0 && expert < experts, "choice {}: expert {} of {}", choice, expert,
-              experts);
+    SLX_CHECK(expert >= 0 && expert < experts, "choice {} is expert {}, but there are {} experts",
+              choice, expert, experts);
     ++offsets[expert + 1];
   }
   for (int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/float8_values.h"
 #include "slimexx/base/thread_pool.h"
 
 namespace slimexx::ops::cpu {
@@ -13,27 +14,7 @@ namespace {
 
 constexpr int64_t kRowGrain = 16;
 
-// Larger patterns are larger magnitudes; infinity and NaN are above all numbers.
-uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7FFFFFFF; }
-
-float largest(const float* x, int64_t n) {
-  uint32_t most = 0;
-  for (int64_t i = 0; i < n; ++i) most = std::max(most, magnitude(x[i]));
-  return std::bit_cast<float>(most);
-}
-
 float round_bf16(float x) { return tensor::bf16_to_f32(tensor::f32_to_bf16(x)); }
-
-// The value of each byte: a look-up is faster than the branches of f8_e4m3_to_f32.
-const std::array<float, 256>& value_table() {
-  static const std::array<float, 256> table = [] {
-    std::array<float, 256> values{};
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = tensor::f8_e4m3_to_f32(static_cast<uint8_t>(i));
-    return values;
-  }();
-  return table;
-}
 
 // Calls visit(row, group, x, scale) for each row and group of 128 columns.
 template <class Visit>
@@ -42,7 +23,7 @@ void for_each_group(const Tensor& x, const Visit& visit) {
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t group = 0; group < x.dim(1) / kF8Columns; ++group) {
         const float* from = x.f32() + row * x.stride(0) + group * kF8Columns;
-        visit(row, group, from, tensor::f8_row_scale(largest(from, kF8Columns)));
+        visit(row, group, from, tensor::f8_row_scale(f8_largest(from, kF8Columns)));
       }
     }
   });
@@ -75,7 +56,7 @@ void quantise_rows(Tensor values, Tensor scales, Tensor x) {
 }
 
 void round_rows(Tensor y, Tensor x) {
-  const std::array<float, 256>& value = value_table();
+  const std::array<float, 256>& value = f8_values();
   for_each_group(x,
                  [&](int64_t row, int64_t group, const float* from, const tensor::F8RowScale& s) {
                    float* to = y.f32() + row * y.stride(0) + group * kF8Columns;
@@ -88,7 +69,7 @@ void quantise_blocks(const QuantisedBlocks& b) {
   const int64_t rows = b.plain.dim(0), columns = b.plain.dim(1);
   const int64_t unit_rows = (rows + b.scales.dim(0) - 1) / b.scales.dim(0);
   const int64_t width = columns / b.scales.dim(1), per_block = b.units.dim(1);
-  const std::array<float, 256>& value_of = value_table();
+  const std::array<float, 256>& value_of = f8_values();
   const bool has_rounded = b.rounded.defined();
   std::atomic<int64_t> changed{0};
   parallel_for(b.units.dim(0), 1, [&](int64_t begin, int64_t end) {
@@ -99,7 +80,8 @@ void quantise_blocks(const QuantisedBlocks& b) {
         float amax = 0;
         block_rows.for_each_row([&](int64_t row) {
           const float* x = b.plain.f32() + row * columns + first;
-          amax = std::bit_cast<float>(std::max(magnitude(amax), magnitude(largest(x, width))));
+          amax = std::bit_cast<float>(
+              std::max(f8_magnitude(amax), f8_magnitude(f8_largest(x, width))));
         });
         const float scale = tensor::f8_scale(round_bf16(amax), b.rule);
         block_rows.for_each_row([&](int64_t row) {
@@ -125,7 +107,7 @@ void dequantise_blocks(Tensor plain, Tensor values, Tensor scales) {
   const int64_t rows = plain.dim(0), columns = plain.dim(1);
   const int64_t unit_rows = (rows + scales.dim(0) - 1) / scales.dim(0);
   const int64_t width = columns / scales.dim(1);
-  const std::array<float, 256>& value = value_table();
+  const std::array<float, 256>& value = f8_values();
   parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* own = scales.f32() + row / unit_rows * scales.stride(0);

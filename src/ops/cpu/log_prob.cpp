@@ -80,8 +80,8 @@ void gather_log_probs(Tensor log_probs, Tensor entropies, Tensor logits, Tensor 
   const Blocks blocks(logits);
   for (int64_t r = 0; r < blocks.rows; ++r) {
     const int32_t target = targets.i32()[r];
-    SLX_CHECK(target >= -1 && target < blocks.columns, "target {} of row {}, vocabulary {}", target,
-              r, blocks.columns);
+    SLX_CHECK(target >= -1 && target < blocks.columns,
+              "target {} of row {} is not in a vocabulary of {}", target, r, blocks.columns);
     log_probs.f32()[r] =
         target < 0 ? 0.0f : logits.f32()[r * logits.stride(0) + target] - lse.f32()[r];
   }

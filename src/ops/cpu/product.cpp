@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMaxTileRows = 384;       // rows of A packed at once: kDepth * 384 floats, in L2
 constexpr int64_t kDepth = 256;             // k of one block: a packed panel of B stays in L1
-constexpr int64_t kSmallProduct = 1 << 16;  // multiply-adds below which one thread does it all
+constexpr int64_t kSmallProduct = 1 << 16;  // multiply-adds; smaller products run on one thread
 constexpr int64_t kMinTileColumns = 256;
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -26,7 +26,7 @@ void rotary(Tensor x, Tensor cos, Tensor sin, Tensor positions, RotaryStyle styl
     for (int64_t t = begin; t < end; ++t) {
       const int64_t position = positions.i32()[t];
       SLX_CHECK(position >= 0 && position < cos.dim(0),
-                "rotary: position {} of token {}, table of {}", position, t, cos.dim(0));
+                "rotary: position {} of token {} exceeds a table of {}", position, t, cos.dim(0));
       for (int64_t h = 0; h < heads; ++h)
         rotate_head(x.f32() + t * x.stride(0) + h * dim + first, cos.f32() + position * half,
                     sin.f32() + position * half, half, half_split ? 1 : 2, half_split ? half : 1,

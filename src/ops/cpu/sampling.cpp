@@ -1,5 +1,5 @@
-// Weights w = exp(logit - largest logit) in f32; every sum of weights is in double. Logits order
-// the tokens (ties: the lower id first), weights are the mass.
+// Weights w = exp(logit - largest logit) in f32; every sum of weights is in double. Tokens are
+// ordered by logit (ties: the lower id first); a token's mass is its weight.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -201,7 +201,7 @@ void sample_tokens(Tensor tokens, Tensor log_probs, Tensor logits, Tensor rows,
   normalizers.resize(static_cast<size_t>(logits.dim(0)));
   const Tensor lse(normalizers.data(), tensor::DType::kF32, logits.device(), {logits.dim(0)});
   // Normalises runs of rows with the same temperature together; the bits of a row do not depend on
-  // that.
+  // its run.
   for (int64_t begin = 0, end; begin < logits.dim(0); begin = end) {
     for (end = begin + 1;
          end < logits.dim(0) && table[end].temperature == table[begin].temperature;)
@@ -225,7 +225,8 @@ void fill_sampled_tokens(Tensor tokens, Tensor sampled) {
   for (int64_t t = 0; t < tokens.dim(0); ++t) {
     int32_t& token = tokens.i32()[t];
     if (token >= 0) continue;
-    SLX_CHECK(~token < sampled.dim(0), "row {} of {} sampled ones", ~token, sampled.dim(0));
+    SLX_CHECK(~token < sampled.dim(0), "sampled row {} is used, but {} rows were sampled", ~token,
+              sampled.dim(0));
     token = std::max(sampled.i32()[~token], 0);
   }
 }

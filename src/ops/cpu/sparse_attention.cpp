@@ -39,7 +39,8 @@ std::vector<QueryRun> list_runs(const AttentionLayout& layout, int64_t begin, in
 }
 
 struct ScoreArguments {
-  Tensor scores, q, weights, k;
+  Tensor scores, q, weights;
+  const CacheRows& k;
   const AttentionLayout& layout;
   int64_t first_row;
   float scale;
@@ -53,11 +54,12 @@ class ScoreTile {
       : isa_(isa), args_(args), run_(run), heads_(args.q.dim(1)), dim_(args.q.dim(2)) {
     const int64_t rows = run.num_rows * heads_;
     ScratchCarver carver(thread_scratch(
-        Scratch::kAttention, rows * (2 * dim_ + kScoreColumns) + dim_ * kScoreColumns + 512));
+        Scratch::kAttention, rows * (2 * dim_ + kScoreColumns) + 2 * dim_ * kScoreColumns + 512));
     queries_ = carver.take(rows * dim_);
     packed_ = carver.take(rows * dim_ + 16);
     products_ = carver.take(rows * kScoreColumns);
     keys_ = carver.take(dim_ * kScoreColumns + 16);
+    converted_ = carver.take(dim_ * kScoreColumns);
   }
 
   void run() {
@@ -67,7 +69,7 @@ class ScoreTile {
       std::memcpy(queries_ + t * row, args_.q.f32() + (first + t) * args_.q.stride(0),
                   static_cast<size_t>(row) * sizeof(float));
     isa_.pack_a(queries_, dim_, 1, rows, dim_, packed_);
-    const KeyRows k(args_.k, args_.layout, run_.sequence, 0);
+    const KeyRows k(args_.k, args_.layout, run_.sequence, 0, dim_);
     const int64_t num_keys = run_.position + run_.num_rows;
     for (int64_t start = 0; start < num_keys; start += kAttentionBlock) {
       load_keys(k, start, std::min(kAttentionBlock, num_keys - start));
@@ -81,7 +83,7 @@ class ScoreTile {
  private:
   void load_keys(const KeyRows& k, int64_t start, int64_t width) {
     const float* rows[kAttentionBlock];
-    for (int64_t j = 0; j < width; ++j) rows[j] = k[start + j];
+    for (int64_t j = 0; j < width; ++j) rows[j] = k.load(start + j, converted_ + j * dim_);
     isa_.transpose_rows(rows, width, dim_, keys_);
   }
 
@@ -101,7 +103,7 @@ class ScoreTile {
   const ScoreArguments& args_;
   const QueryRun run_;
   const int64_t heads_, dim_;
-  float *queries_, *packed_, *products_, *keys_;
+  float *queries_, *packed_, *products_, *keys_, *converted_;
 };
 
 float or_least(float score) {
@@ -124,8 +126,8 @@ void select_largest(const float* scores, int64_t n, int64_t k, int32_t* ids) {
 
 }  // namespace
 
-void index_scores(Tensor scores, Tensor q, Tensor weights, Tensor k, const AttentionLayout& layout,
-                  int64_t first_row, int64_t top_k, float scale) {
+void index_scores(Tensor scores, Tensor q, Tensor weights, const CacheRows& k,
+                  const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale) {
   const KernelTable& isa = kernels();
   const ScoreArguments args{scores, q, weights, k, layout, first_row, scale};
   const int64_t most = std::max<int64_t>(1, kAttentionTileRows / q.dim(1));

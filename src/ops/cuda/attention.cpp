@@ -11,7 +11,7 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// Packed: a sequence has no keys except those of its queries.
+// In a packed batch a sequence has no keys except those of its queries.
 int64_t longest_sequence(const AttentionLayout& layout) {
   int64_t longest = layout.max_query_len;
   if (longest > 0) return longest;
@@ -56,13 +56,14 @@ void set_lists(Problem& problem, const AttentionLayout& layout) {
 }
 
 // The latent form: one key head for all query heads, values are the first elements of the keys.
-void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor keys,
+void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const Tensor& keys,
                     const AttentionLayout& layout, float scale) {
   const bool paged = layout.page_table.defined();
   SLX_CHECK(q.is_contiguous());
   kernels::LatentAttentionForward problem{
       .q = q.raw(),
       .keys = keys.raw(),
+      .f8_keys = keys.dtype() == tensor::DType::kU8,
       .out = out.raw(),
       .lse = lse.f32(),
       .key_stride = paged ? keys.stride(1) : keys.stride(0),
@@ -85,13 +86,16 @@ void latent_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor
 
 }  // namespace
 
-void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
-                       const AttentionLayout& layout, float scale) {
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const CacheRows& keys,
+                       const CacheRows& values, const AttentionLayout& layout, float scale) {
+  const Tensor &k = keys.rows, &v = values.rows;
   if (out.dim(2) < q.dim(2)) return latent_forward(ctx, out, lse, q, k, layout, scale);
   const bool paged = layout.page_table.defined();
   kernels::AttentionForward problem{.q = q.raw(),
                                     .k = k.raw(),
                                     .v = v.raw(),
+                                    .k_scales = keys.scales.raw(),
+                                    .v_scales = values.scales.raw(),
                                     .out = out.raw(),
                                     .lse = lse.f32(),
                                     .q_stride = q.stride(0),

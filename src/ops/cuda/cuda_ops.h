@@ -31,7 +31,8 @@ namespace slimexx::ops::cuda {
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias);
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x);
 void quantise_blocks(const Context& ctx, const QuantisedBlocks& blocks);
-// x as quantise_rows stores it.
+bool fp8_matmul_quantises(const Tensor& x);  // whether FP8 products may read x[T,K] in bf16
+// x as quantise_rows stores it, or x itself without scales.
 void fp8_matmul_forward(const Context& ctx, Tensor y, Tensor x_values, Tensor x_scales,
                         const Linear& w);
 void fp8_matmul_swiglu_forward(const Context& ctx, Tensor h, Tensor x_values, Tensor x_scales,
@@ -59,13 +60,13 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
                              Tensor raw, Tensor q_norm, Tensor k_norm, float eps,
                              const RotaryTable& rotary, Tensor positions, const QkvHeads& heads);
 
-void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v,
-                       const AttentionLayout& layout, float scale);
+void attention_forward(const Context& ctx, Tensor out, Tensor lse, Tensor q, const CacheRows& k,
+                       const CacheRows& v, const AttentionLayout& layout, float scale);
 void attention_backward(const Context& ctx, Tensor dq, Tensor dk, Tensor dv, Tensor dout, Tensor q,
                         Tensor k, Tensor v, Tensor out, Tensor lse, const AttentionLayout& layout,
                         float scale);
 
-void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
+void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, const CacheRows& k,
                   const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale);
 void select_keys(const Context& ctx, Tensor selected, Tensor scores, const AttentionLayout& layout,
                  int64_t first_row);
@@ -76,8 +77,10 @@ void write_kv_pages(const Context& ctx, Tensor pages, Tensor rows, Tensor slots)
 void rotate_head_columns(const Context& ctx, Tensor y, int64_t begin, Tensor x, int64_t x_begin,
                          int64_t width, const RotaryTable& table, Tensor positions, bool inverse);
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const RotaryTable& table, Tensor positions, const LatentSlots& kv,
                          const NormedRows& queries);
+void round_keys(const Context& ctx, Tensor keys, const CacheRows& pages, Tensor slots);
+void round_latent_rows(const Context& ctx, Tensor latent, int64_t rank, Tensor pages, Tensor slots);
 void head_matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w);
 void head_matmul_backward_input(const Context& ctx, Tensor dx, Tensor dy, Tensor w);
 void latent_queries_forward(const Context& ctx, Tensor queries, Tensor nope, Tensor w, Tensor rope,

@@ -8,15 +8,16 @@
 namespace slimexx::ops::cuda {
 namespace {
 
-// The layouts of ops and kernels are one.
+// Ops and kernels have the same layout.
 static_assert(kF8UnitRows == kernels::kFp8UnitRows && kF8Columns == kernels::kFp8GroupColumns);
 
-// As for bf16 products (matmul.cpp).
+// Products of few rows start early, as in matmul.cpp.
 constexpr int64_t kEarlyRows = 64;
 
 kernels::Fp8GroupedGemmArgs expert_product(const Tensor& y, const Tensor& x_values,
                                            const Tensor& x_scales, const Linear& w,
                                            const RoutedRows& routed) {
+  const bool bf16 = !x_scales.defined();
   return {.x = x_values.raw(),
           .x_scales = x_scales.f32(),
           .w = w.values.raw(),
@@ -28,11 +29,17 @@ kernels::Fp8GroupedGemmArgs expert_product(const Tensor& y, const Tensor& x_valu
                    .likely = routed.likely},
           .n = w.rows(),
           .k = w.columns(),
-          .x_scale_stride = x_scales.dim(1),
+          .x_scale_stride = bf16 ? 0 : x_scales.dim(1),
+          .x_is_bf16 = bf16,
+          .x_stride = bf16 ? x_values.stride(0) : 0,
           .one_x_row = x_values.dim(0) == 1};
 }
 
 }  // namespace
+
+bool fp8_matmul_quantises(const Tensor& x) {
+  return kernels::fp8_gemm_quantises(x.dim(0), x.dim(1));
+}
 
 void quantise_rows(const Context& ctx, Tensor values, Tensor scales, Tensor x) {
   const kernels::QuantiseRowsArgs args{.x = x.raw(),
@@ -64,7 +71,7 @@ namespace {
 
 kernels::Fp8GemmArgs product(const Tensor& y, const Tensor& x_values, const Tensor& x_scales,
                              const Linear& w) {
-  const bool f32 = y.dtype() == tensor::DType::kF32;
+  const bool f32 = y.dtype() == tensor::DType::kF32, bf16 = !x_scales.defined();
   return {.x = x_values.raw(),
           .x_scales = x_scales.f32(),
           .w = w.values.raw(),
@@ -74,11 +81,13 @@ kernels::Fp8GemmArgs product(const Tensor& y, const Tensor& x_values, const Tens
           .m = x_values.dim(0),
           .n = w.rows(),
           .k = w.columns(),
-          .x_scale_stride = x_scales.dim(1),
+          .x_scale_stride = bf16 ? 0 : x_scales.dim(1),
           .w_stride = w.values.stride(0),
           .w_scale_stride = w.scales.stride(0),
           .y_stride = y.stride(0),
           .output = f32 ? kernels::GemmOutput::kF32 : kernels::GemmOutput::kBf16,
+          .x_is_bf16 = bf16,
+          .x_stride = bf16 ? x_values.stride(0) : 0,
           .overlap_previous = x_values.dim(0) <= kEarlyRows};
 }
 

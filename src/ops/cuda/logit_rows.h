@@ -1,4 +1,4 @@
-// Rows of f32 logits as the kernels of the vocabulary take them.
+// Rows of f32 logits in the form that the vocabulary kernels read.
 #pragma once
 #include "slimexx/kernels/vocabulary.h"
 #include "slimexx/tensor/tensor.h"

@@ -26,7 +26,7 @@ void check_launch(const char* op, const char* fault, const Tensor& a, const Tens
 
 void matmul_forward(const Context& ctx, Tensor y, Tensor x, Tensor w, Tensor bias) {
   SLX_CHECK(y.stride(0) == y.dim(1) || y.dtype() == tensor::DType::kF32,
-            "matmul_forward: strided y {}", y.shape_text());
+            "matmul_forward: y {} is strided, but only f32 rows may be", y.shape_text());
   const bool f32 = y.dtype() == tensor::DType::kF32;
   const kernels::GemmArgs args{
       .x = x.raw(),

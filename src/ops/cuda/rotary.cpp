@@ -19,8 +19,13 @@ kernels::QkvShape shape_of(const Tensor& qkv, const QkvHeads& heads) {
 void qk_norm_rotary_forward(const Context& ctx, Tensor out, Tensor in, Tensor q_norm, Tensor k_norm,
                             float eps, const RotaryTable& rotary, Tensor positions,
                             const KvSlots& kv, const QkvHeads& heads) {
-  const kernels::KvPages pages{
-      .k = kv.k_pages.raw(), .v = kv.v_pages.raw(), .slots = kv.slots.i32()};
+  const kernels::KvPages pages{.k = kv.k_pages.rows.raw(),
+                               .v = kv.v_pages.rows.raw(),
+                               .slots = kv.slots.i32(),
+                               .round_f8 = kv.is_fp8,
+                               .k_scales = kv.k_pages.scales.raw(),
+                               .v_scales = kv.v_pages.scales.raw(),
+                               .page_tokens = kv.k_pages.defined() ? kv.k_pages.rows.dim(1) : 0};
   SLX_CUDA(kernels::qk_norm_rotary_forward(
       out.raw(), out.dim(1) / heads.head_dim, in.raw(), q_norm.raw(), k_norm.raw(), eps,
       rotary_tables(rotary, positions), pages, shape_of(in, heads), handle(ctx)));
@@ -39,19 +44,20 @@ void qk_norm_rotary_backward(const Context& ctx, Tensor d, Tensor dq_norm, Tenso
 }
 
 void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor norm, float eps,
-                         const RotaryTable& table, Tensor positions, Tensor pages, Tensor slots,
+                         const RotaryTable& table, Tensor positions, const LatentSlots& kv,
                          const NormedRows& queries) {
   const auto& [q_y, q_x, q_w] = queries;
   kernels::LatentRows rows{.y = latent.raw(),
                            .x = raw.raw(),
                            .norm = norm.raw(),
-                           .pages = pages.raw(),
-                           .slots = slots.i32(),
+                           .pages = kv.pages.raw(),
+                           .slots = kv.slots.i32(),
                            .y_stride = latent.stride(0),
                            .x_stride = raw.stride(0),
                            .tokens = raw.dim(0),
                            .rank = norm.dim(0),
-                           .rotary_width = raw.dim(1) - norm.dim(0)};
+                           .rotary_width = raw.dim(1) - norm.dim(0),
+                           .round_f8 = kv.is_fp8};
   if (q_y.defined() && kernels::norms_latent_queries(q_w.dim(0))) {
     rows.query_y = q_y.raw();
     rows.query_x = q_x.raw();
@@ -63,6 +69,19 @@ void latent_rows_forward(const Context& ctx, Tensor latent, Tensor raw, Tensor n
     cuda::rms_norm_forward(ctx, q_y, q_x, q_w, eps);
   }
   SLX_CUDA(kernels::latent_rows_forward(rows, rotary_tables(table, positions), eps, handle(ctx)));
+}
+
+void round_keys(const Context& ctx, Tensor keys, const CacheRows& pages, Tensor slots) {
+  SLX_CUDA(kernels::round_index_keys(
+      keys.raw(), keys.stride(0), keys.dim(0), keys.dim(2),
+      {.rows = pages.rows.raw(), .scales = pages.scales.raw(), .slots = slots.i32()}, handle(ctx)));
+}
+
+void round_latent_rows(const Context& ctx, Tensor latent, int64_t rank, Tensor pages,
+                       Tensor slots) {
+  SLX_CUDA(kernels::round_latent_rows(latent.raw(), latent.stride(0), latent.dim(0), rank,
+                                      latent.dim(1) - rank,
+                                      {.rows = pages.raw(), .slots = slots.i32()}, handle(ctx)));
 }
 
 }  // namespace slimexx::ops::cuda

@@ -1,4 +1,4 @@
-// A router's rule as its kernels take it.
+// A router's rule in the form that its kernels take.
 #pragma once
 #include "slimexx/kernels/experts.h"
 #include "slimexx/ops/router.h"

@@ -34,12 +34,15 @@ kernels::IndexRows index_rows(const AttentionLayout& layout, int64_t first_row, 
 
 }  // namespace
 
-void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights, Tensor k,
-                  const AttentionLayout& layout, int64_t first_row, int64_t top_k, float scale) {
+void index_scores(const Context& ctx, Tensor scores, Tensor q, Tensor weights,
+                  const CacheRows& keys, const AttentionLayout& layout, int64_t first_row,
+                  int64_t top_k, float scale) {
+  const Tensor& k = keys.rows;
   const bool paged = layout.page_table.defined();
   SLX_CUDA(kernels::index_scores({.rows = index_rows(layout, first_row, q.dim(0), scores.dim(1)),
                                   .q = q.raw(),
                                   .keys = k.raw(),
+                                  .key_scales = keys.scales.raw(),
                                   .weights = weights.f32(),
                                   .scores = scores.f32(),
                                   .q_stride = q.stride(0),

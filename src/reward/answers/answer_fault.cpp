@@ -1,5 +1,5 @@
-// Checks whether `math` can read a reference answer. An answer that it cannot read equals only
-// identical text.
+// Checks whether `math` can read a reference answer. A reference that `math` cannot read equals
+// only identical text.
 #include <algorithm>
 
 #include "reward/graders.h"
@@ -19,7 +19,8 @@ bool is_missing(std::string_view reference) {
   return text == "nan" || text == "null" || text == "n/a";
 }
 
-// A time or an option, "4:40 a.m." or "(C) Cecile": comparable, but not expressions.
+// Whether the reference is a time or an option ("4:40 a.m.", "(C) Cecile"): comparable, but not an
+// expression.
 bool is_own_notation(std::string_view reference) {
   for (const char* probe : {"1:00", "(G) q", "(H) q"}) {
     const std::string reason = compare_answers(reference, probe).reason;
@@ -29,7 +30,8 @@ bool is_own_notation(std::string_view reference) {
   return false;
 }
 
-// "She sold 72 clips, so the answer is 72": a sentence with a number is not an answer.
+// Whether the reference is a sentence with a number, which is not an answer: "She sold 72 clips, so
+// the answer is 72".
 bool is_sentence(std::string_view reference) {
   static constexpr std::string_view kWords[] = {
       "is",      "are",     "was",   "were",   "so",    "we",    "it",        "its",

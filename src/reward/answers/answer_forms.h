@@ -1,5 +1,5 @@
-// The two normal forms by which `deepscaler` compares answers as strings. Their rules are "mathd"
-// and "sympy path" of the graders that reasoning-RL data sets were filtered with.
+// The two normal forms by which `deepscaler` compares answers as strings. They follow the "mathd"
+// and "sympy" rules of the graders that reasoning-RL data sets were filtered with.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
 // The final answer of a response. Several boxes or formulas joined only by commas, "and" or "or"
-// are one answer, a list: a response that offers two answers where one is asked does not match.
+// are one answer, a list: a response that gives two answers when one is asked for does not match.
 #include "reward/answers/extract_answer.h"
 
 #include <algorithm>
@@ -109,8 +109,8 @@ std::string_view strip_emphasis(std::string_view text) {
   return text.substr(begin, end + 1 - begin);
 }
 
-// Whether the gap between two plain values is only "," or "and", or one word and that: "10 apples
-// and ".
+// Whether the gap between two plain values is only "," or "and", with at most one word before: "10
+// apples and ".
 bool is_plain_joint(std::string_view gap) {
   gap = trim(gap);
   size_t word = 0;
@@ -142,7 +142,7 @@ std::optional<std::string> last_value(std::string_view text) {
   return out;
 }
 
-// The answer in one sentence: all of it if it is not prose, otherwise its last value.
+// The answer in one sentence: the whole sentence if it is not prose, otherwise its last value.
 std::optional<std::string> pick(std::string_view raw) {
   const std::string_view text = strip_emphasis(raw);
   if (text.empty()) return std::nullopt;
@@ -172,7 +172,7 @@ std::string_view sentence_at(std::string_view text) {
       continue;
     }
     if (text[at] == '\n') {
-      // "The answer is given by" before a display continues in it.
+      // "The answer is given by" continues in a display that follows.
       const bool display = formula != formulas.end() && formula == formulas.begin() &&
                            text.find_first_not_of(" \t\r\n", at) == formula->start &&
                            formula->begin - formula->start != 1;
@@ -255,7 +255,7 @@ std::string_view final_part(std::string_view response) {
     if (at != kNone && at > 0) response = response.substr(0, at);
   }
   for (const auto& [open, close] : kThoughts) {
-    if (response.find(open) != kNone) return {};  // never left
+    if (response.find(open) != kNone) return {};  // the thought never ends
   }
   return response;
 }

@@ -12,7 +12,7 @@ namespace slimexx::reward {
 std::string_view final_part(std::string_view response);
 
 // The boxes of a reference answer, joined ("\boxed{1} and \boxed{2}" is a list), or the whole text
-// if it has none. An unclosed box counts: references are short and not truncated.
+// if there is no box. An unclosed box counts: references are short and not truncated.
 std::string read_label(std::string_view label);
 
 }  // namespace slimexx::reward

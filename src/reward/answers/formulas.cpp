@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kNone = std::string_view::npos;
 
 // Finds `close` in `text` from `from` on. Remembers a failed search, so that many unclosed
-// delimiters take linear time together.
+// delimiters take linear time in total.
 class Closer {
  public:
   Closer(std::string_view text, std::string close) : text_(text), close_(std::move(close)) {}

@@ -1,4 +1,4 @@
-// A tolerant recursive descent over LaTeX: prints everything that it does not know.
+// A tolerant recursive descent over LaTeX, which copies unknown macros and characters.
 #include <algorithm>
 
 #include "reward/answers/answer_forms.h"

@@ -12,6 +12,7 @@ std::optional<std::string_view> symbol_text(std::string_view name);
 // vector \mathbf{x} differs from the number x.
 enum class MathAlphabet { kPlain, kBold, kBlackboard };
 std::optional<MathAlphabet> alphabet_of(std::string_view name);  // of \mathbf, \mathrm, \text ...
-std::string_view blackboard_letter(char letter);  // outside the Unicode block; otherwise empty
+std::string_view blackboard_letter(char letter);  // for letters outside the Unicode block of
+                                                  // double-struck letters; otherwise empty
 
 }  // namespace slimexx::reward

@@ -80,7 +80,7 @@ class RunBuilder {
     operand_last_ = true;
   }
 
-  // "log₂ 8" still takes the 8.
+  // A function still takes its operand after a suffix: "log₂ 8".
   void add_suffix(const Piece& piece) {
     if (!operand_last_) return;
     const bool applies = last_.applies;

@@ -10,7 +10,7 @@
 
 namespace slimexx::reward {
 
-// Everything that belongs to one value, so that no part of it is taken for the whole.
+// All text that belongs to one value, so that no part is mistaken for the whole value.
 struct MathRun {
   size_t begin = 0, end = 0;  // in the text
   std::string latex;          // words of arithmetic as operators

@@ -18,7 +18,8 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 char char_or_blank(std::string_view text, size_t at) { return at < text.size() ? text[at] : ' '; }
 
-// Position after the bracket that closes the one at `at`; kNone if none does within kMaxBracket.
+// Position after the bracket that closes the bracket at `at`; kNone if none closes it within
+// kMaxBracket.
 size_t bracket_end(std::string_view text, size_t at) {
   int depth = 0;
   const size_t limit = std::min(text.size(), at + kMaxBracket);

@@ -5,8 +5,8 @@
 namespace slimexx::reward {
 namespace {
 
-// If two wordings have the same beginning, the longer one is first. "3 of 4" is ambiguous and not
-// listed.
+// If two wordings have the same beginning, the longer one is first. "of" is ambiguous ("3 of 4")
+// and not listed.
 constexpr Wording kWordings[] = {
     {"plus", Piece::kInfix, "+"},
     {"minus", Piece::kSign, "-"},

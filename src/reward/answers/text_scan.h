@@ -12,7 +12,7 @@ namespace slimexx::reward {
 
 // Bytes of the character at `position` (< text.size()): 1 to 4.
 size_t char_length(std::string_view text, size_t position);
-// The code point there; U+FFFD for a byte that starts no valid sequence.
+// The code point at `position`; U+FFFD for a byte that starts no valid sequence.
 uint32_t char_at(std::string_view text, size_t position);
 // The byte position of the character that ends before `position` (> 0).
 size_t previous_char(std::string_view text, size_t position);
@@ -42,7 +42,7 @@ std::string_view after_reasoning(std::string_view response);
 bool is_unfinished_thought(std::string_view response);
 
 // Gets the content of the last \boxed{...}; false if that box has no brace directly after it or is
-// not closed, even if an earlier one is.
+// not closed, even if an earlier box is closed.
 const char* const kBoxed = "\\boxed";
 bool read_final_box(std::string_view text, std::string& content);
 

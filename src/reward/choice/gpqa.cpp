@@ -1,5 +1,5 @@
-// `gpqa`: multiple choice. Compares the letter that the response settles on with the correct one;
-// if one of them is unknown, searches the response for the text of the answer.
+// `gpqa`: multiple choice. Compares the letter that the response settles on with the correct
+// letter; if one of the two is unknown, searches the response for the text of the answer.
 #include "reward/choice/gpqa.h"
 
 #include <fmt/core.h>
@@ -58,7 +58,7 @@ struct Question {
   bool label_is_letter = false;
 };
 
-// The letter of a label that is more than the letter: "(D)", "D) three plums", "Answer: D".
+// The letter of a label that has more text than the letter: "(D)", "D) three plums", "Answer: D".
 std::string letter_of_label(const Question& question) {
   std::vector<OptionWord> words = split_option_words(question.label);
   std::erase_if(words, [](const OptionWord& word) {
@@ -127,7 +127,7 @@ struct OptionText {
   size_t option = 0;
 };
 
-// The texts of all choices, and other texts of the correct one. If the choices are unknown, only
+// The texts of all choices, and other texts of the correct choice. If the choices are unknown, only
 // texts of the correct answer.
 std::vector<OptionText> option_texts(const RewardInput& input, const Question& question,
                                      size_t correct) {
@@ -179,7 +179,8 @@ std::vector<Mention> find_texts(const std::vector<OptionWord>& words,
   return longest;
 }
 
-// If the other choices are unknown, "two pears or three plums" may name another choice too.
+// Whether the mention may be one of several options: if the other choices are unknown, "two pears
+// or three plums" may name another choice too.
 bool is_one_of_several(const std::vector<OptionWord>& words, const Mention& mention) {
   const auto ends = [&](size_t i) {
     return words[i].kind == OptionWord::kStop || words[i].kind == OptionWord::kQuestion ||

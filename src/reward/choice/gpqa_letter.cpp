@@ -39,13 +39,13 @@ bool is_option(const Words& words, const Mention& mention, std::string_view opti
   return is_capital || mention.stance == Stance::kAnswered;
 }
 
-// Whether it begins one line in a list of all options: "(A) two pears", "B. three plums".
+// Whether the mention begins a line in a list of options: "(A) two pears", "B. three plums".
 bool heads_a_line(const Words& words, const Mention& mention) {
   const char after = words[mention.begin].after;
   return (after == ')' || after == '.' || after == ':') && mention.stance == Stance::kNamed;
 }
 
-// Drops the options of a repeated list: the response settles on none of them there.
+// Drops the mentions in a repeated list of options, which choose none of them.
 void drop_lists(const Words& words, size_t num_options, std::vector<Mention>& mentions) {
   const size_t least = std::min<size_t>(3, num_options);
   std::vector<Mention> kept;

@@ -1,4 +1,5 @@
-// How the words before and after a mention judge it, and the option that all mentions settle on.
+// Judges each mention by the words before and after it, and finds the option that all mentions
+// settle on.
 #include <algorithm>
 
 #include "reward/choice/option_words.h"
@@ -7,7 +8,7 @@ namespace slimexx::reward {
 namespace {
 
 constexpr size_t kMaxWords = 8;   // between a mention and the words that judge it
-constexpr size_t kMaxSigns = 32;  // likewise, including signs
+constexpr size_t kMaxSigns = 32;  // the same limit, with signs counted too
 
 using Words = std::vector<OptionWord>;
 

@@ -45,7 +45,7 @@ class Splitter {
     return at < text_.size() && text_[at] != '_' && is_word(char_at(text_, at));
   }
 
-  // Also at -5, but not at the hyphen of x-5.
+  // Whether a word starts here; also at -5, but not at the hyphen of x-5.
   bool starts_word() const {
     if (is_word_at(at_)) return true;
     return text_[at_] == '-' && is_digit(byte(at_ + 1)) &&

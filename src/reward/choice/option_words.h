@@ -1,5 +1,5 @@
-// Splits a response into words and the signs between them, for graders that look for the option it
-// settles on. Drops markup, but keeps it as the signs around a word.
+// Splits a response into words and the signs between them, for graders that look for the option
+// that the response settles on. Drops markup, which only OptionWord::before and after still show.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,17 +14,17 @@ struct OptionWord {
   Kind kind = kWord;
   std::string raw;                 // for a word: its original text
   std::string text;                // in lower case, without apostrophes
-  char before = ' ', after = ' ';  // the bytes next to it; a blank at the ends
+  char before = ' ', after = ' ';  // the bytes next to the word; a blank at the ends of the text
   bool in_formula = false;         // part of an equation, a sum or a power: "A = 5", "C^2"
 
   bool is(std::string_view word) const { return kind == kWord && text == word; }
-  // Whether it is between brackets, quotation marks, dollars or emphasis.
+  // Whether the word is between brackets, quotation marks, dollars or emphasis.
   bool is_wrapped() const;
 };
 
 std::vector<OptionWord> split_option_words(std::string_view text);
 
-// How the words around the name of an option judge it. A higher stance has priority.
+// The judgement of an option by the words around its name. A higher stance has priority.
 enum class Stance {
   kRejected,  // "not A", "A is wrong", "ruled out A"
   kNamed,

@@ -48,8 +48,8 @@ std::vector<Token> last_side(const std::vector<Token>& tokens) {
   return {tokens.begin() + static_cast<std::ptrdiff_t>(start), tokens.end()};
 }
 
-// The list reading first; other readings only if they differ. If equations name values, the left
-// side need not parse: "P(A|B) = 1/2" names 1/2.
+// All readings of the text: the list reading first, others only if they differ. If equations name
+// values, the left side need not parse: "P(A|B) = 1/2" names 1/2.
 std::vector<Reading> read_all(std::string_view text, const EqualityRules& rules) {
   std::vector<Reading> readings;
   for (CommaMode mode : {CommaMode::kList, CommaMode::kThousands, CommaMode::kDecimal}) {
@@ -116,7 +116,7 @@ std::string only_letter(const std::vector<Token>& tokens) {
   return out;
 }
 
-// \text{odd} and odd: the same letters, one of them written as a word.
+// Whether both are the same letters and one is written as a word: \text{odd} and odd.
 bool same_words(const std::vector<Token>& a, const std::vector<Token>& b) {
   bool word = false;
   auto letters = [&](const std::vector<Token>& tokens) {

@@ -9,7 +9,7 @@
 namespace slimexx::reward {
 namespace {
 
-constexpr size_t kMaxExpressionBytes = 2000;  // longer ones are equal only if their forms are
+constexpr size_t kMaxExpressionBytes = 2000;  // longer answers are equal only if their forms are
 
 bool has_brackets(std::string_view form) { return form.find_first_of("()[]") != form.npos; }
 
@@ -27,7 +27,7 @@ std::vector<std::string> split_list(const std::string& text, std::string_view ra
   }
 }
 
-// "3 1/2": mathd forms drop the blank, which would make it 31/2.
+// Whether the text has a number such as "3 1/2": mathd forms drop the blank, which makes it 31/2.
 bool has_mixed_number(std::string_view text) {
   for (size_t i = 0; i + 2 < text.size(); ++i) {
     if (!is_digit(text[i]) || text[i + 1] != ' ') continue;

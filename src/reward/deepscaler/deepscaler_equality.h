@@ -1,4 +1,5 @@
-// When `deepscaler` calls two answers equal: identical mathd forms, or equal by the sympy rules.
+// Decides for `deepscaler` whether two answers are equal: identical mathd forms, or equal by the
+// sympy rules.
 #pragma once
 #include <string_view>
 

@@ -40,7 +40,7 @@ std::optional<std::string> brace_sqrt(std::string_view text) {
 }
 
 // \frac12 -> \frac{1}{2}, \frac1{72} -> \frac{1}{72}; unchanged if one operand is missing. nullopt
-// if a \frac has none.
+// if a \frac has no operand.
 std::optional<std::string> brace_fractions(const std::string& text) {
   const auto parts = split_at(text, kFrac);
   std::string out(parts[0]);

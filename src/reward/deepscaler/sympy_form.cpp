@@ -42,7 +42,7 @@ void remove_unit(std::string& text, std::string_view unit) {
   text = out.append(text, begin);
 }
 
-// Removes "^\circ", blanks allowed between the two.
+// Removes "^\circ", also with blanks between "^" and "\circ".
 void remove_degree_signs(std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {

@@ -55,7 +55,7 @@ class Comparer {
     if (Verdict verdict = compare_as_regions(a, b); verdict.equal) {
       return verdict;
     } else if (verdict.reason == kDifferentSets && is_condition(a) && is_condition(b)) {
-      return verdict;  // "x > 2 or x < 1" has the parts of "x > 2 and x < 1"
+      return verdict;  // compare no parts: "x > 2 or x < 1" has those of "x > 2 and x < 1"
     }
     const Collection left = collect(a), right = collect(b);
     if (left.elements.size() > kMaxElements || right.elements.size() > kMaxElements) {
@@ -409,7 +409,7 @@ class Comparer {
     return yes("equal element by element");
   }
 
-  // Each element of one equals an element of the other, with the same multiplicity.
+  // Whether each element of `a` equals an element of `b`, with the same multiplicity.
   Verdict match(const Collection& a, const Collection& b) {
     std::vector<bool> used(b.elements.size(), false);
     for (size_t i = 0; i < a.elements.size(); ++i) {

@@ -1,4 +1,4 @@
-// Are two parsed answers equal?
+// Compares two parsed answers.
 #pragma once
 #include <string>
 

@@ -131,7 +131,7 @@ std::optional<Integer> exact_root(const Integer& value, unsigned k) {
 std::optional<Rational> fold_power(const Rational& base, const Rational& exponent) {
   if (!is_small(base)) return {};
   if (is_integer(exponent)) {
-    // An even or odd power of +-1 or 0 folds for an exponent of any size.
+    // Powers of 0 and +-1 fold for exponents of any size.
     if (base == 1) return base;
     const auto n = to_long(exponent);
     if (!n) return {};

@@ -1,4 +1,4 @@
-// Exact arithmetic on rationals. Every size is limited, so that no expression can explode.
+// Exact arithmetic on rationals. Every size is limited, so that results cannot grow without bound.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,11 +14,11 @@ std::optional<long> to_long(const Rational& value);  // an integer of magnitude 
 
 // base^exponent if it is rational and small. An odd root of a negative number is the real root.
 std::optional<Rational> fold_power(const Rational& base, const Rational& exponent);
-// The k-th root of a nonnegative integer if it is an integer.
+// The k-th root of a nonnegative integer, if that root is an integer.
 std::optional<Integer> exact_root(const Integer& value, unsigned k);
 
-// factorial, factorial2 (n!!), binom, stirling1, stirling2, abs, floor, ceil, gcd, lcm, max, min,
-// mod of rationals.
+// Computes functions of rationals: factorial, factorial2 (n!!), binom, stirling1, stirling2, abs,
+// floor, ceil, gcd, lcm, max, min, mod.
 std::optional<Rational> fold_function(const std::string& name, const std::vector<Rational>& args);
 
 // Digits such as "0012.50", at most one point. `repeat` digits follow for ever.

@@ -75,7 +75,7 @@ bool mentions(const Ref& node, const Ref& label) {
                      [&](const Ref& arg) { return mentions(arg, label); });
 }
 
-// args[first] ops[first] args[first + 1] ...
+// The rest of a chain: args[first] ops[first] args[first + 1] ...
 Ref tail_of(const Node& relation, size_t first) {
   const auto at = static_cast<std::ptrdiff_t>(first);
   if (first + 1 == relation.args.size()) return relation.args.back();

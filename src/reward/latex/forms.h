@@ -36,17 +36,17 @@ bool contradicts(const Approximated& both, Budget& budget);
 bool is_rounded(const Approximated& both, const Ref& value, Budget& budget);
 
 bool is_equation(const Ref& node);  // a relation with only "="
-// The value that an equation gives an expression: 293 of m + n = 256 + 37 = 293. Null if it gives
-// none: its constants differ, or it is a condition (x^2 - 4 = 0). A reference with coordinates (x +
-// y = 10) is a line or curve, not the value 10.
+// The value that an equation gives an expression: 293 for m + n = 256 + 37 = 293. Null if the
+// equation gives none: its constants differ, or it is a condition (x^2 - 4 = 0). A reference with
+// coordinates (x + y = 10) is a line or curve, not the value 10.
 Ref named_value(const Node& equation, bool reference, Budget& budget);
 
-// Renames the arguments of two definitions alike, as in f(x) = ... and f(t) = ..., so that their
-// values can be compared.
+// Gives the arguments of two definitions the same names, as in f(x) = ... and f(t) = ..., so that
+// their values can be compared.
 void unify_parameters(Labelled& a, Labelled& b);
 
-// All answers that an answer with +- stands for: itself if it has none; nullopt if there are too
-// many.
+// All answers that an answer with +- stands for: the answer itself if it has no +-; nullopt if
+// there are too many.
 std::optional<std::vector<Ref>> expand_signs(const Ref& node);
 
 struct Collection {

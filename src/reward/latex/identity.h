@@ -1,7 +1,8 @@
-// Are two expressions equal for all values of their variables? Three tests, each sound by itself:
+// Tests whether two expressions are equal for all values of their variables. Each of these tests is
+// sound by itself:
 //   exact     both fold to the same rational number
-//   modular   equal in F_p[i] for random primes p near 2^61 and random values of the variables; pi,
-//             e and every function value are indeterminates too, except for a few laws of
+//   modular   equal in F_p[i] for random primes 2^60 < p < 2^61 and random values of the variables;
+//             pi, e and every function value are indeterminates too, except for a few laws of
 //             factorials, binomials, floors, gcd, max ...; roots of rationals are taken in the
 //             group of quadratic residues, where a^(1/n) is unique and multiplicative as it is on
 //             the positive reals
@@ -30,13 +31,13 @@ enum class Proof { kNone, kExact, kModular, kNumeric };
 // kNone: not equal, or equality not proven.
 Proof prove_equal(const Ref& a, const Ref& b, Budget& budget);
 
-// Whether f = c g for a constant c != 0 (c > 0 if `positive`), with neither 0 everywhere.
+// Whether f = c g for a constant c != 0 (c > 0 if `positive`), and neither is 0 everywhere.
 bool is_proportional(const Ref& f, const Ref& g, bool positive, Budget& budget);
 
 // Sign of a real constant; nullopt if it is not real, not constant or not certain.
 std::optional<int> sign_of(const Ref& node, Budget& budget);
 
-// The two halves, for identity.cpp. nullopt: this test does not apply.
+// The modular and the numeric test, for identity.cpp. nullopt: the test does not apply.
 std::optional<bool> equal_modular(const Ref& a, const Ref& b, Budget& budget);
 std::optional<bool> proportional_modular(const Ref& f, const Ref& g, Budget& budget);
 std::optional<bool> equal_numeric(const Ref& a, const Ref& b, Budget& budget);

@@ -68,7 +68,7 @@ class Evaluator {
         return rational(node->value);
       case Kind::kSymbol:
         if (node->name == "i") return Element{0, 1};
-        if (node->name == "infty") return std::nullopt;  // obeys no field's rules
+        if (node->name == "infty") return std::nullopt;  // infinity is not an element of a field
         return random(mix_bits(is_constant_name(node->name) ? constants_ : variables_,
                                hash_text(node->name)));
       case Kind::kAdd:
@@ -118,7 +118,7 @@ class Evaluator {
     return Element{multiply(a.re, scale, p_), multiply((p_ - a.im) % p_, scale, p_)};
   }
 
-  // The unit group of F_p[i] has order p^2 - 1: exponents of any size reduce by it.
+  // The unit group of F_p[i] has order p^2 - 1, so exponents are reduced modulo p^2 - 1.
   std::optional<Element> integer_power(Element base, Integer exponent) {
     if (!budget_.spend(200)) return std::nullopt;
     if (exponent < 0) {
@@ -136,7 +136,8 @@ class Evaluator {
     return result;
   }
 
-  // |base|^exponent in the group of squares, for a rational base whose primes all are squares.
+  // |base|^exponent in the group of squares, for a rational base whose prime factors are all
+  // squares mod p.
   std::optional<Element> root(const Rational& base, const Rational& exponent) {
     const auto degree = to_long(Rational(denominator(exponent)));
     if (!degree || *degree > kMaxRootDegree) return std::nullopt;
@@ -211,8 +212,7 @@ class Evaluator {
     return true;
   }
 
-  // ---- laws of functions whose values are indeterminates otherwise
-  // --------------------------------
+  // ---- laws of functions; other function values are indeterminates ---------------------------
 
   // Neither order nor repetition of the arguments matters. Uses gcd(ka, kb) = k gcd(a, b), lcm(a,
   // b) gcd(a, b) = a b and 2 max(a, b) = a + b + |a - b|.
@@ -309,7 +309,7 @@ class Evaluator {
   U64 p_, constants_, variables_;
   Budget& budget_;
   std::vector<Element> factorials_, double_factorials_,
-      floors_;  // arguments that lie no integer apart
+      floors_;  // no two of these arguments differ by a small integer
 };
 
 constexpr int kRounds = 3;

@@ -32,7 +32,8 @@ Ref last_place(const Ref& number) {
   return nullptr;
 }
 
-// Interprets the decimal next to an exact value without a unit: 33.3\%, 63.4^\circ.
+// The decimal as a plain number (33.3\% as 0.333, 63.4^\circ in radians) if the exact value next to
+// it has no unit.
 Ref in_unit_of(const Ref& decimal, const Ref& exact) {
   const Ref& number = without_unit(decimal);
   if (decimal->kind != Kind::kQuantity || exact->kind == Kind::kQuantity) return number;

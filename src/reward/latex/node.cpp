@@ -41,7 +41,8 @@ bool is_undefined(const Ref& node) { return is_call(node, "undefined"); }
 
 Ref make_undefined() { return make_call("undefined", {}); }
 
-// Collects the operands of a sum or product, and folds its numbers into one if that stays small.
+// Collects the operands of a sum or product, and folds the numbers among them into one if the
+// result stays small.
 template <typename Fold>
 Ref make_flat(Kind kind, std::vector<Ref> args, Rational number, Fold fold) {
   const Rational neutral = number;

@@ -21,7 +21,7 @@ enum class Kind {
   kCall,      // name, args: functions, big operators, +-, set operations, ratios, matrix functions
   kTuple,     // name is the pair of brackets: "()", "[)", "<>" ...
   kSet,       // \{ \}
-  kList,      // bare list; name is what joins it: ",", ";", "and", "or"
+  kList,      // bare list; name: the joint, one of ",", ";", "and", "or"
   kMatrix,    // args row by row, `columns` wide
   kRelation,  // args[0] ops[0] args[1] ops[1] ...
   kText,      // name: lower-case words
@@ -73,7 +73,7 @@ bool has_variable(const Ref& node);  // a symbol that is not a constant, or an u
 bool contains_call(const Ref& node, const char* name);
 bool is_scalar(const Ref& node);  // a number or expression, not a set, tuple, text ...
 
-// A copy with `change` applied bottom-up to every node; folds anew.
+// rebuild: a copy of the node with other arguments, folded anew.
 Ref rebuild(const Node& node, std::vector<Ref> args);
 Ref substitute(const Ref& node, const std::string& symbol, const Ref& value);
 

@@ -75,7 +75,7 @@ class Evaluator {
     return x != 0 && abs(x) < limit;
   }
 
-  // Sets parts to 0 that are only rounding errors.
+  // Sets parts that are only rounding errors to 0.
   Complex settle(Complex z) const {
     const Float limit = (abs(z.re) + abs(z.im)) * noise();
     if (abs(z.re) < limit) z.re = 0;
@@ -315,9 +315,9 @@ bool may_be_square(const Ref& node) {
   return std::any_of(node->args.begin(), node->args.end(), may_be_square);
 }
 
-// Counts absolute values, roots that may be one, maxima and minima. One alone has two branches, and
-// points far out on both sides see both; two can differ from another formula in a window that no
-// point hits.
+// Counts absolute values, roots that may be absolute values, maxima and minima. A single one has
+// two branches, and points far out on both sides test both. Two of them may differ from another
+// formula only in a window that no point hits.
 int count_folds(const Ref& node) {
   const bool root = is_even_root(node);
   int inside = 0;

@@ -1,4 +1,4 @@
-// Arithmetic modulo a prime near 2^60.
+// Arithmetic modulo a prime between 2^60 and 2^61.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -14,9 +14,9 @@ U64 inverse_mod(U64 a, U64 n);
 
 inline constexpr long kMaxRootDegree = 16;
 
-// Finds a prime p with three properties. p = 3 mod 4, so that -1 has no root and F_p[i] is a field.
-// All `residues` are squares mod p. The odd part of every root degree up to kMaxRootDegree is
-// coprime to (p - 1) / 2, the odd order of the squares.
+// Finds a prime p with three properties. p = 3 mod 4, so that -1 has no square root and F_p[i] is a
+// field. All `residues` are squares mod p. The odd part of every root degree up to kMaxRootDegree
+// is coprime to (p - 1) / 2, the odd order of the squares.
 U64 find_prime(U64 seed, const std::set<U64>& residues);
 
 }  // namespace slimexx::reward::latex

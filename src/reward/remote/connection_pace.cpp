@@ -5,8 +5,8 @@
 namespace slimexx::reward {
 namespace {
 
-// Limits connections that compete for the last places of a queue: they may look accepted although
-// they are not.
+// Upper bound on connections that are not accepted yet. More would compete for the last places of
+// the service's queue, where a connection may look accepted although it is not.
 constexpr int64_t kMostOpening = 4;
 constexpr double kLeastPatience_s = 0.02;
 constexpr double kPatienceFactor = 8;  // times the longest time until a connection was accepted

@@ -1,6 +1,6 @@
 // Decides how many connections to a service to open, and when to retry one that is not accepted. If
-// the queue of a service is short, connections beyond it wait for TCP's retries after one second,
-// then two, four, ...
+// the queue of a service is short, connections that do not fit wait for TCP's retries after one
+// second, then two, four, ...
 #pragma once
 #include <cstdint>
 
@@ -8,15 +8,16 @@ namespace slimexx::reward {
 
 class ConnectionPace {
  public:
-  // At most `most` connections. Waits at most `stall_s` for one while others are accepted.
+  // At most `most` connections. Waits at most `stall_s` for a connection while others are accepted.
   ConnectionPace(int64_t most, double stall_s);
 
-  // Whether one more may be opened, with `open` connections of which `opening` are not accepted
-  // yet.
+  // Whether one more may be opened when there are `open` connections, of which `opening` are not
+  // accepted yet.
   bool has_room(int64_t open, int64_t opening) const;
-  void note_taken(double seconds);  // a connection was accepted after that time
+  void note_taken(double seconds);  // a connection was accepted after `seconds`
   void note_answer();
-  // Some were not accepted within patience_s() while `open` others are open: limits them to `open`.
+  // Some connections were not accepted within patience_s() while `open` others are open: limits
+  // connections to `open`.
   void note_stall(int64_t open);
   double patience_s() const { return patience_s_; }
 

@@ -194,8 +194,8 @@ class RemoteGrader : public Grader {
     }
   }
 
-  // Requeues requests that cannot connect while the service answers others: it has no room for
-  // more.
+  // Requeues requests that cannot connect while the service answers others: the service has no room
+  // for more.
   void note_connections() {
     for (const auto& request : running_) {
       if (request->connected) continue;
@@ -270,7 +270,8 @@ class RemoteGrader : public Grader {
                                     shorten(hide_all(request.body, secrets_), 120));
     } else {
       if (read_grade(request.body, request)) return true;
-      read_grade(hide_all(request.body, secrets_), request);  // what the message quotes of it
+      // Read again, so that the failure quotes no secret.
+      read_grade(hide_all(request.body, secrets_), request);
     }
     request.failure = hide_all(request.failure, secrets_);
     return false;
@@ -387,7 +388,7 @@ void initialize_curl() {
 std::unique_ptr<Grader> make_remote_grader(const RewardOptions& options, RemoteClock clock) {
   if (options.rm_url.empty()) {
     throw Error(ErrorCode::kUsage, "rm_type remote needs an rm_url",
-                "set rm_url to the URL that takes the requests, as http://host:port/path");
+                "set rm_url to the URL that takes the requests, such as http://host:port/path");
   }
   if (!options.rm_url.starts_with("http://") && !options.rm_url.starts_with("https://")) {
     throw Error(

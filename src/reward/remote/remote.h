@@ -12,8 +12,8 @@ namespace slimexx::reward {
 struct RemoteClock {
   double backoff_unit_s = 1;  // between tries: min(2^k, 30) + U(0, 1) units
   double warn_interval_s = 30;
-  double stall_s = 0.5;     // connecting for so long, while others connect, is a stall
-  double tell_after_s = 5;  // after so long without a grade, a log line says that the run waits
+  double stall_s = 0.5;     // time without being accepted, while others are, that counts as a stall
+  double tell_after_s = 5;  // after this long without a grade, log that the run waits
 };
 
 // Throws Error(kUsage) if rm_url or a limit is unusable. Logs a warning when the service fails, and

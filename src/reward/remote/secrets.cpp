@@ -32,7 +32,7 @@ std::string decode_percent(std::string_view text) {
 }
 
 void add_secret(std::string_view part, std::vector<std::string>& secrets) {
-  constexpr size_t kLeast = 3;  // a shorter one occurs in every text and reveals nothing
+  constexpr size_t kLeast = 3;  // a shorter secret occurs in every text and reveals nothing
   for (const std::string& secret : {std::string(part), decode_percent(part)})
     if (secret.size() >= kLeast && std::ranges::count(secrets, secret) == 0)
       secrets.push_back(secret);

@@ -107,7 +107,8 @@ ops::KlKind parse_kl_kind(const std::string& name) {
 
 double group_mean(std::span<const Sample> samples, const sample::SampleGroup& group,
                   RewardOf reward_of) {
-  // Sum differences to the first reward, so that the mean of equal rewards is exactly that reward.
+  // Sum differences from the first reward, so that the mean of equal rewards is exactly that
+  // reward.
   const double first = reward_of(samples[group[0]]);
   double sum = 0;
   for (size_t i : group) sum += reward_of(samples[i]) - first;

@@ -21,11 +21,11 @@ using Advantages = std::vector<std::vector<float>>;  // [sample][response_length
 struct EstimatorInfo {
   std::string name;
   Advantages (*estimate)(std::span<const Sample> samples, const RlOptions& options);
-  ops::LossKind loss;            // the policy loss that goes with it
-  int64_t min_group_size = 1;    // samples of one prompt that a baseline needs
-  bool wants_whitening = false;  // only makes sense with rl.normalize_advantages
-  // The keys of `rl` that it uses: rewards_normalization, grpo_std_normalization, gamma, kl_coef,
-  // eps_clip_c.
+  ops::LossKind loss;            // the policy loss for its advantages
+  int64_t min_group_size = 1;    // samples per prompt that a baseline needs
+  bool wants_whitening = false;  // needs rl.normalize_advantages
+  // The keys of `rl` that the estimator uses: rewards_normalization, grpo_std_normalization, gamma,
+  // kl_coef, eps_clip_c.
   bool uses_group_mean = false, uses_deviation = false, discounts = false,
        uses_kl_in_reward = false, clips_twice = true;
   std::string doc = {};
@@ -35,14 +35,14 @@ const std::vector<EstimatorInfo>& list_estimators();
 const EstimatorInfo* find_estimator(const std::string& name);
 std::vector<std::string> list_estimator_names();
 
-// Runs the estimator (samples whose grader failed get 0), then whitens if asked for. Samples with
-// an `advantage` of their own keep it.
+// Runs the estimator (samples whose grader failed get 0), then whitens if rl.normalize_advantages.
+// Samples with an `advantage` of their own keep it.
 Advantages compute_advantages(std::span<const Sample> samples, const RlOptions& options);
 
 ops::KlKind parse_kl_kind(const std::string& name);
 
-// ---- shared by the estimators ----
-// Reward plus length penalty; means and deviations of groups use this.
+// ---- shared by the estimators ---- Reward plus length penalty; the default for means and
+// deviations of groups.
 inline double shaped_reward(const Sample& s) { return s.reward + s.length_penalty; }
 inline double graded_reward(const Sample& s) { return s.reward; }
 using RewardOf = double (*)(const Sample& sample);
@@ -52,7 +52,7 @@ double group_mean(std::span<const Sample> samples, const sample::SampleGroup& gr
 double group_deviation(std::span<const Sample> samples, const sample::SampleGroup& group,
                        RewardOf reward_of = shaped_reward);
 // KL estimate (rl.kl_loss_type) of the old policy against the reference per response token; 0 if
-// masked or without a reference. kl_penalty is this times kl_coef.
+// masked or without a reference. kl_penalty: reference_kl times kl_coef.
 std::vector<float> reference_kl(const Sample& sample, const RlOptions& options);
 std::vector<float> kl_penalty(const Sample& sample, const RlOptions& options);
 

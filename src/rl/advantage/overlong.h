@@ -1,5 +1,5 @@
-// Treatment of responses that are too long, as in DAPO (arXiv:2503.14476, 3.4): truncated ones may
-// be masked, and those that end near the limit may get a lower reward.
+// Treatment of responses that are too long, as in DAPO (arXiv:2503.14476, 3.4): truncated responses
+// may be masked, and responses that end near the limit may get a lower reward.
 #pragma once
 #include <cstdint>
 #include <span>

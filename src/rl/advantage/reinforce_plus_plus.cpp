@@ -1,6 +1,6 @@
-// REINFORCE++: the reward of each token is minus the KL penalty, and the last unmasked token also
-// gets the sample's reward. The advantage is the discounted sum from the token on: A_t = sum_{k >=
-// t} gamma^(k-t) r_k.
+// REINFORCE++: the reward r_k of token k is minus the KL penalty, and the last unmasked token also
+// gets the sample's reward. The advantage is the discounted return: A_t = sum_{k>=t} gamma^(k-t)
+// r_k.
 #include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {

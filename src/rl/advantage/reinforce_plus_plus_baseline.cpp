@@ -1,4 +1,5 @@
-// REINFORCE++ with the group's mean as baseline: A_t = (R - mean) - kl_coef K_t.
+// REINFORCE++ with the group's mean as baseline: A_t = (R - mean) - kl_coef K_t, where K_t is the
+// KL estimate of token t.
 #include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {

@@ -1,5 +1,5 @@
 // Leave-one-out: A_i = R_i - mean of the group's other rewards, where R_i is the reward less the
-// sample's summed KL penalty. A group of one has no others: its advantage is 0.
+// sample's summed KL penalty. In a group of one sample, A_i = 0.
 #include "rl/advantage/estimators.h"
 
 namespace slimexx::rl {
@@ -8,7 +8,7 @@ Advantages estimate_rloo(std::span<const Sample> samples, const RlOptions& optio
   Advantages advantages(samples.size());
   for (const auto& group : group_samples(samples)) {
     std::vector<double> rewards;
-    double sum = 0;  // of differences to the first reward: exact if rewards are equal
+    double sum = 0;  // of differences from the first reward: exact if rewards are equal
     for (size_t i : group) {
       double reward = shaped_reward(samples[i]);
       for (float p : kl_penalty(samples[i], options)) reward -= p;

@@ -28,9 +28,9 @@ struct EngineModel {
 model::Layout make_engine_layout(const RankInputs& inputs, const model::ModelSpec& engine_spec);
 
 // `policy_spec` is the whole model; `decoders` and `policy` are this rank's part in training
-// (without parameters if it does not train). `engine_layout` is called only for an engine with
-// weights of its own; it returns the result of make_engine_layout, which ranks of one process may
-// share.
+// (without parameters if the rank does not train). `engine_layout` is called only for an engine
+// with weights of its own; it returns the result of make_engine_layout, which ranks of one process
+// may share.
 EngineModel make_engine_model(
     const RankInputs& inputs, const model::ModelSpec& policy_spec, const Decoders& decoders,
     model::ParameterStore& policy, int64_t max_positions,

@@ -13,8 +13,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Whether other ranks hold and save every part of this parameter, as for the copy of the embedding
-// that a last stage holds for a trained MTP layer.
+// Whether other ranks hold and save every part of this parameter, for example, the copy of the
+// embedding that the last stage holds for a trained MTP layer.
 bool is_copy(const model::ParameterInfo& info) {
   return std::ranges::none_of(info.parts, &model::HfPart::is_counted);
 }
@@ -33,8 +33,8 @@ const model::ParameterInfo* find_without_match(const std::vector<model::Paramete
   return nullptr;
 }
 
-// On the CPU a copy in host memory saves nothing, so a model that scores in every rollout keeps its
-// weights in place.
+// On the CPU, weights are in host memory in any case, so a model that scores in every rollout keeps
+// its weights in place.
 bool is_transient(const FrozenModelOptions& options, const std::vector<model::ParameterInfo>& infos,
                   const model::ParameterStore& policy, tensor::Device device) {
   return (options.scores_rarely || !device.is_cpu()) &&

@@ -28,8 +28,8 @@ struct PoolUsers {
   train::Trainer* trainer = nullptr;  // null: the rank only generates
   std::span<const FrozenModel> frozen = {};
   const model::ParameterStore* policy = nullptr;  // of the trainer
-  std::optional<int64_t> longest_trained = {};  // tokens; nullopt if only a dump's samples can tell
-  const EngineModel* engine = nullptr;          // null, or without decoder: it only trains
+  std::optional<int64_t> longest_trained = {};  // tokens; nullopt: known only from a dump's samples
+  const EngineModel* engine = nullptr;          // null, or without decoder: the rank only trains
   rollout::EngineOptions engine_options = {};
   int64_t num_sampled_tokens = 0;  // of the tokenizer
   const dist::Groups* engine_groups = nullptr;
@@ -37,7 +37,7 @@ struct PoolUsers {
 };
 
 MemoryNeeds list_needs(const RankInputs& inputs, const PoolUsers& users);
-// Allocates the pool of `plan`. Returns the engine's part, which is at its start.
+// Allocates the pool of `plan`. Returns the engine's part, which is at the start of the pool.
 tensor::Tensor make_pool(const RankInputs& inputs, const PoolUsers& users, MemoryPlan plan,
                          SharedMemory& memory);
 

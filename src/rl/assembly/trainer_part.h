@@ -13,7 +13,7 @@ namespace slimexx::rl {
 // Decoders for the stages that this rank trains.
 Decoders make_policy_decoders(const RankInputs& inputs, const model::ModelSpec& spec,
                               int64_t max_positions);
-// `host` has the ranks that train, on host memory. Collective.
+// `host`: the group of the ranks that train, on host memory. Collective.
 std::unique_ptr<train::Trainer> make_trainer(const RankInputs& inputs, const Decoders& decoders,
                                              model::ParameterStore& policy, dist::Collective& host,
                                              const dist::Groups& groups);

@@ -134,7 +134,7 @@ bool is_loaded_frozen(const model::ParameterInfo& info) {
   return !info.trainable && (info.moved_by_rule || info.frozen_by_name);
 }
 
-// Every rank reads all that it holds of the parameters that `is_read` selects.
+// Every rank reads its part of the parameters that `is_read` selects.
 void load_weights_of(const io::Checkpoint& checkpoint, const char* section,
                      model::ParameterStore& store,
                      bool (*is_read)(const model::ParameterInfo& info)) {

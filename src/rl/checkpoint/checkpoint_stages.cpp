@@ -1,4 +1,4 @@
-// How a run begins, saves and ends.
+// The stages in which a run begins, saves and ends.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -35,14 +35,14 @@ void save_checkpoint(const Session& session, TrainerSide& trainer_side, const Pr
   if (reference != nullptr) take_out(*reference, *trainer_side.trainer);
 }
 
-// Does nothing if that state is lost or already saved.
+// Does nothing if the recorded state is lost or already saved.
 void save_last_state(const Session& session, TrainerSide& trainer_side, const Progress& progress) {
   trainer_side.checkpoints->finish_pending();
   if (!progress.whole_state) return;
   const int64_t rollouts = progress.whole_state->at("next_rollout").get<int64_t>();
   if (rollouts == 0 || rollouts == trainer_side.checkpoints->last_saved()) return;
   if (!has_finite_weights(trainer_side.trainer->optimizer(), session.peers))
-    return;  // nothing to go on from
+    return;  // no state to continue from
   save_checkpoint(session, trainer_side, progress);
   trainer_side.checkpoints->finish_pending();
   if (session.is_root())
@@ -50,7 +50,7 @@ void save_last_state(const Session& session, TrainerSide& trainer_side, const Pr
              session.resume_command());
 }
 
-// After an error that all ranks have: saves the last state between two rollouts. Faults of this
+// After an error that all ranks share: saves the last state between two rollouts. Faults of this
 // save are only logged.
 void save_after_failure(const Session& session, TrainerSide& trainer_side,
                         const Progress& progress) {
@@ -63,7 +63,7 @@ void save_after_failure(const Session& session, TrainerSide& trainer_side,
   }
 }
 
-// If the last updates were all skipped, the run must fail instead of ending as trained.
+// If the last updates were all skipped, the run must end with an error.
 void check_updates(const Progress& progress) {
   const bool none_applied =
       progress.optimizer_steps > 0 && progress.skipped_steps == progress.optimizer_steps;
@@ -85,8 +85,8 @@ void write_trace(const Session& session) {
   observe::write_trace(session.path(fmt::format("trace/rank_{:03}.json", session.world.rank())));
 }
 
-// A checkpoint always says that its evaluation is due; metrics.jsonl says whether it was made
-// since.
+// A checkpoint always says that its evaluation is due; metrics.jsonl says whether that evaluation
+// was made later.
 bool is_recorded(const Session& session, int64_t rollout) {
   double found[1] = {0};
   dist::run_agreed(session.communicator, [&] {
@@ -98,8 +98,8 @@ bool is_recorded(const Session& session, int64_t rollout) {
 
 }  // namespace
 
-// Random numbers are a function of names (N8): the seed and the position in the data are their
-// whole state.
+// Random numbers are a function of names (numerics contract, N8), so the seed and the position in
+// the data are their whole state.
 void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
                       const RolloutSide& rollout_side, Progress& progress) {
   if (!session.trains()) return;
@@ -114,7 +114,7 @@ void mark_whole_state(const Session& session, const TrainerSide& trainer_side,
   state["data"] = rollout_side.source->state();
   state["partial_samples"] = Json::array();
   const model::ModelSpec& spec = trainer_side.policy.spec;
-  if (spec.encoding != nullptr) state["numerics"] = fp8_identity(spec);
+  if (spec.encoding != nullptr || spec.fp8_cache) state["numerics"] = fp8_identity(spec);
   progress.whole_state = std::move(state);
 }
 

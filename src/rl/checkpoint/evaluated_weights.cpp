@@ -1,4 +1,4 @@
-// Which weights `slimexx eval` evaluates, and where its samples go.
+// Finds the weights that `slimexx eval` evaluates, and the folder for its samples.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -70,7 +70,7 @@ EvaluatedWeights find_evaluated_weights(const RunConfig& config) {
     return {.folder = model.hf_checkpoint, .are_random = config.debug.random_weights};
   EvaluatedWeights weights{.folder = {}, .checkpoint = find_evaluated_checkpoint(model)};
   if (!model.hf_checkpoint.empty()) check_same_model(weights.checkpoint, model.hf_checkpoint);
-  // A checkpoint has the model's files beside its shards.
+  // Use the model's files in the checkpoint, if there are any.
   const bool has_files = path_exists(join_path(weights.checkpoint, "config.json"));
   weights.folder = has_files ? weights.checkpoint : model.hf_checkpoint;
   if (weights.folder.empty())

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kWindowElements = 1 << 20;
 
-// An export holds plain values, even if the model was read as FP8.
+// An export holds unquantised values, even if the model was read as FP8.
 io::HfWriteOptions export_options(const std::string& template_directory) {
   return {.template_directory = template_directory, .shards = {}, .drops_quantization = true};
 }
@@ -119,7 +119,7 @@ void write_held(io::HfFolderWriter& writer, WindowReader& reader,
 void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host) {
-  // Write beside the target first: an earlier export stays complete until the new one is.
+  // Write beside the target first: an earlier export stays until the new export is complete.
   const std::string target = resolve_folder(directory), fresh = target + ".new";
   const NameTest is_own = io::exported_files(template_directory);
   const bool is_root = host.rank() == 0;

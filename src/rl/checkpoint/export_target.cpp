@@ -35,7 +35,7 @@ bool is_mount_point(const std::string& folder) {
          own.st_dev != above.st_dev;
 }
 
-// The reason why an export must not replace the folder; empty if it may.
+// The reason why an export must not replace the folder; empty if there is none.
 std::string find_obstacle(const std::string& target, const NameTest& is_own) {
   if (const std::string foreign = find_foreign(target, is_own); !foreign.empty())
     return fmt::format("holds \"{}\", which is not a file of an export of this model", foreign);

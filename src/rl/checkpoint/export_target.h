@@ -1,4 +1,4 @@
-// The target folder of an export: what may be there, and how the new export takes its place.
+// The target folder of an export: checks what it holds, and replaces it with the new export.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace slimexx::rl {
 
-// The folder's path as its parent lists it; its last part is not a link.
+// The folder's absolute path with links resolved, and without a slash at the end.
 std::string resolve_folder(const std::string& directory);
 
 // A folder that is being written. It may hold only files that `is_own` accepts, and is removed at

@@ -36,7 +36,7 @@ void remove_if_empty(const std::string& directory, const std::string& topmost) {
   while (::rmdir(folder.c_str()) == 0 && folder != fs::path(topmost)) folder = folder.parent_path();
 }
 
-// Whether the open folder still has that name: a start that failed may have removed it.
+// Whether `directory` still names the open folder: a start that failed may have removed it.
 bool is_in_place(int fd, const std::string& directory) {
   struct stat opened {
   }, named{};

@@ -69,7 +69,7 @@ void log_rounded(const LoadedModel& m, tensor::DType compute_dtype) {
       rounded.size() > kNamed ? fmt::format(", ... ({} tensors)", rounded.size()) : "");
 }
 
-// Logs where the folder differs from config.json, or an export will differ from the folder.
+// Logs how the weights differ from config.json, and how an export will differ from the folder.
 void log_deviations(const LoadedModel& m, tensor::Device device, bool is_trained) {
   if (m.rank != 0) return;
   warn_of_end_tokens(m);

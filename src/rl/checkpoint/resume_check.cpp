@@ -183,18 +183,21 @@ void check_same_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& sp
   const Json before = saved != checkpoint.state().end() ? *saved : fp8_identity(model::ModelSpec());
   const Json now = fp8_identity(spec);
   const std::string other = "start a new run from the weights (model.finetune)";
-  for (const std::string key : {"fp8", "fp8_scale_fmt"}) {
-    const Json was = before.value(key, Json()), is = now.value(key, Json());
-    if (was == is) continue;
+  const auto check = [&](const std::string& section, const char* key, const Json& absent) {
+    const Json was = before.value(key, absent), is = now.value(key, absent);
+    if (was == is) return;
     throw Error(ErrorCode::kUsage,
-                fmt::format("the checkpoint is from a run with numerics.{} {}, but it is now {}",
+                fmt::format("the checkpoint is from a run with {}{} {}, but it is now {}", section,
                             key, was.dump(), is.dump()),
-                "restore the earlier value, or " + other, "numerics." + key);
-  }
+                "restore the earlier value, or " + other, section + key);
+  };
+  check("numerics.", "fp8", Json());
+  check("numerics.", "fp8_scale_fmt", Json());
+  check("rollout.", "kv_cache_dtype", "auto");
   const Json was = before.value("not_fp8", Json()), is = now.value("not_fp8", Json());
   if (was == is) return;
   throw Error(ErrorCode::kUsage,
-              fmt::format("the run computed other matrices in FP8: {} stayed plain, now {} do",
+              fmt::format("the checkpoint's run kept {} matrices out of FP8, but this one keeps {}",
                           was.size(), is.size()),
               "restore the tensor parallel sizes, or " + other,
               "parallel.tensor_model_parallel_size");

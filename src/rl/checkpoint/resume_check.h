@@ -14,8 +14,8 @@ namespace slimexx::rl {
 // tokens. Formatting, the order of keys and keys that no model uses do not count.
 void check_same_model(const std::string& checkpoint, const std::string& hf_checkpoint);
 
-// Throws Error(kUsage) by the key if the checkpoint's run computed other products in FP8, or with
-// other scales, than the model `spec`.
+// Throws Error(kUsage) naming the key if the checkpoint's run computed other products in FP8, or
+// with other scales, than the model `spec`.
 void check_same_fp8(const io::Checkpoint& checkpoint, const model::ModelSpec& spec);
 
 // The first difference between two config.json files, apart from quantization; empty: none.

@@ -29,15 +29,15 @@
 namespace slimexx::rl {
 namespace {
 
-// Data that the pieces of a checkpoint point to until it is written. `data` is `copy`, or the state
-// itself.
+// Data that the pieces of a checkpoint point to until the checkpoint is written. `data` points to
+// `copy`, or to the state itself.
 struct HostValues {
   tensor::DType dtype = tensor::DType::kF32;
   const char* data = nullptr;
   std::unique_ptr<char[]> copy = nullptr;
 };
 
-// Memory is not zeroed first: copies are most of a rank's host memory.
+// Does not zero the memory: copies are most of a rank's host memory.
 HostValues allocate_copy(tensor::DType dtype, int64_t num_elements) {
   HostValues values{.dtype = dtype};
   values.copy = std::make_unique_for_overwrite<char[]>(
@@ -63,7 +63,7 @@ HostValues download_weights(const train::OwnedGroup& group) {
   return values;
 }
 
-// Copies the same elements of a reference. It has the parameters of `store`, at other places.
+// Copies the same elements of a reference, which has the parameters of `store` at other offsets.
 HostValues download_reference(const train::OwnedGroup& group, const model::ParameterStore& store,
                               const model::ParameterStore& reference) {
   const int64_t width = tensor::dtype_bytes(group.parameters->dtype);
@@ -102,7 +102,7 @@ std::string start_folder(const std::string& root, int64_t step,
   return directory;
 }
 
-// If a file of the save has vanished, that is not a fault of the user's input.
+// A vanished file of the save is a fault of the environment, not of the user's input.
 template <class Work>
 void while_run_goes_on(const Work& work) {
   try {
@@ -249,7 +249,7 @@ void check_writable(const std::string& root) {
   while (!fs::exists(fs::symlink_status(folder, ignored)) && folder.has_relative_path())
     folder = folder.parent_path();
   // Each rank creates a file of its own as a test: permissions do not show quotas, and root ignores
-  // them.
+  // permissions.
   std::string probe = (folder / ".slimexx_write_test_XXXXXX").string();
   const int fd = ::mkstemp(probe.data());
   if (fd < 0) {

@@ -53,7 +53,7 @@ class CheckpointWriter {
 };
 
 // Throws Error(kEnvironment) if no file can be made in the folder `root` or, if it does not exist,
-// in its nearest existing parent. Every rank writes its shard: call this on each.
+// in its nearest existing parent. Call on every rank, since each writes a shard.
 void check_writable(const std::string& root);
 
 // Host memory that this rank needs while a checkpoint is written.

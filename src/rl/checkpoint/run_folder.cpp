@@ -19,7 +19,7 @@
 namespace slimexx::rl {
 namespace {
 
-// How decode steps are launched on a GPU if an engine has several ranks.
+// Text that says whether decode steps run as CUDA graphs; empty without a GPU or an engine.
 std::string launched(const TrainingRun& run) {
   const tensor::Device device = run.session.request.device;
   if (device.is_cpu() || !run.rollout_side.engine) return "";
@@ -27,7 +27,7 @@ std::string launched(const TrainingRun& run) {
                                                   : "; decode steps do not use CUDA graphs";
 }
 
-// Ranks that are threads share one list: read it after all have built, before any goes on.
+// Ranks that are threads share one list: read it after all ranks are built, before any continues.
 std::string list_memory(const TrainingRun& run) {
   const Session& session = run.session;
   if (!session.world.are_threads()) return session.is_root() ? memory_table(run) : "";

@@ -79,7 +79,7 @@ int64_t find_newest_number(const std::string& name) {
   return newest;
 }
 
-// Whether the folder is empty or holds only entries that saves make. The caller has found no
+// Whether the folder is empty or holds only entries that a save creates. The caller has found no
 // complete checkpoint in it.
 bool is_unused_root(const std::string& root) {
   std::error_code error;
@@ -133,7 +133,7 @@ class Decision {
     if (wish_.resume == ResumeWish::kFolder) {
       start_.checkpoint = require_found(
           io::find_checkpoint(wish_.folder),
-          "give a step_* folder, the folder that holds them, or the folder of a run", wish_.folder);
+          "give a step_* folder, the folder that holds it, or the folder of a run", wish_.folder);
     } else if (wish_.resume == ResumeWish::kNewest) {
       start_.checkpoint = require_checkpoint(
           root,
@@ -153,7 +153,7 @@ class Decision {
   }
 
   // Takes the checkpoint of model.load if there is one. If load and checkpoint.save are the same
-  // folder, a run that is started again continues.
+  // folder, a restarted run continues.
   void find_load() {
     const std::string& load = config_.model.load;
     if (load.empty()) return;
@@ -178,7 +178,7 @@ class Decision {
   }
 
   // Whether this run was already started with this model.ckpt_step, for example before its job was
-  // requeued. It went back to that step then; what it has done since must not be lost.
+  // requeued. That start went back to the step; later work of the run must not be lost.
   bool has_gone_back() const {
     const std::string& run_dir = start_.run_dir;
     const std::string settings = join_path(run_dir, "config.resolved.yaml");
@@ -219,7 +219,7 @@ class Decision {
                 start_.run_dir);
   }
 
-  // If the run folder has checkpoints that are not this run's, its rows are not this run's either.
+  // If the run folder has checkpoints of another run, its metrics are of another run too.
   void refuse_foreign_checkpoints() {
     const std::string beside = join_path(start_.run_dir, "checkpoints");
     if (is_same_folder(beside, checkpoint_root(config_, start_.run_dir)) ||

@@ -1,6 +1,6 @@
-// The weights that a run starts from: those of a model's folder, or with debug.random_weights
-// random ones of the shapes in its config.json. Both policy and reference use this. All functions
-// are collective over the session's model ranks.
+// The weights that a run starts from: those of a model's folder or, with debug.random_weights,
+// random ones with the shapes in its config.json. Used for policy and reference. All functions are
+// collective over the session's model ranks.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,12 +10,13 @@
 
 namespace slimexx::rl {
 
-// Without weights, like describe_model.
+// Describes the model without its weights, like describe_model.
 LoadedModel describe_start(const Session& session, const std::string& folder, Fp8Use fp8_use);
 // Loads the model with its weights. `training` as for load_model; null: the model only scores.
 LoadedModel load_start(const Session& session, const std::string& folder, bool with_gradients,
                        const train::TrainOptions* training = nullptr);
-// The weights of a described model that is not trained, encoded, in `memory`: see ParameterStore.
+// Loads the weights of a described model into `memory`, encoded (see ParameterStore), for models
+// that are not trained.
 std::unique_ptr<model::ParameterStore> load_start_weights(const Session& session,
                                                           const LoadedModel& described,
                                                           tensor::Tensor memory);

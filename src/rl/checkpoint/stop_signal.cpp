@@ -41,10 +41,10 @@ pid_t find_launcher() {
 
 void on_signal(int signal, siginfo_t* info, void*) {
   if (signal == SIGINT && requested != 0) ::_exit(130);
-  if (signal == SIGXCPU && requested != 0) return;  // sent every second
+  if (signal == SIGXCPU && requested != 0) return;  // SIGXCPU is sent every second
   requested = 1;
-  // The launcher ends all ranks this way if one failed, and by default kills them one second later,
-  // so the notice must not promise a checkpoint.
+  // If a rank failed, mpirun ends all ranks with SIGTERM and by default kills them one second
+  // later, so the notice must not promise a checkpoint.
   const bool is_ended = signal == SIGTERM && launcher != 0 && info->si_pid == launcher;
   if (is_ended) ended_by_launcher = 1;
   const char* text = is_ended
@@ -63,11 +63,11 @@ void install() {
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
-  // Signals that launchers send before an end: USR2 (submitit, LSF), XCPU (limit on CPU time), PWR
-  // (host or container goes down).
+  // Signals that launchers send before they end a job: USR2 (submitit, LSF), XCPU (limit on CPU
+  // time), PWR (host or container shuts down).
   for (int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR, SIGINT})
     sigaction(signal, &action, nullptr);
-  // The terminal was closed. If SIGHUP is ignored, as under nohup, keep that.
+  // SIGHUP: the terminal was closed. If it is ignored, as under nohup, it stays ignored.
   struct sigaction before {};
   sigaction(SIGHUP, nullptr, &before);
   if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);

@@ -33,12 +33,13 @@ bool is_on(const Fp8Choice& choice, const std::optional<model::Quantization>& fo
   if (mode == "off") return false;
   if (mode == "auto") return has_fp8_blocks(folder);
   if (folder && !has_fp8_blocks(folder))
-    throw Error(ErrorCode::kInput,
-                fmt::format("the weights are FP8 with {}: a run computes with blocks of 128x128",
-                            folder->describe()),
-                "convert the bf16 folder: slimexx convert-hf --to fp8 --strategy block, or set "
-                "numerics.fp8: off",
-                join_path(directory, "config.json") + ": quantization_config");
+    throw Error(
+        ErrorCode::kInput,
+        fmt::format("the weights are FP8 with {}, but a run computes only with blocks of 128x128",
+                    folder->describe()),
+        "convert the bf16 folder: slimexx convert-hf --to fp8 --strategy block, or set "
+        "numerics.fp8: off",
+        join_path(directory, "config.json") + ": quantization_config");
   return true;
 }
 
@@ -55,7 +56,7 @@ tensor::F8ScaleRule find_rule(const Fp8Choice& choice,
                                                           : tensor::F8ScaleRule::kFloat;
 }
 
-// Weights of products that stay plain.
+// Weights of products that are not computed in FP8.
 std::vector<std::string> list_plain(const model::ModelSpec& spec) {
   std::vector<std::string> names;
   for (const model::ParameterInfo& info : model::list_parameters(spec))
@@ -66,7 +67,9 @@ std::vector<std::string> list_plain(const model::ModelSpec& spec) {
 }  // namespace
 
 Fp8Choice make_fp8_choice(const RunConfig& config, Fp8Use use) {
-  Fp8Choice choice{.options = config.numerics, .sizes = grid_sizes(config.parallel)};
+  Fp8Choice choice{.options = config.numerics,
+                   .sizes = grid_sizes(config.parallel),
+                   .cache = config.rollout.kv_cache_dtype == "fp8_e4m3"};
   choice.sizes.tp = static_cast<int>(count_leaves(config.rollout, choice.sizes));
   std::string& mode = choice.options.fp8;
   if (mode == kRolloutOnly && use == Fp8Use::kGeneration) mode = "on";
@@ -76,6 +79,7 @@ Fp8Choice make_fp8_choice(const RunConfig& config, Fp8Use use) {
 
 void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& config,
                 const std::string& directory) {
+  if (choice.cache) model::set_fp8_cache(spec);
   const auto folder = model::read_quantization(config, join_path(directory, "config.json"));
   if (!is_on(choice, folder, directory)) return;
   model::choose_encoded(spec,
@@ -84,7 +88,7 @@ void choose_fp8(model::ModelSpec& spec, const Fp8Choice& choice, const Json& con
                         choice.sizes);
   if (!spec.encoded.empty()) return;
   spec.encoding = nullptr;
-  if (choice.options.fp8 == "auto") return;  // the load says that the folder is dequantised
+  if (choice.options.fp8 == "auto") return;  // the load logs that the folder is dequantised
   throw Error(ErrorCode::kUsage,
               fmt::format("no matrix of {} can be FP8: a rank's rows and columns must be whole "
                           "blocks of 128x128 (hidden_size is {}, tensor parallelism {})",
@@ -102,7 +106,8 @@ std::string describe_fp8(const model::ModelSpec& spec) {
   if (plain.empty()) return text;
   const size_t named = std::min(kNamed, plain.size());
   return text +
-         fmt::format("; {} are not, because their blocks would be cut: {}{}", plain.size(),
+         fmt::format("; {} are not FP8, because a rank does not hold whole blocks: {}{}",
+                     plain.size(),
                      fmt::join(plain.begin(), plain.begin() + static_cast<long>(named), ", "),
                      plain.size() > named ? ", ..." : "");
 }
@@ -119,7 +124,7 @@ void log_fp8(const model::ModelSpec& spec) {
 }
 
 Json fp8_identity(const model::ModelSpec& spec) {
-  Json identity = {{"fp8", "off"}};
+  Json identity = {{"fp8", "off"}, {"kv_cache_dtype", spec.fp8_cache ? "fp8_e4m3" : "auto"}};
   if (spec.encoding == nullptr) return identity;
   identity["fp8"] = spec.encoding->is_for_engines ? kRolloutOnly : "on";
   identity["fp8_scale_fmt"] =

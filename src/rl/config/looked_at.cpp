@@ -51,7 +51,7 @@ MaybeIdle of_rollouts_or_sets(const RunConfig& run) {
   return has_sets(run) ? std::nullopt : of_rollouts(run);
 }
 
-// `looks` says whether the estimator uses the key.
+// `looks`: the flag that says whether an estimator uses the key.
 MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
                         const std::string& hint = "leave it out") {
   if (run.is_sft()) return kSft;
@@ -61,7 +61,7 @@ MaybeIdle of_estimators(const RunConfig& run, bool EstimatorInfo::*looks,
                       fmt::format("{} does not use it", run.rl.advantage_estimator), hint});
 }
 
-// A key that has an effect only if another one is on.
+// A key that has an effect only if another key is on.
 template <class T>
 MaybeIdle of_switch(const RunConfig& run, bool is_on, const char* key, const T& value) {
   if (run.is_sft()) return kSft;

@@ -7,7 +7,8 @@
 namespace slimexx::rl {
 
 // Adds a fault for every key of `config` that differs from its default but has no effect in `run`.
-// Keys that may be idle become taken keys instead, which the run lists.
+// Keys that may be idle (FieldMeta::may_idle) become taken keys instead: the run accepts and lists
+// them.
 void check_looked_at(config::Config& config, const RunConfig& run);
 
 // Whether `when` is a known value of FieldMeta::when.

@@ -11,7 +11,7 @@ struct PositionKeys {
   std::string file;                    // file of the prompts
   const char *response, *prompt;       // the keys that limit their lengths
   const char* of_what = "";            // " of the evaluation"
-  const char* known_by = "the model";  // whose positions they are
+  const char* known_by = "the model";  // subject of "supports N positions"
 };
 
 // Throws Error(kUsage) if the longest prompt with a full response has more than `max_positions`

@@ -22,8 +22,8 @@ class ResponseLengths {
   struct Stretch {
     double steps = 0, running = 0, age = 0;
   };
-  // For `samples` samples, at most `most_running` at once: first full batches while samples wait,
-  // then the samples that are left. Ascending in time.
+  // The stretches, in order of time, for `samples` samples of which at most `most_running` run at
+  // once: first full batches while samples wait, then the samples that are left.
   std::vector<Stretch> list_stretches(double samples, double most_running) const;
 
  private:

@@ -59,7 +59,7 @@ class Validation {
   }
 
   void check_required() {
-    // An evaluated checkpoint has the model's files beside it.
+    // An evaluated checkpoint contains the model's files, so hf_checkpoint may be unset.
     if (run_.model.hf_checkpoint.empty() && (needs_training_ || run_.model.load.empty()))
       fault("model.hf_checkpoint", "is missing", "set it to a Hugging Face folder");
     check_grader();
@@ -205,7 +205,7 @@ class Validation {
     fault(error->where(), error->message(), error->hint());
   }
 
-  // Logits are divided by the temperature in f32.
+  // Logits are divided by the temperature in f32, so its range is limited.
   void check_temperature(const char* key, double value) {
     constexpr double kLeast = 1e-6, kGreatest = 1e6;
     if (value >= kLeast && value <= kGreatest) return;
@@ -286,7 +286,7 @@ class Validation {
             "leave it out: a step is global_batch_size examples");
   }
 
-  // Only the dump has the number of samples: the run checks the equation.
+  // The number of samples is known only from the dump, so the run checks the equation.
   void derive_batch_of_dump() {
     const auto& gbs = run_.train.global_batch_size;
     run_.global_batch_size = gbs.value_or(0);
@@ -417,7 +417,7 @@ RunConfig load_run_config(config::Config& config, const RunConfigRequest& reques
 
 void set_default_run_dir(config::Config& config, const std::string& run_dir, RunConfig& run) {
   if (!config.is_set(kRunDir)) run.observe.run_dir = run_dir;
-  // Check again for a folder that is set: links into the run's folder resolve only once it exists.
+  // Check again even if run_dir was set: links into the run folder resolve only once it exists.
   check_folders(config, run);
   config.finish();
   write_resolved(config, run);

@@ -5,9 +5,9 @@
 
 namespace slimexx::rl {
 
-// Pairs of keys where one bounds or excludes the other.
+// Checks pairs of keys where one bounds or excludes the other.
 void check_bounds(config::Config& config, const RunConfig& run);
-// The same for the keys that select trained parameters, and for those of the learning rate.
+// Check the keys that select trained parameters, and those of the learning rate.
 void check_trained(config::Config& config, const train::TrainOptions& options);
 void check_schedule(config::Config& config, const train::OptimizerOptions& optimizer);
 

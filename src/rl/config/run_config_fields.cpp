@@ -170,7 +170,7 @@ void bind_section(Binder& b, RolloutOptions& o) {
       "over_sampling_batch_size", o.over_sampling_batch_size,
       {.unit = "prompts",
        .doc = "Prompts in the first draw with a dynamic sampling filter, and upper bound for later "
-              "draws, which have only the number that is likely to yield the missing groups. "
+              "draws. A later draw has only as many as are likely to yield the missing groups. "
               "Groups beyond rollout_batch_size are discarded. Default: rollout_batch_size.",
        .min = 1,
        .max = kMaxInt32,
@@ -255,15 +255,16 @@ void bind_section(Binder& b, ParallelOptions& o) {
            .min = 0,
            .max = 1e6,
            .slime = "-"});
-  b.field("hang_limit_s", o.hang_limit_s,
-          {.unit = "s",
-           .doc = "End the run with an error that lists which rank waits for which if all ranks "
-                  "have waited for each other in collective calls, or made no progress at all, for "
-                  "this long; 0: only rank_wait_limit_s applies. On several hosts it does not end "
-                  "the run before host_silence_limit_s.",
-           .min = 0,
-           .max = 1e6,
-           .slime = "-"});
+  b.field(
+      "hang_limit_s", o.hang_limit_s,
+      {.unit = "s",
+       .doc = "End the run if all ranks have waited for each other in collective calls, or made "
+              "no progress at all, for this long. The error lists which rank waits for which. "
+              "0: only rank_wait_limit_s applies. On several hosts the limit is at least "
+              "host_silence_limit_s.",
+       .min = 0,
+       .max = 1e6,
+       .slime = "-"});
   b.field("rank_wait_warn_s", o.rank_wait_warn_s,
           {.unit = "s",
            .doc = "If no rank has made progress for this long, log a warning that says what each "

@@ -35,7 +35,7 @@ struct NamedPath {
   fs::path path;
 };
 
-// Folders that a run keeps in its run folder. Their file names do not collide.
+// Folders that a run keeps in its run folder. Other outputs must not lie inside them.
 constexpr const char* kRunFolders[] = {"checkpoints", "logs", "ranks", "samples", "tb", "trace"};
 
 class FolderCheck {

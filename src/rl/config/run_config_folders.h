@@ -5,7 +5,7 @@
 
 namespace slimexx::rl {
 
-// For training runs: a folder that is written must not lie in, or contain, another one that is
+// For training runs: a folder that is written must not lie in, or contain, another folder that is
 // written or read.
 void check_folders(config::Config& config, const RunConfig& run);
 

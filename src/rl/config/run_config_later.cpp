@@ -25,10 +25,6 @@ void bind_later_engine(Binder& b) {
                         .choices = {"auto", "normal", "low_latency"},
                         .later = kExchange,
                         .is_detail = true});
-  b.later<std::string>("kv_cache_dtype", "auto",
-                       {.doc = "Data type of the KV cache; auto: the model's.",
-                        .choices = {"auto", "fp8_e4m3", "fp8_e5m2"},
-                        .later = "an FP8 KV cache"});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ bool speculates(const RolloutOptions& options);
 void check_speculation(const RolloutOptions& options,
                        const std::function<void(const char* key, const std::string& reason,
                                                 const std::string& hint)>& fault);
-// Throws Error(kUsage) if the model lacks the MTP layer that is to draft.
+// Throws Error(kUsage) if the model lacks the MTP layer that the drafts need.
 void check_speculation(const RolloutOptions& options, const model::ModelSpec& spec,
                        const std::string& directory);
 

@@ -28,9 +28,9 @@ class Selection {
       : filter_(filter), wanted_(wanted), group_size_(static_cast<size_t>(group_size)) {}
 
   int64_t missing() const { return wanted_ - num_taken_; }
-  // The number of groups to draw so that the missing ones are found if the share of kept groups
-  // stays the same, with a margin of two standard deviations of a binomial. A draw takes as long as
-  // its longest response, no matter how few groups are missing.
+  // The number of groups to draw next: those that yield the missing ones at the present share of
+  // kept groups, plus two standard deviations of a binomial. The margin avoids further draws: each
+  // takes as long as its longest response, however few groups it has.
   int64_t next_draw() const {
     if (num_kept_ == 0) return INT64_MAX;
     const auto want = static_cast<double>(missing());

@@ -27,7 +27,7 @@ std::optional<DynamicFilter> find_dynamic_filter(const std::string& name);
 
 // The reason why the samples of one prompt are dropped, as in the metric's name: "zero_std_0.0", or
 // "grader_failed" if fewer than two have a reward. Empty: they are kept. As in slime and DAPO,
-// these are the grader's rewards: a length penalty does not save a group.
+// rewards are compared without length penalties.
 std::string find_drop_reason(std::span<const Sample> group);
 
 // The samples of a rollout, and statistics of all groups that were generated for it.
@@ -40,8 +40,8 @@ struct DrawnSamples {
 };
 
 // Fills a rollout with options.rollout_batch_size groups. draw(n) generates n more groups and
-// returns their samples by group: first over_sampling_batch_size, then at most that many.
-// `most_dropped` groups dropped in a row are an AgreedError(kRun).
+// returns their samples by group. The first draw has over_sampling_batch_size groups, later draws
+// at most that many. `most_dropped` groups dropped in a row are an AgreedError(kRun).
 DrawnSamples fill_rollout(const DynamicFilter& filter, const RolloutOptions& options,
                           int64_t most_dropped,
                           const std::function<std::vector<Sample>(int64_t)>& draw,

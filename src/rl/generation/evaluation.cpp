@@ -20,8 +20,8 @@
 namespace slimexx::rl {
 namespace {
 
-// Evaluation draws other random numbers than training. Each set has its own, the same every time,
-// no matter which other sets there are.
+// The seed for the samples of one set. It differs from training's and does not depend on the other
+// sets.
 uint64_t seed_of_set(int64_t seed, const std::string& name) {
   constexpr uint64_t kEvalSeedMix = 0x6576616C75617465;  // "evaluate"
   uint64_t hash = 0xCBF29CE484222325;                    // FNV-1a
@@ -37,7 +37,7 @@ rollout::SamplingParams eval_sampling(const RunConfig& config,
                                       const std::vector<int32_t>& stop_token_ids) {
   const EvalOptions& e = config.eval;
   const RolloutOptions& r = config.rollout;
-  // Supervised fine-tuning trains at 1.
+  // For supervised fine-tuning the training temperature is 1.
   const double temperature = e.eval_temperature.value_or(config.training_temperature());
   return {
       .temperature = temperature > 0 ? static_cast<float>(temperature) : 1.0f,

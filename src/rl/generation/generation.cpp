@@ -24,7 +24,7 @@ bool comes_before(const Sample& a, const Sample& b) {
   return std::pair(a.group, a.sample) < std::pair(b.group, b.sample);
 }
 
-// Called after the last group of this rank; `failure` is the rank's own.
+// Called after the last group of this rank; `failure`: this rank's error, if any.
 void end_together(SharedQueue& queue, dist::Collective& world,
                   const std::optional<Error>& failure) {
   if (queue.ends_stopped())
@@ -53,7 +53,7 @@ void generate_on_ranks(rollout::Engine& engine, const dist::Groups& ranks,
   } catch (const Error& error) {
     if (!group.has_told()) throw;  // the other ranks of the engine wait for this one
     failure = error;
-    queue.empty();  // the other ranks can stop too
+    queue.empty();  // so that the other ranks stop too
   }
   end_together(queue, world, failure);
 }

@@ -30,8 +30,8 @@ void check_uniform(std::span<const Sample> samples, std::vector<float> Sample::*
   }
 }
 
-// The configuration has this number, except for dumps: a dump is split into num_steps_per_rollout
-// equal steps, or by global_batch_size.
+// The configuration sets the number of samples per step, except for dumps: a dump is split into
+// num_steps_per_rollout equal steps, or by global_batch_size.
 size_t find_samples_per_step(const RunConfig& config, int64_t rollout, size_t num_samples) {
   const auto total = static_cast<int64_t>(num_samples);
   const int64_t steps = config.num_steps_per_rollout, batch = config.global_batch_size;

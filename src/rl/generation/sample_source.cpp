@@ -27,7 +27,7 @@ Json cursor_to_json(const data::Cursor& c) {
 }
 
 data::Cursor cursor_from_json(const Json& state) {
-  const std::string where;  // the caller knows the file
+  const std::string where;  // empty: the caller adds the file to errors
   data::Cursor c;
   c.epoch = io::read_counter(state, "epoch", where);
   c.offset = io::read_counter(state, "offset", where);
@@ -43,7 +43,7 @@ data::Cursor cursor_from_json(const Json& state) {
   return c;
 }
 
-// Rollouts of a run of `num_epochs` passes. `num_done` rollouts are done and took `done_rows` rows.
+// Rollouts of a run of `num_epochs` passes. `num_done` rollouts are done and used `done_rows` rows.
 int64_t count_rollouts(int64_t num_rows, int64_t num_epochs, int64_t batch_size, int64_t num_done,
                        int64_t done_rows) {
   const int64_t left = std::max<int64_t>(0, num_rows * num_epochs - done_rows);
@@ -111,7 +111,7 @@ class GeneratedSource : public SampleSource {
     if (asked_rows_.value_or(0) <= num_drawn) return;
     throw Error(
         ErrorCode::kInput,
-        fmt::format("\"asked_rows\" is {}, and {} rows were drawn", *asked_rows_, num_drawn),
+        fmt::format("\"asked_rows\" is {}, but only {} rows were drawn", *asked_rows_, num_drawn),
         "the checkpoint is damaged; resume from an earlier one");
   }
   int64_t num_rollouts(int64_t num_done) const override {
@@ -127,16 +127,15 @@ class GeneratedSource : public SampleSource {
   // responses.
   static int64_t most_dropped(int64_t batch_size) { return std::max<int64_t>(64, 16 * batch_size); }
 
-  // A filter that draws again drops these groups; one that fills up with dropped groups may need
-  // them.
+  // A filter that draws again drops groups without grades; a filter that fills up with dropped
+  // groups may need them.
   bool drops_failed_groups() const {
     const auto filter = find_dynamic_filter(config_.rollout.dynamic_sampling_filter_path);
     return filter && !filter->keeps_rest;
   }
   bool is_filtered() const { return !config_.rollout.dynamic_sampling_filter_path.empty(); }
   // Rows of the rollouts before `rollout`, without the extra rows that a filter drew: these must
-  // not shorten a run of num_epoch epochs. Older checkpoints do not have this number; estimate it
-  // then.
+  // not shorten a run of num_epoch epochs. Older checkpoints lack this number: estimate it.
   int64_t asked_rows(int64_t rollout) const {
     if (asked_rows_) return *asked_rows_;
     const int64_t num_drawn = source_.cursor().num_drawn();

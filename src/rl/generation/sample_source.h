@@ -1,5 +1,5 @@
-// Where the samples of a training run come from: generated from prompts, read from a dump, or
-// supervised examples. The loop does not know which.
+// The sources of a training run's samples: generated from prompts, read from a dump, or supervised
+// examples. The loop treats all sources alike.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -43,8 +43,8 @@ std::unique_ptr<SampleSource> make_dump_source(const RunConfig& config);
 std::unique_ptr<SampleSource> make_sft_source(const RunConfig& config, data::SftSet set,
                                               int64_t max_positions);
 
-// Examples of supervised fine-tuning. A reply ends with the first of `stop_tokens`, as generation
-// will.
+// Examples of supervised fine-tuning. A response ends with the first of `stop_tokens`, as in
+// generation.
 data::SftSet load_examples(const RunConfig& config, const TextSide& text,
                            const std::vector<int32_t>& stop_tokens);
 data::PromptOptions prompt_options(const RunConfig& config);

@@ -1,5 +1,6 @@
 // Hands the trainer's weights over to the engine by a plan between their layouts, made once. If
-// both use the same memory, the plan has aliases only and nothing moves. Main thread only.
+// trainer and engine use the same memory, the plan has aliases only and nothing moves. Main thread
+// only.
 #pragma once
 #include <cstdint>
 
@@ -15,8 +16,8 @@ struct HeldWeights {
   model::ParameterStore& store;
 };
 
-// This rank's plan from `trainer` to `engine`. `host` contains the ranks of both, on host memory;
-// collective.
+// This rank's plan from `trainer` to `engine`. `host`: the ranks of both layouts, on host memory.
+// Collective.
 model::WeightPlan plan_hand_over(const model::Layout& trainer, const model::Layout& engine,
                                  dist::Collective& host);
 

@@ -15,10 +15,10 @@ namespace {
 constexpr int64_t kStop = int64_t{1} << 32;
 constexpr ShortName kEndOfQueue{"end_of_queue"};
 constexpr auto kInterval = std::chrono::milliseconds(20);
-// Between hosts an exchange may wait until the rank that holds the number calls MPI. At most 1 /
-// kExchangeShare of an engine's time goes to exchanges.
+// Between hosts an exchange may wait until the rank that holds the shared number calls MPI. At most
+// 1 / kExchangeShare of an engine's time goes to exchanges.
 constexpr int kExchangeShare = 50;
-// A leader's answer: the number of a group, 0 or 1, or one of these.
+// A leader's answer: the number of a group, 0 or 1 for no or yes, or one of these.
 constexpr int64_t kNoGroup = -1, kDone = -2, kFailed = -3;
 // Ranks that run their steps together each report one of these before a step; the largest one
 // applies to all of them.
@@ -151,7 +151,7 @@ int64_t EngineGroup::agree(int64_t own) {
   return static_cast<int64_t>(state[0]);
 }
 
-// Every rank in lock step throws the first error among them.
+// All ranks in lock step throw the same error: the first one among them.
 void EngineGroup::throw_together(const std::string& packed_error) {
   has_told_ = has_thrown_together_ = true;
   const auto errors = dist::all_gather_bytes(*in_lock_step_, packed_error);

@@ -1,5 +1,5 @@
-// Where engines get their work and when they stop: a queue shared by the engines of all ranks, and
-// the ranks of one engine, which follow their leader.
+// Sources of work that tell engines what to generate and when to stop: a queue shared by the
+// engines of all ranks, and for the ranks of one engine the answers of their leader.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -45,8 +45,8 @@ class SharedQueue : public rollout::WorkSource {
 // goes on.
 class EngineGroup : public rollout::WorkSource {
  public:
-  // All are borrowed. `ranks` are those of the group, `in_lock_step` those of all groups that step
-  // together; null: the group steps alone.
+  // All arguments are borrowed. `ranks` are those of the group, `in_lock_step` those of all groups
+  // that step together; null: the group steps alone.
   EngineGroup(dist::Collective& ranks, rollout::WorkSource& leader,
               dist::Collective* in_lock_step = nullptr)
       : ranks_(ranks), leader_(leader), in_lock_step_(in_lock_step) {}
@@ -55,8 +55,8 @@ class EngineGroup : public rollout::WorkSource {
   // the others throw it too when they next ask, or at the end; so do the groups in lock step.
   // Collective over the engine's ranks.
   void run(const std::function<void()>& work);
-  // Whether all ranks that wait for this one know the Error that run() threw. They may not if this
-  // rank is not a leader.
+  // Whether all ranks that wait for this one know the Error that run() threw. This can be false
+  // only if this rank is not a leader.
   bool has_told() const { return has_told_; }
   bool is_stopped() override;
   std::optional<int64_t> draw_group() override;

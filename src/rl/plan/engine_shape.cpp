@@ -98,7 +98,7 @@ std::optional<EngineFault> find_engine_fault(const EngineSizes& sizes, const Eng
 }
 
 // Numbers of redundant experts to try with an ep_size: the wanted number, none, and the largest
-// number up to it that the ranks can place.
+// number up to the wanted one that the ranks can place.
 std::vector<int64_t> list_redundant(const EngineSizes& wanted, int64_t ep,
                                     const EngineBounds& bounds) {
   std::vector<int64_t> numbers{wanted.redundant};
@@ -148,7 +148,7 @@ EngineSizes find_nearest(const EngineSizes& wanted, const EngineBounds& bounds) 
   return {};
 }
 
-// Mentions redundant experts if there are some, or if some were wanted.
+// The sizes as text; mentions redundant experts if `sizes` or `wanted` has some.
 std::string describe_sizes(const EngineSizes& sizes, const EngineSizes& wanted) {
   std::string redundant;
   if (sizes.redundant > 0)

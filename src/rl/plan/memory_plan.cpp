@@ -66,7 +66,8 @@ int64_t missing_bytes(const MemoryBudget& b) {
 }
 
 int64_t samples_per_microbatch(const RunConfig& config) {
-  // The number of samples in a dump is unknown; no microbatch is planned for more than these.
+  // The number of samples in a dump is unknown; no microbatch is planned for more samples than
+  // this.
   constexpr int64_t kMostUnknown = 1 << 16;
   const int64_t per_step = config.global_batch_size > 0 ? config.global_batch_size : kMostUnknown;
   return config.train.use_dynamic_batch_size ? per_step

@@ -1,5 +1,5 @@
-// How a GPU's memory is divided: fixed allocations of a training run, and a pool that generation
-// (KV cache) and training (activations) use in turn. Decided once, at start.
+// Divides a GPU's memory, once at the start: fixed allocations of a training run, and a pool that
+// generation (KV cache) and training (activations) use in turn.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -30,7 +30,7 @@ struct MemoryBudget {
 
 struct MemoryPlan {
   MemoryBudget budget = {};
-  int64_t pool_bytes = 0;       // KV cache, and in turn with it activations
+  int64_t pool_bytes = 0;       // KV cache and activations, in turn
   int64_t cache_bytes = 0;      // size of the KV cache, at the start of the pool
   int64_t share_bytes() const;  // memory of the device that the program may take
   int64_t left_bytes() const;   // part of the share that is left for the pool
@@ -47,7 +47,7 @@ struct MemoryNeeds {
   const RunConfig& config;
   train::Trainer* trainer = nullptr;  // null: the rank only generates
   std::optional<rollout::EngineMemory> engine = {};
-  // Tokens of the longest sequence that is trained; empty if only a dump's samples can tell.
+  // Tokens of the longest sequence that is trained; empty: known only from a dump's samples.
   std::optional<int64_t> longest = {};
   // Scoring by frozen models: bytes for samples of `longest` tokens, `num_samples` in a microbatch;
   // empty: there is none.

@@ -21,8 +21,9 @@ std::string advise_state(const RunConfig& config, int64_t state_bytes) {
       "float32")  // the two moments are two of three arrays; bf16 halves each
     text += fmt::format(", or optimizer.state_dtype: bfloat16, which frees {}",
                         size_text(state_bytes / 3));
-  text += config.parallel.actor_num_gpus ? ", or raise parallel.actor_num_gpus with the ranks"
-                                         : ", or use more ranks (--gpus)";
+  text += config.parallel.actor_num_gpus
+              ? ", or raise parallel.actor_num_gpus and the number of ranks"
+              : ", or use more ranks (--gpus)";
   return text + fmt::format(": twice as many frees {}", size_text(state_bytes / 2));
 }
 

@@ -102,7 +102,8 @@ class LengthPlanner {
   }
 
   // Lengths of examples for supervised fine-tuning; the prompt is the part before the first trained
-  // token. If the examples are not read: they fill at most one microbatch and are trained in full.
+  // token. Examples that are not read are assumed to fill at most one microbatch, with all tokens
+  // trained.
   void plan_examples(const std::string& missing) {
     if (missing.empty()) {
       read_examples();

@@ -28,9 +28,9 @@ std::vector<PlannedExchange> list_exchanges(const dist::GridShape& grid, bool ha
   return exchanges;
 }
 
-// A group within a host sends over NVLink. For a larger group the network is the bound: a ring
-// sends all its bytes over the slowest link, while of routed rows only the share for ranks on other
-// hosts uses the network.
+// A group within a host sends over NVLink. A larger group is limited by the network: a ring sends
+// all its bytes over the slowest link. Dispatch and combine use the network only for the rows of
+// ranks on other hosts.
 PlannedLink make_link(const dist::GridShape& grid, int rank, const tensor::DeviceKind& gpu,
                       std::string what, GridAxis axis, double bytes) {
   PlannedLink link{.what = std::move(what), .num_ranks = grid.size(axis), .bytes = bytes};

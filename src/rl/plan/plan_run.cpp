@@ -157,7 +157,7 @@ class Planner {
       for (int stage = 0; stage < grid.sizes().pp; ++stage)
         if (plan_stage(own, stage).missing_bytes > 0) return false;
       return !roles.are_apart || plan_generator(own).missing_bytes == 0;
-    } catch (const Error&) {  // a run would refuse it
+    } catch (const Error&) {  // a run would refuse this change
       return false;
     }
   }

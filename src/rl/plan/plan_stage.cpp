@@ -76,7 +76,8 @@ double stage_training_flops(const model::ModelSpec& spec,
   return flops;
 }
 
-// The rank of a stage that holds most: the first of an engine's EP group may have one expert more.
+// The rank of a stage that holds the most bytes: the first of an engine's EP group may have one
+// expert more.
 int fullest_rank(const StagePlanInputs& in, int stage) {
   const int num_ranks = in.grid.world_size() / in.grid.sizes().pp;
   int fullest = stage * num_ranks;
@@ -151,7 +152,7 @@ class StagePlanner {
   void plan_trainer() {
     place_frozen_models();
     trainer_ = make_trainer(rank_inputs(), decoders_, store_, grid_.host(), grid_.groups());
-    // The optimizer has planned its sums; its gathers follow the update.
+    // The sums of gradients are planned already; publish_master() plans the gathers of weights.
     const double scattered = sum_bytes();
     trainer_->optimizer().publish_master();
     const auto axis = GridAxis::kDpCp;
@@ -238,7 +239,7 @@ class StagePlanner {
         in_.num_sampled_tokens, cache_memory, engine_groups());
   }
 
-  // What moves between ranks is staged.
+  // Weights that move between ranks need staging memory.
   void plan_hand_over() {
     const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
     hand_over_ = make_hand_over(
@@ -329,7 +330,7 @@ class StagePlanner {
     out_.flops = share * stage_training_flops(in_.spec, out_.chunks, in_.lengths.mean());
     out_.forward_flops = share * stage_forward_flops(in_.spec, out_.chunks, in_.lengths.mean());
     const bool keeps_all = out_.kept > 0.5;
-    grid_.clear_sent_bytes();  // bytes of the largest microbatches
+    grid_.clear_sent_bytes();  // drop the bytes of the largest microbatches
     trainer_->plans().plan_microbatch(
         samples, {.level = keeps_all ? model::LayerKeep::kAll : model::LayerKeep::kInputs});
     const auto microbatches = static_cast<double>(in_.microbatches);

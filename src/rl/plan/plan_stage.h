@@ -27,15 +27,15 @@ struct StagePlanInputs {
 };
 
 tensor::Device plan_device(const tensor::DeviceKind& gpu);
-// Takes no memory except lists on the host: tensor::PlanningScope.
+// Allocates nothing except lists on the host (see tensor::PlanningScope).
 PlannedStage plan_stage(const StagePlanInputs& inputs, int stage);
-// Disaggregated only.
+// Plans a rank that only generates, in a disaggregated run.
 PlannedStage plan_generator(const StagePlanInputs& inputs);
 
 // ---- plan_keys.cpp ----
-// Advice on which keys to change if `missing_bytes` are missing: the key for the share of the
-// device if slightly more is enough; otherwise those of the largest users of memory, until their
-// sum exceeds `missing_bytes`.
+// Advice on which keys to change if `missing_bytes` are missing: rollout.mem_fraction_static if a
+// slightly larger share of the device is enough; otherwise the keys of the largest users of memory,
+// until these together use more than `missing_bytes`.
 std::string choose_keys(const RunConfig& config, const MemoryBudget& budget, int64_t engine_bytes,
                         int64_t missing_bytes);
 

@@ -1,4 +1,4 @@
-// Formats a plan for a screen or two.
+// Formats a plan as text for one or two screens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.0f} ms", 1e3 * seconds) : format_duration(seconds);
 }
 
-constexpr int64_t kUncut = 1 << 20;  // for a column that explains a number: never cut
+constexpr int64_t kUncut = 1 << 20;  // width of columns that explain a number: never cut
 
 // "1 rank", "2 ranks"
 std::string count_of(int64_t count, const std::string& what) {
@@ -266,6 +266,7 @@ std::string format_plan(const RunPlan& plan, const RunConfig& config) {
                       count_of(plan.engines.num_ranks, "rank"), describe_engine(plan.engines));
   if (plan.spec.encoding != nullptr)
     text += fmt::format("FP8        {}\n", describe_fp8(plan.spec));
+  if (plan.spec.fp8_cache) text += "KV cache   FP8\n";
   text += fmt::format("batch      {}\n", describe_batch(config));
   text += fmt::format(
       "           at {} + {} tokens (mean prompt and response): {} per microbatch, {} per "

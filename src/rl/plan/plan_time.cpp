@@ -1,7 +1,7 @@
-// Times are operations over rates and bytes over rates, with the rates of
-// tensor/device_kinds.h. It is an estimate, checked against whole steps on one to four GPUs:
-// products of tensor-parallel shards are smaller than the measured ones, and all communication but
-// that of gradients counts as not overlapped.
+// Estimates times as FLOPs / rate and bytes / rate, with the rates of tensor/device_kinds.h.
+// Checked against whole steps on one to four GPUs. Sources of error: products of tensor-parallel
+// shards are smaller than the measured ones, and only the communication of gradients counts as
+// overlapped.
 #include "rl/plan/plan_time.h"
 
 #include <fmt/format.h>
@@ -65,8 +65,8 @@ double choices_of_token(const model::ModelSpec& spec) {
   return router == nullptr ? 0 : count(router->top_k);
 }
 
-// Blocks whose rows the tensor-parallel ranks of an engine gather and reduce: attention, and dense
-// MLPs and shared experts unless every rank has them whole.
+// Blocks whose rows the tensor-parallel ranks of an engine gather and reduce: attention; also dense
+// MLPs and shared experts, unless every rank has a full copy of them.
 int64_t count_split_blocks(const model::ModelSpec& spec, const EngineShape& engines) {
   int64_t blocks = spec.num_layers();
   if (engines.dense_tp == 1) return blocks;
@@ -207,7 +207,7 @@ class PhasePlanner {
   std::string text_of_exchange(double seconds) const {
     const EngineShape& engines = plan_.engines;
     if (seconds == 0)
-      return engines.num_ranks > 1 ? "; communication of its ranks is not counted" : "";
+      return engines.num_ranks > 1 ? "; communication within an engine is not counted" : "";
     return fmt::format(", and {} of communication between {} ranks", milliseconds(seconds),
                        engines.num_ranks);
   }
@@ -248,12 +248,13 @@ class PhasePlanner {
     const double slots = train::count_step_slots(plan_.pipeline, plan_.microbatches);
     const double waits = slots - count(plan_.microbatches);
     add("training", count(plan_.num_steps) * slots * slowest,
-        fmt::format("{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s of {}, {:.0f} % of it "
-                    "communication{}",
-                    plan_.num_steps, plan_.microbatches,
-                    waits > 0 ? fmt::format(" (+{:.3g} of pipeline bubble)", waits) : "", slowest,
-                    used_rate / 1e12, family_.name, 100 * sent,
-                    used_rate < 0.99 * family_.rates.train ? "; with recomputation" : ""));
+        fmt::format(
+            "{} x {} microbatches{} of {:.3f} s at {:.0f} TFLOP/s (rate of {}), {:.0f} % of "
+            "the time in communication{}",
+            plan_.num_steps, plan_.microbatches,
+            waits > 0 ? fmt::format(" (+{:.3g} of pipeline bubble)", waits) : "", slowest,
+            used_rate / 1e12, family_.name, 100 * sent,
+            used_rate < 0.99 * family_.rates.train ? "; with recomputation" : ""));
   }
 
   // Forward of the same rows, with a third of the communication of training. The reference is

@@ -13,7 +13,7 @@
 namespace slimexx::rl {
 namespace {
 
-// It scores the policy's samples.
+// A frozen model must fit the policy's samples, which it scores.
 void check_fit(const FrozenModelOptions& options, const model::ModelSpec& spec,
                const model::ModelSpec& policy, int64_t longest) {
   if (spec.vocab_size != policy.vocab_size)

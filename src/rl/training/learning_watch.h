@@ -1,4 +1,4 @@
-// Signs in the samples of a rollout that the run learns nothing.
+// Finds signs in the samples of a rollout that the run learns nothing.
 #pragma once
 #include <cstdint>
 #include <map>

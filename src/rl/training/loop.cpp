@@ -16,7 +16,7 @@
 namespace slimexx::rl {
 namespace {
 
-// Too large for malloc to cache: freeing it returns it to the system at once.
+// Too large for malloc to cache: a free returns the memory to the system at once.
 constexpr size_t kReserveBytes = size_t{4} << 20;
 
 void run_loop(TrainingRun& run) {
@@ -43,7 +43,7 @@ void run_loop(TrainingRun& run) {
     hand_over_weights(session, rollout_side);
     try {
       evaluate(session, rollout_side, progress, rollout);
-    } catch (const dist::AgreedError&) {  // the state is whole: save it and its row
+    } catch (const dist::AgreedError&) {  // the state is consistent: save it, and write the metrics
       report(session, rollout_side, progress, rollout);
       throw;
     }

@@ -9,7 +9,7 @@ namespace {
 
 bool has_experts(const model::ModelSpec& spec) { return model::find_router(spec) != nullptr; }
 
-// Throws Error(kUsage) unless the model divides by the sizes.
+// Throws Error(kUsage) unless the model can be split by the sizes.
 void check_sizes(const model::ModelSpec& spec, const dist::GridSizes& sizes) {
   if (sizes.ep > 1 && !has_experts(spec))
     throw Error(ErrorCode::kUsage, fmt::format("is {}, but the model has no experts", sizes.ep),
@@ -38,7 +38,8 @@ void check_model_grid(const model::ModelSpec& spec, const dist::GridShape& grid,
   try {
     check_sizes(spec, grid.sizes());
   } catch (const Error& error) {
-    // The blocks do not know the number of ranks: a size that they propose may not divide it.
+    // The hint of check_sizes ignores the number of ranks: the size in it may not divide that
+    // number.
     const dist::GridAdvice advice =
         dist::advise_grid(grid.world_size(), grid.sizes(), rule_of(spec, split));
     if (advice.hint.empty()) throw;

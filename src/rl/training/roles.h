@@ -1,5 +1,5 @@
-// The two roles of a run, and its progress. Colocated ranks have both roles. If such a rank trains
-// exactly what its engine holds, the engine reads the trainer's weights in place and the
+// The two roles of a run, and its progress. Colocated ranks have both roles. If a colocated rank
+// trains exactly what its engine holds, the engine reads the trainer's weights in place and the
 // hand-over's plan has aliases only; otherwise the engine has its own weights. A disaggregated rank
 // has one role, and its policy, or its engine's model, has no parameters.
 #pragma once
@@ -25,13 +25,13 @@
 
 namespace slimexx::rl {
 
-// What updates the policy.
+// The parts of a rank that update the policy.
 struct TrainerSide {
   LoadedModel policy;
   Decoders decoders;
   std::vector<FrozenModel> frozen;                // as RunConfig::frozen_models
   std::unique_ptr<train::Trainer> trainer;        // null: this rank only generates
-  std::unique_ptr<CheckpointWriter> checkpoints;  // null if the trainer is
+  std::unique_ptr<CheckpointWriter> checkpoints;  // null if `trainer` is null
 };
 
 // The grid of all engines; null: each engine is one rank. Groups on the device compute; groups on
@@ -72,7 +72,7 @@ struct Progress {
   // The checkpoint's state at the last point between two rollouts; empty once an update has changed
   // the weights.
   std::optional<Json> whole_state;
-  bool evaluation_is_due = false;  // for the last rollout: it failed, or a signal cut it off
+  bool evaluation_is_due = false;  // the evaluation after the last rollout failed or was cut off
   bool is_done() const { return next_rollout >= num_rollouts; }
 };
 

@@ -23,7 +23,7 @@ double token_mean(const std::vector<Sample>& samples, std::vector<float> Sample:
   return n > 0 ? sum / n : 0;
 }
 
-// Mean over the trained tokens; KL terms are 0 elsewhere.
+// Mean KL to the reference over the trained tokens; KL terms are 0 elsewhere.
 double mean_reference_kl(const std::vector<Sample>& samples, const RlOptions& options) {
   double sum = 0, n = 0;
   for (const auto& s : samples) {

@@ -11,7 +11,7 @@ namespace slimexx::rl {
 // global_batch_size 256 * num_steps_per_rollout 1".
 std::string describe_batch(const RunConfig& config);
 
-// When the run saves, and where; an empty `root` leaves out the place.
+// Says when and where the run saves; an empty `root` leaves out the folder.
 std::string describe_saves(const RunConfig& config, const std::string& root);
 
 // The key that makes the run longer.

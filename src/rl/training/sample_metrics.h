@@ -20,8 +20,8 @@ void set_grader_values(std::span<const Sample> samples, const std::string& prefi
                        observe::MetricRow& row);
 
 // <prefix>zero_std/frac: share of the groups whose samples all got the same reward, length penalty
-// included. <prefix>zero_std/count_R: number of these with reward R, rounded to one decimal place.
-// Nothing if no sample has a grade.
+// included. <prefix>zero_std/count_R: number of those groups with reward R, rounded to one decimal
+// place. Nothing if no sample has a grade.
 void set_zero_std(std::span<const Sample> samples, const std::string& prefix,
                   observe::MetricRow& row);
 

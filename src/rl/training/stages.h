@@ -1,6 +1,6 @@
 // One iteration of the loop, and the stages that loop.cpp calls one after another. All ranks run
-// the same stages in the same order; each is collective. If disaggregated, ranks that only generate
-// take part in train_stages.cpp only by run_on_trainers.
+// the same stages in the same order; each is collective. Disaggregated ranks that only generate
+// take part in the stages of train_stages.cpp only through run_on_trainers.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -37,13 +37,14 @@ struct Rollout {
   std::optional<LogProbComparison> comparison;  // over the whole rollout, if it was compared
   std::vector<train::StepResult> steps;
   double param_norm = 0;  // 2-norm of the weights after the last step
-  // Both exclude the evaluation after the rollout, except that span_seconds has its total time.
+  // Neither includes the evaluation after the rollout, except for its total time in span_seconds.
   rollout::EngineStats engine_stats;
   std::map<std::string, double> span_seconds;
   observe::MetricRow row;
 };
 
-// Writes the status; runs the evaluation before the first rollout, or the one that is due.
+// Writes the status; runs the evaluation before the first rollout, or an earlier one that is still
+// due.
 void begin(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
            Progress& progress);
 
@@ -64,11 +65,11 @@ bool run_evaluation(const Session& session, RolloutSide& rollout_side, int64_t o
 // Log-probs and entropies under a frozen model.
 std::vector<train::TokenScores> score_frozen(const Session& session, TrainerSide& trainer_side,
                                              FrozenModel& frozen, std::span<const Sample> samples);
-// After the rollouts that rl.ref_update_interval names: the reference becomes the policy.
+// Copies the policy to the reference after every rl.ref_update_interval rollouts.
 void update_reference(const Session& session, TrainerSide& trainer_side, Progress& progress);
 
 // ---- train_stages.cpp ----
-// `work` is collective over the ranks that train. The others wait: they receive the trainers'
+// `work` is collective over the ranks that train. The other ranks wait: they receive the trainers'
 // progress, or throw the AgreedError that all trainers throw.
 void run_on_trainers(const Session& session, Progress& progress, const std::function<void()>& work);
 // Log-probs under the reference, if a KL term needs them.
@@ -99,7 +100,7 @@ void save(const Session& session, TrainerSide& trainer_side,
 void stop_if_asked(const Session& session, TrainerSide& trainer_side, const Progress& progress);
 void finish(const Session& session, TrainerSide& trainer_side, const RolloutSide& rollout_side,
             const Progress& progress);  // last checkpoint, export, status
-// Called after an error. `is_agreed`: every rank has it, so all can save together.
+// Called after an error. `is_agreed`: every rank has the error, so all can save together.
 void fail(const Session& session, TrainerSide& trainer_side, const Progress& progress,
           const char* what, bool is_agreed) noexcept;
 

@@ -91,8 +91,8 @@ void set_router_loads(const std::string& prefix, std::span<const train::StepResu
   for (const auto& [name, value] : values) row.set(prefix + name, value);
 }
 
-// Differences of log-probs in the first step, which has the weights that generated; over all steps
-// if a comparison was made.
+// Differences between log-probs of training and generation: over the whole rollout if it was
+// compared, otherwise over the first step, which still has the weights that generated the rollout.
 void set_mismatch(const Rollout& rollout, observe::MetricRow& row) {
   using enum ops::LossMetric;
   const auto& first = rollout.steps.front();

@@ -26,7 +26,7 @@ LogProbComparison compare_log_probs(std::span<const Sample> samples) {
     for (size_t t = 0; t < s.rollout_log_probs.size(); ++t) {
       const double diff = std::abs(double{s.old_log_probs[t]} - double{s.rollout_log_probs[t]});
       found.tokens += 1;
-      if (diff == 0) continue;  // NaN differs
+      if (diff == 0) continue;  // NaN counts as a difference
       found.mismatches += 1;
       found.sum_diff += diff;
       found.max_diff = std::max(found.max_diff, diff);
@@ -94,7 +94,7 @@ train::StepLoss step_loss(const RunConfig& config, const Rollout& rollout) {
   return loss;
 }
 
-// Added to errors about overflow: mentions rewards that are far too large.
+// Text for errors about overflow: mentions the largest reward if it is far too large.
 std::string describe_large_rewards(std::span<const Sample> samples) {
   constexpr double kLarge = 1e6;
   if (samples.empty()) return "";
@@ -104,7 +104,7 @@ std::string describe_large_rewards(std::span<const Sample> samples) {
   return fmt::format("; the largest reward is {:.3g} in absolute value", largest->reward);
 }
 
-// Advantages are stored as float32.
+// Advantages are stored as float32, which large rewards can overflow.
 void check_advantages(const Rollout& rollout) {
   for (const Sample& s : rollout.samples) {
     if (std::ranges::all_of(s.advantages, [](float a) { return std::isfinite(a); })) continue;
@@ -214,8 +214,8 @@ void score_old_policy(const Session& session, TrainerSide& trainer_side, Rollout
   if (session.config.is_sft() || !rollout.samples[0].old_log_probs.empty()) return;
   const bool several_steps = rollout.samples.size() > rollout.samples_per_step;
   // In the first step the old log-probs are the current ones. In later steps they are those of the
-  // rollout, if it was generated here and must match exactly. The first step compares its own
-  // tokens; every check_interval rollouts, the tokens of the later steps are compared too.
+  // rollout, if this program generated it and log-probs must match exactly. The first step compares
+  // its own tokens; every check_interval rollouts, the tokens of the later steps are compared too.
   const bool exact = rollout.is_generated && session.config.numerics.on_logprob_mismatch == "fail";
   const int64_t interval = session.config.numerics.check_interval;
   const bool is_due =

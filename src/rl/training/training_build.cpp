@@ -74,7 +74,7 @@ void check_routers(const train::TrainOptions& options, const LoadedModel& policy
     refuse("moe_z_loss_coeff", options.moe_z_loss_coeff, "experts");
 }
 
-// The decay now ends at another step than the checkpoint says.
+// Warns that the decay now ends at another step than the checkpoint says.
 void report_moved_decay(const train::OptimizerOptions& o, const Progress& progress,
                         int64_t end_now) {
   const int64_t step = progress.optimizer_steps - progress.skipped_steps;
@@ -86,8 +86,8 @@ void report_moved_decay(const train::OptimizerOptions& o, const Progress& progre
       train::learning_rate(o, step, progress.decay_steps));
 }
 
-// Sets the end of the schedule: lr_decay_iters, or the last step that is left. 0 with a constant
-// rate for dumps, whose number of steps is unknown.
+// Sets the end of the schedule: lr_decay_iters, otherwise the last step of the run; 0 for dumps
+// with a constant rate, since their number of steps is unknown.
 void settle_decay(const Session& session, Progress& progress) {
   const train::OptimizerOptions& o = session.config.optimizer;
   const int64_t steps = session.config.num_steps_per_rollout;
@@ -229,7 +229,7 @@ void build_trainer(const Session& session, const dist::ProcessGrid& grid,
                    TrainerSide& trainer_side) {
   trainer_side.trainer = make_trainer(session.rank_inputs(), trainer_side.decoders,
                                       *trainer_side.policy.store, session.peers, grid.groups());
-  trainer_side.trainer->encode_weights();  // after the optimizer has taken its masters
+  trainer_side.trainer->encode_weights();  // after the optimizer has copied its master weights
   trainer_side.checkpoints = std::make_unique<CheckpointWriter>(
       CheckpointWriterOptions{.root = session.checkpoint_root,
                               .side_files_from = session.config.model.hf_checkpoint,
@@ -311,7 +311,7 @@ void verify_files(const io::Checkpoint& checkpoint, const std::string& path) {
   }
 }
 
-// Loads the training state of a checkpoint, or only its weights, as the start says.
+// Loads the training state of a checkpoint, or only its weights (RunStart::use).
 void resume(const Session& session, TrainerSide& trainer_side, RolloutSide& rollout_side,
             Progress& progress) {
   const std::string& path = session.request.start.checkpoint;

@@ -106,7 +106,7 @@ std::string describe_checks(const TrainingRun& run) {
   add("checkpoints", fmt::format("{} can be written; saved: {}", session.checkpoint_root,
                                  describe_saves(session.config, "")));
   if (!session.config.checkpoint.save_hf.empty())
-    add("export", fmt::format("{} can be made", session.config.checkpoint.save_hf));
+    add("export", fmt::format("{} can be created", session.config.checkpoint.save_hf));
   if (progress.next_rollout > 0)
     add("resume", fmt::format("state of rollout {} restored", progress.next_rollout));
   add("not done", "no sample generated, no optimizer step made");

@@ -20,7 +20,7 @@ int64_t least_of_ranks(dist::Collective& communicator, int64_t bytes) {
 }
 
 // This rank's share of its device. Ranks that are threads share a device, which the driver counts
-// as one process: each gets an equal part.
+// as one process, so each gets an equal part.
 MemoryBudget measure_device(const Session& session) {
   tensor::synchronize(tensor::compute_stream(session.request.device));
   const int64_t sharers = session.world.are_threads() ? session.world.size() : 1;

@@ -138,9 +138,9 @@ void log_first_step_checks(const RunConfig& config, const Rollout& rollout) {
       {"log-prob difference 0", first.metric(ops::LossMetric::kLogProbMaxDiff), compared > 0,
        "training and generation disagree"},
       {"ratio 1", std::abs(first.metric(ops::LossMetric::kPpoKl)), trains,
-       "the old log-probs differ from those of the weights"},
+       "the old log-probs are not those of the current weights"},
       {"clipped 0", first.metric(ops::LossMetric::kClipFraction), trains,
-       "the old log-probs differ from those of the weights"},
+       "the old log-probs are not those of the current weights"},
       {"KL 0", std::abs(first.metric(ops::LossMetric::kKlLoss)), same_reference && trains,
        "the policy did not start from the reference"},
   };

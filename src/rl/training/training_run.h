@@ -23,8 +23,8 @@ struct TrainingRun {
   SharedMemory memory;
   TrainerSide trainer_side;
   RolloutSide rollout_side;
-  // Last, so that these are destroyed first: after a failure, memory that a collective uses may be
-  // freed only when nothing waits in it.
+  // Last members, so that they are destroyed first: after a failure, memory that a collective uses
+  // may be freed only when nothing waits in that collective.
   std::unique_ptr<dist::ProcessGrid> grid;   // the ranks that train
   std::unique_ptr<dist::ProcessGrid> world;  // all ranks; null: colocated, `grid` has them
   EngineGrid engine_grid;                    // the ranks that generate; made with the engine
@@ -41,10 +41,10 @@ int64_t longest_trained(const RunConfig& config, const RolloutSide& rollout_side
 // Places the models of RunConfig::frozen_models and reads the weights of those that stay on the
 // device. `longest`: tokens of the longest sample. Collective.
 void build_frozen_models(const Session& session, int64_t longest, TrainerSide& trainer_side);
-// Reads the weights of transient ones into host memory, through the trainer's gradients.
+// Reads the weights of transient models into host memory, through the trainer's gradients.
 // Collective.
 void keep_frozen_models(const Session& session, TrainerSide& trainer_side);
-// Takes the reference of a checkpoint that holds one that followed the policy. Collective.
+// Loads the reference from the checkpoint if the checkpoint holds one. Collective.
 void restore_reference(const Session& session, const io::Checkpoint& checkpoint,
                        TrainerSide& trainer_side);
 

@@ -13,12 +13,13 @@ namespace slimexx::rollout {
 namespace {
 
 // Assumed prior: this many drafts were offered at each place, and each was accepted with this
-// probability, given that all drafts before it were.
+// probability, given that all drafts before it were accepted.
 constexpr double kFirstOffered = 16, kFirstShare = 0.7;
 // A step with drafts can only launch after the samples of the step before are known, so the device
-// waits for the host: up to 1 % of such steps on an H200. As much again is assumed for other waits.
+// waits for the host: up to 1 % of the time of such steps on an H200. Another 1 % is assumed for
+// other waits.
 constexpr double kWait = 1.02;
-// Counts are halved when they reach this number, so older drafts weigh less. Assumed.
+// Counts are halved when they reach this number, so older drafts weigh less. An assumed value.
 constexpr double kMemory = 4096;
 
 double count_elements(const model::ParameterCounts& counts, const char* part) {
@@ -26,7 +27,7 @@ double count_elements(const model::ParameterCounts& counts, const char* part) {
   return found == counts.parts.end() ? 0 : static_cast<double>(found->elements);
 }
 
-// The time in which a layer's kernels wait, as the bytes that could be read in it.
+// The time in which a layer's kernels wait for one another, converted to bytes at copy bandwidth.
 double waits_of(const model::LayerSpec& layer, const tensor::DecodeRates& rates) {
   return rates.copy_bytes_per_s * layer_wait_seconds(layer, rates.waits);
 }

@@ -15,10 +15,10 @@ namespace slimexx::rollout {
 // experts that is read.
 struct DecodeCost {
   double dense = 1, experts = 0;
-  // Time in which a layer's kernels wait for one another, as the bytes that could be read in it.
+  // Time in which a layer's kernels wait for one another, converted to bytes at copy bandwidth.
   double waits = 0;
-  double expert_rate = 0;  // k/E
-  double rows_of_row = 1;  // rows that reach a rank's experts per row of its own batch
+  double expert_rate = 0;  // k / E: experts per token / number of experts
+  double rows_of_row = 1;  // rows at a rank's experts / rows of its own batch
   double row = 0;          // logits of one row, written and read
   double cached_token = 0;
   // The MTP layer that drafts: bytes read and waits without its experts, bytes of its experts, and
@@ -26,8 +26,8 @@ struct DecodeCost {
   double guess = 0, guess_experts = 0, guess_head = 0;
   // Cost of a forward with `rows` rows. `context`: cached tokens that each row attends to.
   double of_rows(double rows, double context) const;
-  // Cost of a step that verifies and makes `drafts` drafts for each sequence. The MTP layer
-  // computes all rows, and then one row per sequence for every further draft.
+  // Cost of a step that, for each sequence, verifies `drafts` drafts and makes as many new ones.
+  // The MTP layer computes all rows, and then one row per sequence for every further draft.
   double of_step(double sequences, double drafts, double context) const;
 };
 struct DecodeSetting {
@@ -43,9 +43,9 @@ class DraftGate {
  public:
   // `most`: upper bound on drafts per sequence.
   DraftGate(int64_t most, const DecodeCost& cost);
-  // For the next step, with `running` sequences of `context` tokens on average and at most `most`
-  // drafts each: the number of drafts that yields the most tokens per cost. Every kProbeCalls-th
-  // call returns `most`, to notice when drafts get better.
+  // Returns the number of drafts per sequence, at most `most`, that yields the most tokens per cost
+  // in the next step. That step has `running` sequences of `context` tokens on average. Every
+  // kProbeCalls-th call returns `most`, to notice when drafts get better.
   int64_t choose(int64_t running, double context, int64_t most);
   // Whether the next call to choose() may return more than 0, so that this step should make drafts.
   bool goes_on() const { return last_ > 0 || (calls_ + 1) % kProbeCalls == 0; }
@@ -59,8 +59,8 @@ class DraftGate {
     double offered = 0, right = 0;
   };
   DecodeCost cost_;
-  std::vector<Count> counts_;  // entry i: how often draft i was verified, and accepted together
-                               // with all before it
+  std::vector<Count> counts_;  // entry i: how often draft i was verified, and how often all drafts
+                               // up to i were accepted
   int64_t calls_ = 0, last_ = 0;
 };
 

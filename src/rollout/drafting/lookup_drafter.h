@@ -23,8 +23,8 @@ class LookupDrafter {
   // last sequence finishes.
   void start(const Sequence* sequence);
   void finish(const Sequence* sequence);
-  // At most `most` tokens. All tokens of the sequence must be known. Takes time only for tokens
-  // that are new in the group.
+  // Returns at most `most` tokens. All tokens of the sequence must be known. Takes time only for
+  // tokens that are new in the group.
   std::vector<TokenId> guess(const Sequence& sequence, int64_t most);
 
  private:

@@ -56,7 +56,8 @@ std::string find_fault(const Request& request, int64_t max_sequence_tokens, int6
 void check_options(const EngineOptions& options, int64_t max_positions, tensor::Device device) {
   check_at_least_one("page_tokens", options.page_tokens);
   if (options.num_draft_tokens < 0)
-    throw Error(ErrorCode::kUsage, fmt::format("num_draft_tokens is {}", options.num_draft_tokens),
+    throw Error(ErrorCode::kUsage,
+                fmt::format("num_draft_tokens is {}, below 0", options.num_draft_tokens),
                 "use 0, or the number of tokens to draft per step");
   if (!device.is_cpu() &&
       (options.page_tokens < 16 || (options.page_tokens & (options.page_tokens - 1)) != 0))
@@ -67,10 +68,12 @@ void check_options(const EngineOptions& options, int64_t max_positions, tensor::
   check_at_least_one("max_running_requests", options.max_running_requests);
   check_at_least_one("chunked_prefill_size", options.chunked_prefill_size);
   if (options.max_total_tokens < 0)
-    throw Error(ErrorCode::kUsage, fmt::format("max_total_tokens is {}", options.max_total_tokens),
+    throw Error(ErrorCode::kUsage,
+                fmt::format("max_total_tokens is {}, below 0", options.max_total_tokens),
                 "use 0 to take the size from kv_cache_gib, or a number of tokens");
   if (options.kv_cache_gib && !(*options.kv_cache_gib > 0))
-    throw Error(ErrorCode::kUsage, fmt::format("kv_cache_gib is {}", *options.kv_cache_gib),
+    throw Error(ErrorCode::kUsage,
+                fmt::format("kv_cache_gib is {}, not above 0", *options.kv_cache_gib),
                 "use a positive number, or leave it out");
   if (options.max_sequence_tokens < 0 || options.max_sequence_tokens > max_positions)
     throw Error(ErrorCode::kUsage,

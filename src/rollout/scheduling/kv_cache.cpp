@@ -24,13 +24,14 @@ void check_cache_kinds(const model::ModelSpec& spec) {
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     const auto check = [i](const auto& block) {
       if (cache_kind(block) == model::CacheKind::kPages) return;
-      throw Error(ErrorCode::kUsage,
-                  fmt::format("layer {} ({}) keeps a state per sequence; the rollout engine keeps "
-                              "pages of rows per token only",
-                              i, kind_name(block)),
-                  "train on samples that another program generated "
-                  "(debug.load_rollout), or on supervised examples",
-                  "rollout");
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("layer {} ({}) keeps a state per sequence, but the rollout engine can "
+                      "only cache rows per token",
+                      i, kind_name(block)),
+          "train on samples that another program generated "
+          "(debug.load_rollout), or on supervised examples",
+          "rollout");
     };
     std::visit(check, spec.layer(i).attention);
   }
@@ -82,7 +83,7 @@ int64_t bytes_left(const EngineOptions& options, const EngineMemory& memory,
   return share - (now.total_bytes - now.free_bytes) - memory.workspace_bytes;
 }
 
-// Called before anything is allocated whose size grows with the cache.
+// Called before the cache, and all buffers that grow with it, are allocated.
 void check_host_room(const EngineOptions& options, int64_t bytes) {
   const HostMemory host = host_memory();
   if (host.total_bytes == 0 || bytes <= host.free_bytes) return;

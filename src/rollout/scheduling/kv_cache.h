@@ -19,7 +19,7 @@ int64_t page_bytes(const model::ModelSpec& spec, tensor::DType dtype, int64_t pa
 // Upper bound on the cache's bytes besides its pages: layers start on aligned addresses.
 int64_t cache_padding(const model::ModelSpec& spec, tensor::DType dtype, int64_t page_tokens);
 
-// Upper bound on pages: set by the options, or otherwise by how many can be useful.
+// Upper bound on pages: given by the options, otherwise the number that can be useful.
 int64_t useful_pages(const EngineOptions& options, int64_t bytes_per_page,
                      int64_t pages_per_sequence);
 
@@ -31,7 +31,7 @@ int64_t count_pages(const EngineOptions& options, const EngineMemory& memory, te
 
 class KvCache {
  public:
-  // In `memory` [bytes] U8 if that is defined, otherwise in its own buffer.
+  // Uses `memory` [bytes] U8 if that is defined; otherwise allocates its own buffer.
   KvCache(const model::ModelSpec& spec, tensor::Device device, tensor::DType dtype,
           int64_t num_pages, int64_t page_tokens, tensor::Tensor memory);
   std::span<const model::LayerPages> layers() const { return layers_; }

@@ -20,7 +20,7 @@ class PagePool {
   // A free page, held once from now on; kNoPage if there is none.
   PageId take_free();
   void retain(PageId page);  // one more holder of a held or idle page
-  // Removes one holder. The last one leaves the page idle if `keep_content`, otherwise free.
+  // Removes one holder. Without holders the page is idle if `keep_content`, otherwise free.
   void release(PageId page, bool keep_content);
   PageId oldest_idle() const;  // kNoPage if none
   void free_idle(PageId page);
@@ -38,8 +38,8 @@ class PagePool {
 
   std::vector<int32_t> holders_;
   std::vector<PageId> free_;  // a stack: the page freed last is taken first
-  // Doubly linked ring of the idle pages. The id num_pages() is its end mark; next_ of it is the
-  // oldest page. kNoPage marks a page that is not in the ring.
+  // Doubly linked ring of the idle pages. The id num_pages() marks the end of the ring; its next_
+  // is the oldest page. kNoPage marks a page that is not in the ring.
   std::vector<PageId> previous_, next_;
   int64_t num_idle_ = 0;
 };

@@ -49,7 +49,7 @@ void PrefixCache::insert(PageId page, PageId parent, std::span<const int32_t> to
   head = page;
   std::ranges::copy(tokens, tokens_.begin() + page * page_tokens_);
   if (parent != kNoPage) {
-    SLX_CHECK(contains(parent), "page {} under page {}, which has no entry", page, parent);
+    SLX_CHECK(contains(parent), "page {}: its parent page {} has no entry", page, parent);
     ++entries_[static_cast<size_t>(parent)].num_children;
   }
   ++size_;
@@ -57,7 +57,7 @@ void PrefixCache::insert(PageId page, PageId parent, std::span<const int32_t> to
 
 void PrefixCache::erase(PageId page) {
   Entry& entry = entries_[static_cast<size_t>(page)];
-  SLX_CHECK(entry.is_used, "page {}", page);
+  SLX_CHECK(entry.is_used, "page {} has no entry", page);
   SLX_CHECK(entry.num_children == 0, "page {} is the prefix of {} others", page,
             entry.num_children);
   PageId* link = &bucket_of(entry.hash);

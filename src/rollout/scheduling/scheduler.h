@@ -14,7 +14,7 @@
 //      others, in free pages only; their keys and values count once they are accepted
 //   6. the newest token of a sequence may be unknown while the step that samples it is in flight:
 //      its place is planned anyway, and a page that it fills is shared once it is known
-// Hence decodes are always older than running prompts, and those are older than waiting requests; a
+// Hence decodes are always older than running prompts, which are older than waiting requests; a
 // sequence is preempted only before it has a chunk in the step. The oldest sequence always makes
 // progress, because it may preempt all others and the cache holds one sequence of the maximum
 // length. The scheduler is a pure function of the calls.
@@ -41,7 +41,7 @@ struct SchedulerOptions {
 struct Chunk {
   Sequence* sequence = nullptr;
   int64_t begin = 0, count = 0;
-  bool samples = false;       // it ends with the last token: the next one is sampled
+  bool samples = false;       // the chunk ends with the last token: the next token is sampled
   bool adopts_pages = false;  // another chunk of the step may compute tokens before `begin`
   // 0: not a draft. Otherwise the number of the draft, from 1; its chunk comes after those of the
   // drafts before it.
@@ -60,8 +60,8 @@ class Scheduler {
   // their plans: the next step may write to released pages.
   const std::vector<Chunk>& plan_step();
   void finish_step();
-  // Whether every running sequence has one pending token and none waits: then drafts may be
-  // planned.
+  // Whether every running sequence has one pending token and no sequence waits. Only then may
+  // drafts be planned.
   bool only_decodes() const;
   const std::vector<Sequence*>& running() const { return running_; }
   // The sequence's next draft was accepted and is now one of its tokens.
@@ -75,8 +75,8 @@ class Scheduler {
 
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
-  // Whether one more request would get a chunk in the next step. An estimate, since its length is
-  // not known.
+  // Whether one more request would get a chunk in the next step. An estimate, since the request's
+  // length is not known.
   bool has_room() const;
   const PagePool& pages() const { return pool_; }
   const PrefixCache& prefixes() const { return prefixes_; }

@@ -8,8 +8,8 @@
 namespace slimexx::rollout {
 namespace {
 
-// Rule N8: a random number is named by run seed, group, sample and position in the response. The
-// position here is `further` tokens after the one that the chunk samples.
+// Numerics contract, N8: a random number is named by run seed, group, sample and position in the
+// response. The position here is `further` tokens after the one that the chunk samples.
 ops::SamplingRow sampling_row(const Chunk& chunk, uint32_t further = 0) {
   const Sequence& sequence = *chunk.sequence;
   const SamplingParams& sampling = sequence.request.sampling;
@@ -25,7 +25,8 @@ ops::SamplingRow sampling_row(const Chunk& chunk, uint32_t further = 0) {
                       static_cast<uint32_t>(name.group >> 32)}};
 }
 
-// Attention may split the keys of every decode sequence, and of short chunks in the same batch.
+// Upper bound on tokens whose keys attention splits: those of all decodes, and of short chunks in
+// the same batch.
 int64_t max_split_tokens(const BatchLimits& limits) {
   constexpr int64_t kLeast = 64;
   return std::max(limits.max_sequences, kLeast);
@@ -61,7 +62,7 @@ void pad_decode(const BatchArrays& arrays, int64_t from, int64_t to) {
   }
 }
 
-// The views of a staged batch whose cu_seqlens are set.
+// Sets the views of a staged batch whose cu_seqlens are already set.
 void lay_out(const BatchArrays& arrays, const BatchLimits& limits, int64_t num_tokens,
              int64_t table_width, std::span<const model::LayerPages> layer_pages,
              model::Batch& batch) {
@@ -150,8 +151,8 @@ void BatchBuilder::stage_samples(std::span<const Chunk> chunks) {
 const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const Chunk> shares,
                                         std::span<const model::LayerPages> layer_pages,
                                         bool makes_drafts) {
-  // Decodes first, then longer and longer chunks: attention has a kernel for each
-  // (attention_runs.h).
+  // Sort by length, decodes first: attention has different kernels for decodes and for longer
+  // chunks (attention_runs.h).
   sorted_.assign(shares.begin(), shares.end());
   std::ranges::stable_sort(sorted_, {}, &Chunk::count);
   const std::span<const Chunk> chunks = sorted_;
@@ -169,7 +170,7 @@ const model::Batch& BatchBuilder::build(tensor::Stream stream, std::span<const C
   memory_.use_next_set();
   stage_chunks(chunks, width);
   stage_samples(chunks);
-  // On a GPU, build_decode builds such batches.
+  // On a GPU, build_decode builds the batches of decodes only.
   const bool decodes = memory_.is_cpu() && std::ranges::all_of(chunks, [](const Chunk& c) {
                          return c.count == 1 && c.samples;
                        });

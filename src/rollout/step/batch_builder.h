@@ -43,15 +43,15 @@ class BatchBuilder {
       : limits_(limits), memory_(device, limits), drafts_(limits_, memory_, batch_) {}
 
   // Stages and uploads a step and its sampling rows; work queued on `stream` afterwards sees them.
-  // Valid until the next call. The step before the last must be finished: its set is overwritten.
-  // Tokens below 0 are staged as they are, for fill_sampled_tokens. Chunks are sorted by ascending
-  // number of tokens, and so are the sequences in sampled(). `makes_drafts`: draft the following
-  // tokens if there is an MTP layer.
+  // The result is valid until the next call. The step before the last must be finished: its set is
+  // overwritten. Tokens below 0 are staged as they are, for fill_sampled_tokens. Chunks are sorted
+  // by ascending number of tokens, and so are the sequences in sampled(). `makes_drafts`: draft the
+  // following tokens if there is an MTP layer.
   const model::Batch& build(tensor::Stream stream, std::span<const Chunk> shares,
                             std::span<const model::LayerPages> layer_pages,
                             bool makes_drafts = false);
-  // The same for chunks of one token each, all of them sampled, padded with empty sequences. Apart
-  // from the contents of its arrays, the batch depends on the shape only.
+  // Like build(), for chunks of one token each, all of them sampled, padded with empty sequences.
+  // Apart from the contents of its arrays, the batch depends on the shape only.
   struct DecodeShape {
     int64_t num_sequences = 0, max_key_len = 0;
     bool has_drafts = false, makes_drafts = false;
@@ -63,7 +63,7 @@ class BatchBuilder {
   // The sampling rows of the last build, in the order of sampled(), in groups of at most `max_rows`
   // rows. After build_decode there is one group, as large as its shape.
   const std::vector<SamplingGroup>& group_samples(int64_t max_rows);
-  // The same rows for an MTP layer.
+  // The rows of the last build for drafts of an MTP layer.
   DraftRows& drafts() { return drafts_; }
   std::span<Sequence* const> sampled() const { return samples_[current_set()].sampled; }
   size_t current_set() const { return memory_.current_set(); }

@@ -21,7 +21,7 @@ void cut_groups(const StagedArray& rows, const SampledRows& sampled, int64_t max
   }
 }
 
-// Tokens that the step before samples are not known here: use 0, which only affects the drafts.
+// Tokens sampled by the previous step are not known here: use 0, which affects only the drafts.
 void stage_next_tokens(const DraftArrays& arrays, const Chunk& chunk, int64_t first_row) {
   const std::vector<TokenId>& tokens = chunk.sequence->tokens;
   for (int64_t i = 0; i < chunk.count; ++i) {

@@ -40,7 +40,7 @@ void pad_draft_row(const DraftArrays& arrays, int64_t row);
 
 class DraftRows {
  public:
-  // All are borrowed. `batch` is the builder's batch, rebuilt for each step.
+  // All arguments are borrowed. `batch` is the builder's batch, rebuilt for each step.
   DraftRows(const BatchLimits& limits, const BatchMemory& memory, const model::Batch& batch)
       : limits_(limits), memory_(memory), batch_(batch) {}
 
@@ -48,23 +48,23 @@ class DraftRows {
     bool makes_drafts = false, decodes = false;
     int64_t num_sequences = 0, num_sampled_rows = 0;  // padding included
   };
-  // Stages the further passes, after the samples of a step.
+  // Stages the further passes. Call after staging the samples of a step.
   void stage(std::span<const Chunk> chunks, const Step& step);
-  int64_t num_passes() const;  // that draft in this step
+  int64_t num_passes() const;  // passes that draft in this step
   // The rows of group_samples, with parameters, tokens and log-probs for drafting the token after
   // the sampled one. Empty if no drafts are made.
   const std::vector<SamplingGroup>& group_drafts(int64_t max_rows);
   // Whether further passes draft more tokens; only for batches of one token per row. On a GPU each
-  // such pass has as many rows as the batch, the sequences' own first and the others idle; without
-  // further drafts it has one idle row, for ranks that run every pass together. On the CPU no row
-  // is idle.
+  // further pass has as many rows as the batch: first one per sequence, then idle rows. If no more
+  // tokens are drafted, each has one idle row, because ranks run every pass together. On the CPU no
+  // row is idle.
   bool guesses_further() const { return guesses_further_; }
   tensor::Tensor chain_cu_seqlens() const;
-  ops::DraftPass checked_pass() const;  // the batch's own, as input of the first further pass
+  ops::DraftPass checked_pass() const;  // the batch's own pass, as input of the first further pass
   ops::CheckedDrafts checked_drafts() const;
   ops::DraftPages draft_pages() const;
   tensor::Tensor drafts_of_pass(int64_t pass) const;  // [R] i32; passes count from 0
-  // As group_drafts, for a later pass with its own parameters [R,48] U8.
+  // Like group_drafts, for a later pass with its own parameters [R,48] U8.
   const std::vector<SamplingGroup>& group_chain(int64_t max_rows, int64_t pass,
                                                 tensor::Tensor parameters);
   // [T] i32, by row of the batch: the token after the row, or ~r if row r of the samples will hold

@@ -42,7 +42,7 @@ struct BatchArrays {
 
 // For drafts of an MTP layer; empty without one.
 struct DraftArrays {
-  StagedArray next_tokens, parameters;  // as tokens and parameters of the batch
+  StagedArray next_tokens, parameters;  // like tokens and parameters of BatchArrays
   // For the further draft passes: [max_sequences] i32; chain_cu_seqlens [max_sequences + 1].
   StagedArray chain_cu_seqlens, first_drafts, num_drafts, held_tokens;
   StagedArray tokens, log_probs;  // [num_mtp_drafts * max_sequences] i32, [max_sequences] f32
@@ -63,7 +63,7 @@ class BatchMemory {
   void use_next_set() { use_set(1 - current_); }
   // Uploads everything up to the first entries of the page table in one copy that overlaps the step
   // in flight: copying the gaps between arrays costs less than another call. Work queued on
-  // `stream` afterwards sees it.
+  // `stream` afterwards sees the uploaded data.
   void upload(tensor::Stream stream, int64_t num_table_entries);
   // sampled_tokens of the other set, on the device.
   tensor::Tensor sampled_before() const { return sampled_[1 - current_]; }

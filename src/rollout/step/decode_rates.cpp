@@ -29,8 +29,8 @@ double bytes_of_logits(const model::ModelSpec& spec) {
   return 3 * sizeof(float) * static_cast<double>(spec.vocab_size);
 }
 
-// After the first group, its ranks have the same rates. The larger group contains the smaller one
-// of each of its ranks, so after the second all have the same.
+// Each exchange gives the ranks of one group the same rates. The larger group contains the smaller
+// groups of all its ranks, so after both exchanges all its ranks have the same rates.
 tensor::DecodeRates agree_on_rates(const dist::Groups& host, const tensor::DecodeRates& own) {
   static_assert(std::is_trivially_copyable_v<tensor::DecodeRates>);
   tensor::DecodeRates slowest = own;

@@ -99,8 +99,8 @@ DraftChain make_draft_chain(const ops::Context& ctx, const model::Decoder& decod
   layout.context_is_written = false;
   layout.max_query_len = 1;
   layout.max_key_len = std::max<int64_t>(layout.max_key_len, 1);
-  // Lengths on the host are known only while planning. On the CPU they are views of device tensors,
-  // read when the rows are computed.
+  // On a GPU, lengths are on the host only while planning. On the CPU, host lengths are views of
+  // the device tensors, read when the rows are computed.
   layout.cu_seqlens = layout.context_lens = {};
   if (ctx.planning()) {
     chain.planned_cu_seqlens.resize(static_cast<size_t>(rows) + 1);

@@ -1,6 +1,6 @@
 // The computation of a step on each rank, shared by the runner and its memory plan: the forward
-// over a staged batch, and sampling from rows of it. No tensor-parallel rank needs tokens or rows
-// on the host. All of them have whole rows of logits and sample the same tokens.
+// over a staged batch, and sampling from its rows. No tensor-parallel rank needs tokens or rows on
+// the host. All of them have whole rows of logits and sample the same tokens.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -76,8 +76,10 @@ int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParamet
   std::vector<model::LayerPages> pages;  // one page per layer, without memory
   for (const model::LayerSpec& layer : spec.layers) {
     const auto page_of = [&](const auto& block) {
-      return model::make_pages(block, weights.embedding.dtype(),
-                               tensor::Tensor(nullptr, kU8, device, {0}), 1, sizes.page_tokens);
+      const tensor::DType dtype = weights.embedding.dtype();
+      const tensor::Tensor memory(nullptr, kU8, device,
+                                  {model::page_bytes(block, dtype, sizes.page_tokens)});
+      return model::make_pages(block, dtype, memory, 1, sizes.page_tokens);
     };
     pages.push_back(std::visit(page_of, layer.attention));
   }

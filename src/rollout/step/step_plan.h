@@ -32,19 +32,19 @@ model::ModelSpec with_cached_layers(model::ModelSpec spec, bool drafts_by_mtp);
 StepSizes step_sizes(const model::Decoder& decoder, const EngineOptions& options,
                      int64_t num_sampled_tokens);
 
-// As Engine::runs_in_lock_step.
+// See Engine::runs_in_lock_step.
 bool step_together(const dist::Groups& groups);
 
 // Upper bound on this rank's rows of a batch, which is split over the tensor-parallel ranks.
 int64_t most_own_rows(const StepSizes& sizes, const dist::Groups& groups);
-// As ops::Context::most_ep_rows.
+// See ops::Context::most_ep_rows.
 int64_t most_ep_rows(const StepSizes& sizes, const dist::Groups& groups);
 // Upper bound on the rows of one head call.
 int64_t count_head_rows(const model::Decoder& decoder, tensor::Device device,
                         const StepSizes& sizes);
 
-// Arena bytes for a step, measured by a dry run of the largest one. Assumes that the engine's other
-// ranks run steps of the same size.
+// Arena bytes for a step, measured by a dry run of the largest step. Assumes that the engine's
+// other ranks run steps of the same size.
 int64_t plan_step_arena(const model::Decoder& decoder, const model::ModelParameters& weights,
                         tensor::Device device, const StepSizes& sizes, const dist::Groups& groups);
 

@@ -107,9 +107,8 @@ void StepRunner::queue_drafts(const StepOutput& step) {
   }
 }
 
-// The shape of the recorded step for these chunks. Requires that every chunk is the next token of
-// its sequence after tokens of earlier steps, that the device is a GPU, and that one head call
-// takes all rows.
+// The shape of the recorded step for these chunks. Empty unless the device is a GPU, one head call
+// takes all rows, and every chunk is the next token of its sequence after tokens of earlier steps.
 std::optional<BatchBuilder::DecodeShape> StepRunner::decode_shape(std::span<const Chunk> chunks,
                                                                   bool makes_drafts) const {
   if (ctx_.stream.device.is_cpu()) return std::nullopt;
@@ -134,8 +133,8 @@ void StepRunner::queue_decode(std::span<const Chunk> chunks,
                               const BatchBuilder::DecodeShape& shape) {
   const model::Batch& batch = builder_.build_decode(ctx_.stream, chunks, kv_cache_.layers(), shape);
   const RecordedStep step{builder_.current_set(), shape};
-  // Recording takes longer than a plain launch, which overlaps with the step before. It pays for
-  // shapes that recur only.
+  // Recording takes longer than a plain launch, which overlaps with the step before. Recording pays
+  // only for shapes that recur.
   if (!records_steps_ || used_steps_.insert(step).second) return queue_step(batch);
   tensor::Graph* graph = recorded_steps_.find(step);
   if (graph == nullptr)

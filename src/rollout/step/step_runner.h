@@ -38,7 +38,7 @@ class StepRunner {
   // MTP layer can.
   StepSamples& launch(std::span<const Chunk> chunks, bool makes_drafts);
 
-  // As for Engine.
+  // See Engine.
   bool records_steps() const { return records_steps_; }
   void leave_ranks();
 

@@ -44,7 +44,7 @@ enum class Queue : uint8_t { kCompute, kSide, kBranch };
 
 void* stream_of(int index, Queue queue) {
   static DeviceStreams all;
-  SLX_CHECK(index >= 0 && index < kMaxDevices, "device {}", index);
+  SLX_CHECK(index >= 0 && index < kMaxDevices, "device index {} is not supported", index);
   const std::lock_guard lock(all.mutex);
   cudaStream_t& stream = all.streams[static_cast<size_t>(index)][static_cast<size_t>(queue)];
   if (stream == nullptr) {
@@ -90,7 +90,7 @@ void* allocate(int index, int64_t bytes) {
     return nullptr;
   }
   check_cuda(status, "cudaMalloc");
-  // On the compute stream: all other work on the memory is queued after it.
+  // On the compute stream, so that all later work on the memory runs after this memset.
   SLX_CUDA(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), as_stream(compute_stream(index))));
   SLX_CUDA(cudaStreamSynchronize(as_stream(compute_stream(index))));
   return data;

@@ -6,14 +6,14 @@
 
 namespace slimexx::tensor {
 
-Graph::Graph(Stream, const std::function<void()>&) { SLX_CHECK(false, "no CUDA"); }
+Graph::Graph(Stream, const std::function<void()>&) { SLX_CHECK(false, "this build has no CUDA"); }
 Graph::Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
 Graph& Graph::operator=(Graph&& other) noexcept {
   std::swap(handle_, other.handle_);
   return *this;
 }
 Graph::~Graph() = default;
-void Graph::launch(Stream) const { SLX_CHECK(false, "no CUDA"); }
+void Graph::launch(Stream) const { SLX_CHECK(false, "this build has no CUDA"); }
 bool is_recording(Stream) { return false; }
 
 }  // namespace slimexx::tensor

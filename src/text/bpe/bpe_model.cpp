@@ -12,7 +12,7 @@
 namespace slimexx::text {
 namespace {
 
-// Ids may be sparse, but only so much that a small file cannot take much memory.
+// Limits how sparse ids may be, so that a small file cannot take much memory.
 constexpr int64_t kFreeIds = 1 << 16;
 constexpr int64_t kIdsPerEntry = 16;
 
@@ -254,7 +254,7 @@ void BpeModel::add_characters(std::string_view word, std::vector<TokenId>& ids) 
   if (unknown_pending) ids.push_back(*unknown_);
 }
 
-// `at`: offset in the word, in the form that encode_word got, of the byte or character without a
+// `word` is in the form that encode_word received; the byte or character at offset `at` has no
 // token.
 void BpeModel::refuse_word(std::string_view word, size_t at) const {
   std::string text(word);

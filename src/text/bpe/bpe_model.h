@@ -35,7 +35,7 @@ class BpeModel {
   void refuse_lost_bytes(bool mapped);
 
   // Excludes the id of a special token from the look-up of whole words in encode_word, so that
-  // ordinary text that spells the token does not become it.
+  // ordinary text that spells the token does not become that token.
   void exclude_whole_word(TokenId id);
 
   void encode_word(std::string_view word, std::vector<TokenId>& ids) const;

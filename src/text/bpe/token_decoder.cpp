@@ -23,8 +23,8 @@ size_t incomplete_tail(std::string_view bytes) {
     if ((lead & 0xC0) == 0x80) continue;
     const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
     if (lead > 0xF4 || length <= n) return 0;
-    // Some continuation bytes must complete it to valid UTF-8. Try 0x80; if the second byte is
-    // still missing, 0xA0 after E0 and 0x90 after F0, since 0x80 would be overlong there.
+    // Some continuation bytes must complete the suffix to valid UTF-8. Try 0x80; if the second byte
+    // is still missing, 0xA0 after E0 and 0x90 after F0, since 0x80 would be overlong there.
     std::string completed(bytes.substr(bytes.size() - n));
     if (n == 1) completed += lead == 0xE0 ? '\xA0' : lead == 0xF0 ? '\x90' : '\x80';
     completed.resize(length, '\x80');

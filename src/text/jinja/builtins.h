@@ -76,7 +76,7 @@ struct MethodObject final : Object {
       : Object(owner, sizeof(MethodObject), receiver.depth() + 1),
         entry(what),
         self(std::move(receiver)) {
-    if (depth > kMaxContainerDepth) fail("values nested too deeply");
+    if (depth > kMaxContainerDepth) fail("values are nested too deeply");
   }
   const MethodEntry& entry;
   Value self;

@@ -86,7 +86,8 @@ Value round_int(Int value, int64_t precision) {
   const Int rest = value % power, twice = (rest < 0 ? -rest : rest) * 2;
   if (twice > power || (twice == power && quotient % 2 != 0)) quotient += value < 0 ? -1 : 1;
   Int rounded;
-  if (__builtin_mul_overflow(quotient, power, &rounded)) fail("an integer beyond 127 bits");
+  if (__builtin_mul_overflow(quotient, power, &rounded))
+    fail("an integer needs more than 127 bits");
   return Value::integer(rounded);
 }
 

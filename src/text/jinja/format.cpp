@@ -105,7 +105,7 @@ int64_t read_number(std::string_view text, size_t& i, int64_t limit) {
   int64_t value = 0;
   for (; i < text.size() && digit_value(text[i]) < 10; ++i) {
     value = value * 10 + digit_value(text[i]);
-    if (value > limit) fail("a field's width or precision beyond the limit");
+    if (value > limit) fail("a field's width or precision exceeds the limit");
   }
   return value;
 }
@@ -212,7 +212,7 @@ class PercentFormatter {
     if (i_ < format_.size() && format_[i_] == '*') {
       ++i_;
       const int64_t size = optional_int(next_argument(), 0, "a field's width");
-      if (size > limit || size < -limit) fail("a field's width or precision beyond the limit");
+      if (size > limit || size < -limit) fail("a field's width or precision exceeds the limit");
       return size;
     }
     return read_number(format_, i_, limit);
@@ -224,7 +224,7 @@ class PercentFormatter {
     if (!arguments_.is(Kind::kDict)) fail("format requires a mapping");
     const std::string key = format_.substr(i_ + 1, end - i_ - 1);
     const Value* value = arguments_.dict().find(std::string_view(key));
-    if (value == nullptr) fail(fmt::format("no key '{}' for the format", key));
+    if (value == nullptr) fail(fmt::format("the format needs key '{}', which is missing", key));
     i_ = end + 1;
     by_name_ = true;
     return *value;
@@ -328,7 +328,7 @@ class BraceFormatter {
       : interpreter_(interpreter), arguments_(arguments) {}
 
   std::string run(std::string_view format, int depth) {
-    if (depth > 2) fail("format fields nested too deeply");
+    if (depth > 2) fail("format fields are nested too deeply");
     std::string out;
     for (size_t i = 0; i < format.size();) {
       const char c = format[i];
@@ -386,7 +386,7 @@ class BraceFormatter {
       const size_t stop =
           attribute ? std::min(name.find_first_of(".[", i + 1), name.size()) : name.find(']', i);
       if (stop == std::string_view::npos || stop == i + 1)
-        fail("a malformed name in a format field");
+        fail("the name in a format field is malformed");
       const std::string key(name.substr(i + 1, stop - i - 1));
       const auto number = attribute ? std::nullopt : parse_python_int(key, 10);
       value = attribute ? interpreter_.get_own_attribute(value, key)
@@ -404,7 +404,7 @@ class BraceFormatter {
       (name.empty() ? automatic_ : manual_) = true;
       if (automatic_ && manual_) fail("a format mixes automatic and numbered fields");
       if (*index < 0 || *index >= static_cast<Int>(arguments_.positional.size())) {
-        fail("a format field beyond the arguments");
+        fail("a format field refers to an argument that is missing");
       }
       return arguments_.positional[static_cast<size_t>(*index)];
     }
@@ -412,7 +412,7 @@ class BraceFormatter {
     for (const auto& [key, value] : arguments_.keywords) {
       if (key == name) return value;
     }
-    fail(fmt::format("no argument '{}' for the format", name));
+    fail(fmt::format("the format needs argument '{}', which is missing", name));
   }
 
   Interpreter& interpreter_;

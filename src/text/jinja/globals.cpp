@@ -61,7 +61,7 @@ Value global_namespace(Interpreter& in, const Arguments& arguments) {
   fill_dict(in, attributes, arguments);
   for (const auto& [name, value] : attributes.entries) {
     if (name.is(Kind::kString) && !name.text().empty() && name.text()[0] == '_') {
-      fail(fmt::format("a namespace takes no attribute that begins with an underscore: '{}'",
+      fail(fmt::format("an attribute of a namespace must not begin with an underscore: '{}'",
                        name.text()));
     }
   }

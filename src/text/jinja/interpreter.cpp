@@ -170,7 +170,7 @@ void Interpreter::assign(const Expr& target, const Value& value) {
     if (!holder.is(Kind::kNamespace)) fail("cannot assign attribute on non-namespace object");
     const Value name = constant_string(target.string_index);
     if (name.text().front() == '_')
-      fail("a namespace takes no attribute that begins with an underscore");
+      fail("an attribute of a namespace must not begin with an underscore");
     holder.get<NamespaceObject>().attributes.dict().set(name, value);
     heap_.check_live();
     return;

@@ -128,7 +128,7 @@ struct Interpreter::Level {
   explicit Level(Interpreter& owner) : interpreter(owner) {
     if (++interpreter.calls_ > interpreter.max_depth_) {
       --interpreter.calls_;
-      fail(fmt::format("calls nested deeper than {}", interpreter.max_depth_));
+      fail(fmt::format("calls are nested deeper than {}", interpreter.max_depth_));
     }
   }
   ~Level() { --interpreter.calls_; }
@@ -143,7 +143,7 @@ struct Interpreter::Nested {
     constexpr int kNodesPerCall = 12;
     if (++interpreter.nesting_ > kMaxTreeDepth + kNodesPerCall * interpreter.max_depth_) {
       --interpreter.nesting_;
-      fail("expressions and calls nested too deeply");
+      fail("expressions and calls are nested too deeply");
     }
   }
   ~Nested() { --interpreter.nesting_; }

@@ -83,8 +83,8 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, Values items, int64_t 
   const LoopEnd end{loop};
   loop.closure = current_;
   loop.depth0 = depth0;
-  // As in jinja2, the else block runs unless one iteration reached the end of the body; break and
-  // continue do not.
+  // As in jinja2, the else block runs unless one iteration reached the end of the body; iterations
+  // that break or continue do not count.
   bool completed = false;
   while (true) {
     Value item = pull(loop);
@@ -152,7 +152,7 @@ void Interpreter::run_with(const Stmt& stmt) {
 
 void Interpreter::run_generation(const Stmt& stmt) {
   enter_scope(stmt.entry);
-  if (out_->generating) {  // the enclosing generation block covers this one
+  if (out_->generating) {  // the enclosing generation block covers this block
     run(stmt.body);
     return;
   }

@@ -14,7 +14,7 @@ class JsonWriter {
 
   void write(const Value& value, int depth) {
     heap_.charge(2);
-    if (depth > kMaxContainerDepth) fail("values nested too deeply for tojson");
+    if (depth > kMaxContainerDepth) fail("values are nested too deeply for tojson");
     switch (value.kind()) {
       case Kind::kString:
         write_string(value.text());

@@ -106,7 +106,7 @@ Value loop_changed(Interpreter& in, const Value& self, const Arguments& argument
   Value now = in.heap().tuple(arguments.positional);
   const bool changed =
       loop.last_changed.is(Kind::kMissing) || !equal_values(loop.last_changed, now);
-  // A loop that has ended is not cleared again, so it must not keep this value: it could be the
+  // A loop that has ended is not cleared again, so it must not keep this value, which could be the
   // loop itself.
   if (!loop.closure.is(Kind::kMissing)) loop.last_changed = std::move(now);
   return Value::boolean(changed);

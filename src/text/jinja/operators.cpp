@@ -13,7 +13,7 @@ namespace {
   fail(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(a),
                    type_name(b)));
 }
-[[noreturn]] void fail_overflow() { fail("an integer beyond 127 bits"); }
+[[noreturn]] void fail_overflow() { fail("an integer needs more than 127 bits"); }
 
 bool both_integral(const Value& a, const Value& b) { return a.is_integral() && b.is_integral(); }
 void require_numbers(const char* op, const Value& a, const Value& b) {
@@ -35,7 +35,7 @@ Value repeat_sequence(Heap& heap, const Value& sequence, Int count) {
                                                 : length_of(sequence));
   if (count < 0 || length == 0) count = 0;
   const Int limit = Int{1} << 40;
-  if (count > limit) fail("a repetition beyond the limit of a value");
+  if (count > limit) fail("the repeated value would exceed the limit for one value");
   const uint64_t total = saturating_multiply(static_cast<uint64_t>(count), length);
   if (sequence.is(Kind::kString)) {
     heap.check_size(total);
@@ -157,7 +157,8 @@ Value power_values(Heap& heap, const Value& a, const Value& b) {
   require_numbers("**", a, b);
   if (!both_integral(a, b) || b.as_int() < 0) {
     if (a.as_double() == 0 && b.as_double() < 0) fail("0.0 cannot be raised to a negative power");
-    if (a.as_double() < 0 && b.as_double() != std::floor(b.as_double())) fail("a complex power");
+    if (a.as_double() < 0 && b.as_double() != std::floor(b.as_double()))
+      fail("the power would be a complex number");
     const double power = std::pow(a.as_double(), b.as_double());
     if (std::isinf(power) && std::isfinite(a.as_double()) && std::isfinite(b.as_double())) {
       fail("numerical result out of range");

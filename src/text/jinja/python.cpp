@@ -157,7 +157,7 @@ bool equal_ranges(const RangeObject& a, const RangeObject& b) {
 }  // namespace
 
 bool equal_values(const Value& a, const Value& b, int depth) {
-  if (depth > kMaxContainerDepth) fail("values nested too deeply to compare");
+  if (depth > kMaxContainerDepth) fail("values are nested too deeply to compare");
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
     return a.as_double() == b.as_double();
@@ -188,7 +188,7 @@ bool equal_values(const Value& a, const Value& b, int depth) {
 }
 
 bool less_values(const Value& a, const Value& b, const char* op, int depth) {
-  if (depth > kMaxContainerDepth) fail("values nested too deeply to compare");
+  if (depth > kMaxContainerDepth) fail("values are nested too deeply to compare");
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() < b.as_int();
     return a.as_double() < b.as_double();

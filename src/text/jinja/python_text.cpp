@@ -116,7 +116,7 @@ void append_loop(std::string& out, const LoopObject& loop) {
 }  // namespace
 
 void append_repr(Heap& heap, std::string& out, const Value& value, int depth) {
-  if (depth > kMaxContainerDepth) fail("values nested too deeply to print");
+  if (depth > kMaxContainerDepth) fail("values are nested too deeply to print");
   heap.charge(2);
   switch (value.kind()) {
     case Kind::kString: {

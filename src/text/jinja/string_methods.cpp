@@ -450,7 +450,7 @@ std::string justify_text(Heap& heap, const StringObject& string, int64_t width,
                          std::string_view fill, char align) {
   if (width <= string.length) return string.text;
   const int64_t missing = width - string.length;
-  if (width > (int64_t{1} << 40)) fail("a width beyond the limit of a value");
+  if (width > (int64_t{1} << 40)) fail("the width exceeds the limit for one value");
   heap.check_size(static_cast<uint64_t>(missing) * fill.size() + string.text.size());
   heap.charge_characters(static_cast<uint64_t>(missing));
   // Like Python's str.center: the extra fill character goes left if the width is odd.

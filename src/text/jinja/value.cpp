@@ -14,7 +14,7 @@ int depth_of(const Values& values) {
   int depth = 0;
   for (const Value& value : values) depth = std::max(depth, value.depth());
   if (depth >= kMaxContainerDepth)
-    fail(fmt::format("values nested deeper than {}", kMaxContainerDepth));
+    fail(fmt::format("values are nested deeper than {}", kMaxContainerDepth));
   return depth + 1;
 }
 
@@ -164,7 +164,7 @@ void DictObject::set(const Value& key, Value value) {
   const size_t hash = hash_value(key);
   depth = std::max({depth, key.depth() + 1, value.depth() + 1});
   if (depth > kMaxContainerDepth)
-    fail(fmt::format("values nested deeper than {}", kMaxContainerDepth));
+    fail(fmt::format("values are nested deeper than {}", kMaxContainerDepth));
   const int64_t at = position(key, hash);
   if (at >= 0) {
     entries[static_cast<size_t>(at)].second = std::move(value);
@@ -320,7 +320,8 @@ Value Heap::iterator(Values items, const char* type) {
 namespace {
 
 constexpr const char* kLimitHint =
-    "a chat template needs a small part of that: fix the template, or shorten the conversation";
+    "a chat template normally needs a small part of this limit: fix the template, or shorten the "
+    "conversation";
 
 }  // namespace
 

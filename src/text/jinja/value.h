@@ -266,7 +266,7 @@ class Heap {
   // Refuses an intermediate value above the limit before it is built.
   void check_size(uint64_t bytes) const;
   void check_items(uint64_t count) const { check_size(saturating_multiply(count, sizeof(Value))); }
-  // The same for a text that is being appended to.
+  // check_size for a text that is being appended to.
   void check_text(const std::string& text) const {
     if (text.size() > static_cast<uint64_t>(max_value_bytes_)) check_size(text.size());
   }
@@ -275,8 +275,8 @@ class Heap {
   // Call when making many values: live values, without the caller's variables, may take at most
   // four times the limit for one value.
   void check_live() const;
-  // Call after the caller's variables are made. Neither they nor the work to make them count; each
-  // of their bytes adds a little to the work limit.
+  // Call after the caller's variables are made. These variables and the work to make them do not
+  // count; each of their bytes raises the work limit a little.
   void begin_limits();
 
  private:

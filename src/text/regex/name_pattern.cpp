@@ -68,7 +68,7 @@ bool NamePattern::is_found_in(const std::string& name) const {
   throw Error(ErrorCode::kUsage,
               fmt::format("\"{}\" takes too many steps on the name {}: {}", text_, name,
                           message_of(result)),
-              "write it without nested repeats, such as (.*)*", key_);
+              "write the pattern without nested repeats, such as (.*)*", key_);
 }
 
 }  // namespace slimexx::text

@@ -57,7 +57,7 @@ constexpr CodeRange kSo[] = {
     {0x1fadf, 0x1fadf}, {0x1fae8, 0x1fae9}, {0x1faf7, 0x1faf8}, {0x1fbcb, 0x1fbef}};
 constexpr CodeRange kCf[] = {{0x13439, 0x1343f}};
 
-// Characters by property, without those whose general category belongs to the property.
+// Characters by property, without characters whose general category already implies the property.
 constexpr CodeRange kAlphabetic[] = {{0x363, 0x36f},     {0x897, 0x897},     {0xc04, 0xc04},
                                      {0xcf3, 0xcf3},     {0xf82, 0xf83},     {0x1dd3, 0x1de6},
                                      {0x10d69, 0x10d69}, {0x10efc, 0x10efc}, {0x11080, 0x11081},

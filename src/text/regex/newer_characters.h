@@ -1,6 +1,6 @@
-// Characters that Unicode 15.0, 15.1 and 16.0 assigned or changed, Chinese extensions H and I among
-// them: the tokenizers library knows them, PCRE2 10.42 and utf8proc 2.8 (Unicode 14.0) do not. With
-// newer libraries these ranges are redundant.
+// Characters that Unicode 15.0, 15.1 and 16.0 assigned or changed, such as CJK extensions H and I.
+// The tokenizers library knows these characters; PCRE2 10.42 and utf8proc 2.8 (Unicode 14.0) do
+// not. With newer libraries these ranges are redundant.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -25,7 +25,7 @@ constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kJitStackBytes = 4 << 20;
 
 // The match limit does not count the steps of simple repeats, so a search also has a budget of CPU
-// time. It is checked whenever this many character steps may have passed.
+// time. The budget is checked whenever this many character steps may have passed.
 constexpr uint64_t kStepsBetweenChecks = uint64_t{1} << 27;
 constexpr double kBaseSeconds = 2.0;
 constexpr double kSecondsPerMegabyte = 1.0;

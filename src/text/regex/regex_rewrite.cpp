@@ -138,7 +138,7 @@ void Rewriter::rewrite_quantifier() {
   put_quantifier(quantifier);
 }
 
-// Takes {n} {n,} {,m} {n,m}, all except {n} optionally lazy with a trailing ?. Other braces are
+// Reads {n} {n,} {,m} {n,m}, all except {n} optionally lazy with a trailing ?. Other braces are
 // literal.
 std::optional<std::string> Rewriter::take_interval() {
   size_t end = 1;

@@ -86,8 +86,8 @@ std::optional<CharSet> category_set(const std::string& plain) {
     return set;
   }
   if (plain == "lc") return CharSet{categories({"Lu", "Ll", "Lt"}), "", false, true};
-  // PCRE2 treats the newer characters as unassigned, so define these two as the complement of the
-  // others.
+  // PCRE2 treats the newer characters as unassigned, so define these two categories as the
+  // complement of all others.
   if (plain == "c") return CharSet{categories({"L", "M", "N", "P", "S", "Z"}), "", true};
   if (plain == "cn") {
     return CharSet{categories({"L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Co", "Cs"}), "", true};

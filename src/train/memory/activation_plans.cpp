@@ -30,8 +30,8 @@ std::vector<int64_t> all_indices(std::span<const Sample> samples) {
   return indices;
 }
 
-// `microbatches`: slot bytes of each microbatch alone, in the order of SlotPlan::too_large. Those
-// with one sample are placed first, because they cannot be split.
+// `microbatches`: slot bytes of each microbatch alone, in the order of SlotPlan::too_large.
+// Microbatches with one sample are placed first, because they cannot be split.
 void place_in(SlotPlan& plan, std::span<const SlotBytes> microbatches,
               std::span<const std::vector<int64_t>> indices, int64_t capacity) {
   std::vector<size_t> order(microbatches.size());

@@ -32,7 +32,7 @@ Assignment Assigner::assign(const StageDecoders& decoders, std::span<const Sampl
   Assignment a;
   a.microbatches = std::move(microbatches);
   // MTP layers do not count: training them must not move a microbatch to another rank, as sums over
-  // ranks would then differ in their last bits from those of a run without.
+  // ranks would then differ in their last bits from those of a run without MTP training.
   std::vector<double> costs;
   for (const auto& microbatch : a.microbatches) {
     double cost = 0;
@@ -73,12 +73,13 @@ SlotPlan Assigner::assign_fitting(const StageDecoders& decoders, std::span<const
   }
 }
 
-// Returns whether any was too large. Ranks agree: those of a replica run the same microbatches, and
-// all run equally many. A microbatch that is too large on one rank is split on all.
+// Returns whether any microbatch was too large. All ranks agree: the ranks of a replica run the
+// same microbatches, and all replicas run equally many. A microbatch that is too large on one rank
+// is split on all.
 bool Assigner::split_too_large(std::span<const Sample> samples, const Assignment& assignment,
                                const SlotPlan& plan, Bins& microbatches) {
   const size_t count = assignment.microbatches.size();
-  std::vector<double> bytes(count + 1);  // of those that are too large; whole numbers below 2^53
+  std::vector<double> bytes(count + 1);  // of too large microbatches; whole numbers below 2^53
   for (size_t i = 0; i < assignment.numbers.size(); ++i)
     bytes[static_cast<size_t>(assignment.numbers[i])] = static_cast<double>(plan.too_large[i]);
   bytes[count] = -static_cast<double>(memory_.capacity_bytes());

@@ -25,9 +25,9 @@ class Assigner {
  public:
   Assigner(const TrainedStages& stages, const ActivationMemory& memory)
       : stages_(stages), memory_(memory) {}
-  // Packs samples and assigns the microbatches. In planned memory, splits by samples those that
-  // `reserve` finds too large until all fit; a single sample that does not fit throws AgreedError.
-  // Collective in planned memory.
+  // Packs samples and assigns the microbatches. In planned memory, microbatches that `reserve`
+  // finds too large are split by samples until all fit; a single sample that does not fit throws
+  // AgreedError. Collective in planned memory.
   SlotPlan assign_fitting(const StageDecoders& decoders, std::span<const Sample> samples,
                           const std::function<SlotPlan(const Assignment&)>& reserve,
                           Assignment& assignment);

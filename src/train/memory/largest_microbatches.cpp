@@ -59,8 +59,8 @@ UnevenShares find_uneven_shares(int cp_size) {
   return most;
 }
 
-// Changes the lengths so that every cp rank gets, in equal whole chunks, the most tokens that one
-// rank can get from as many samples. Merges very short samples.
+// Changes the lengths so that all chunks are equal, and every cp rank gets as many tokens as uneven
+// chunks can give to one rank. Merges very short samples.
 Lengths in_whole_chunks(const Lengths& lengths, int cp_size) {
   int64_t num_tokens = 0;
   for (const int64_t length : lengths) num_tokens += length;

@@ -11,8 +11,8 @@ namespace slimexx::train {
 struct MicrobatchLimits {
   int64_t num_tokens = 0, num_samples = 1;  // of a microbatch
   int64_t longest = 2;                      // tokens of a sample
-  // A rank keeps the logits of at most this many rows for backward, and of a larger microbatch
-  // none. So a microbatch with exactly this many rows may need the most memory.
+  // A rank keeps a microbatch's logits for backward if they have at most this many rows. So a
+  // microbatch with exactly this many rows may need the most memory.
   int64_t kept_logit_rows = 0;
   int64_t num_trained_mtp = 0;  // layers, which have logits of their own
   int cp_size = 1;

@@ -82,7 +82,8 @@ class Executor {
   }
 
   void start(const Pass& pass, const Operation& operation, Slot& slot) {
-    SLX_CHECK(!slot.in_flight, "slot {} holds microbatch {}", operation.slot, slot.microbatch);
+    SLX_CHECK(!slot.in_flight, "slot {} still holds microbatch {}", operation.slot,
+              slot.microbatch);
     slot.microbatch = operation.microbatch;
     slot.chunk = operation.chunk;
     InFlight& f = slot.in_flight.emplace();

@@ -26,7 +26,7 @@ struct Slot {
 struct SlotBytes {
   int64_t kept = 0;      // per slot
   int64_t scratch = 0;   // for all slots; 0 with one slot, whose arena has its scratch too
-  int64_t deferred = 0;  // per place of deferred products
+  int64_t deferred = 0;  // per list of deferred products
   void grow_to(const SlotBytes& other);
 };
 struct SlotCounts {
@@ -57,7 +57,7 @@ class PlanningSlots {
   PlanningSlots& operator=(const PlanningSlots&) = delete;
   std::span<Slot> slots() { return slots_; }
   std::span<ops::DeferredProducts> deferred() { return deferred_; }
-  SlotBytes most_bytes() const;  // maximum over slots, and over places
+  SlotBytes most_bytes() const;  // maximum over slots, and over lists
 
  private:
   tensor::Arena scratch_;
@@ -98,7 +98,7 @@ struct StepWork {
   const model::RouterBalances& routers = no_routers();
   // Called during the last backward only: gradients are final after it, except deferred ones.
   StageHooks last_backward = {};
-  std::span<ops::DeferredProducts> deferred = {};  // one for each place that the operations use
+  std::span<ops::DeferredProducts> deferred = {};  // count_deferred(operations) lists
   MeasuredRank measured = MeasuredRank::kLargest;  // in planning contexts
 };
 
@@ -107,9 +107,9 @@ struct StepWork {
 void send_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
 void receive_rows(const ops::Context& ctx, tensor::Tensor rows, int peer);
 
-// The first backward of a chunk writes its gradients, the others add to them, in the order of the
-// list. Gradients of MTP layers are computed with the forwards, so that they are final before the
-// last backward begins. Stages exchange rows through the pp group of the slots' contexts.
+// The first backward of a chunk writes its gradients; later backwards add to them, in the order of
+// the list. Gradients of MTP layers are computed with the forwards, so that they are final before
+// the last backward begins. Stages exchange rows through the pp group of the slots' contexts.
 void run_operations(std::span<const Operation> operations, const StepWork& work,
                     std::span<Slot> slots);
 

@@ -194,7 +194,8 @@ void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<con
     const Sample& sample = samples[static_cast<size_t>(index)];
     const auto length = static_cast<int64_t>(sample.tokens.size());
     SLX_CHECK(sample.response_length >= 1 && sample.response_length < length,
-              "response {} of {} tokens", sample.response_length, length);
+              "a response of {} tokens does not fit in a sample of {}", sample.response_length,
+              length);
     const auto start = static_cast<int32_t>(tokens.size());
     for (int64_t i = 0; i < length; ++i) {
       tokens.push_back(sample.tokens[static_cast<size_t>(i)]);

@@ -24,13 +24,13 @@ struct Microbatch {
   tensor::Tensor device_cu_rows;  // [S+1] i32, on CUDA only
   int64_t num_tokens = 0;         // on this rank
   int64_t num_rows = 0;           // for the loss
-  int64_t num_own_rows = 0;       // of these, rows of this cp rank
+  int64_t num_own_rows = 0;       // part of num_rows on this cp rank
   // Context parallelism; host. The tokens are those of cp rank `context_rank`.
   int context_rank = 0;
   std::vector<int32_t> context_lens, key_starts;
   std::vector<int32_t> cu_sequences;  // of whole sequences
   model::ContextShards token_shards, row_shards;
-  std::vector<dist::Range> token_ranges, row_ranges;  // of these, by cp rank
+  std::vector<dist::Range> token_ranges, row_ranges;  // of both shards, by cp rank
   model::ContextRows loss_rows;                       // R of all ranks
 };
 
@@ -43,7 +43,7 @@ int64_t count_tokens(std::span<const Sample> samples, std::span<const int64_t> i
 void build_microbatch(const ops::Context& ctx, int64_t vocab_size, std::span<const Sample> samples,
                       std::span<const int64_t> indices, MeasuredRank measured, Microbatch& out);
 
-// `rows` ascend. `tp_rows` as of the batch; fills `tp_ranges`, which the result refers to.
+// `rows` ascend. `tp_rows` is the batch's. Fills `tp_ranges`, to which the result refers.
 model::HeadRows make_head_rows(const ops::Context& ctx, int64_t vocab_size,
                                std::span<const dist::Range> tp_rows,
                                const std::vector<int32_t>& rows,

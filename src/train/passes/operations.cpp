@@ -19,7 +19,7 @@ struct Compute {
   bool operator==(const Compute&) const = default;
 };
 
-// Microbatches that go through all chunks of a rank in turn.
+// Microbatches per group: a group passes through one chunk of a rank before the next chunk.
 int64_t group_size(const PipelineShape& shape) {
   return shape.num_chunks > 1 ? shape.num_ranks : 1;
 }
@@ -38,7 +38,7 @@ std::vector<Compute> list_forwards(const PipelineShape& shape, int64_t num_micro
 
 // 1F1B after a warm-up of forwards that lasts until the first backward can arrive. Backwards go
 // through the chunks from the last to the first. If they defer weight gradients, each backward is
-// followed by the weight gradients of the microbatch `rank` earlier.
+// followed by the weight gradients of the microbatch that is `rank` microbatches earlier.
 std::vector<Compute> list_forwards_and_backwards(int rank, const PipelineShape& shape,
                                                  int64_t num_microbatches) {
   const std::vector<Compute> forwards = list_forwards(shape, num_microbatches);
@@ -258,7 +258,8 @@ std::vector<std::vector<Compute>> list_of_all_ranks(const PipelineShape& shape, 
 
 PipelineOrder order_step(const PipelineShape& shape, int64_t num_microbatches) {
   SLX_CHECK_EQ(num_microbatches, round_up_microbatches(shape, num_microbatches));
-  SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1, "{} chunks", shape.num_chunks);
+  SLX_CHECK(!shape.zero_bubble || shape.num_chunks == 1,
+            "zero_bubble needs one chunk per rank, not {}", shape.num_chunks);
   auto computes = list_of_all_ranks(
       shape, [&](int r) { return list_forwards_and_backwards(r, shape, num_microbatches); });
   std::vector<size_t> num_slots;

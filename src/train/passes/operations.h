@@ -4,10 +4,10 @@
 // arXiv:2104.04473), and interleaved with several stages on each rank.
 //
 // With zero_bubble a backward sends the gradient of its input first and leaves the products of
-// weight gradients for the pipeline's bubbles. Rank r lags r microbatches with them, so that a rank
-// has no more microbatches between forward and weight gradients than there are stages (ZB-H1 of Qi
-// et al., arXiv:2401.10241). They run in the order of the microbatches, so sums and bits equal
-// those of one-forward-one-backward.
+// weight gradients for the pipeline's bubbles. Rank r computes them r microbatches later, so that a
+// rank has no more microbatches between forward and weight gradients than there are stages (ZB-H1
+// of Qi et al., arXiv:2401.10241). The products run in the order of the microbatches, so sums and
+// bits equal those of one-forward-one-backward.
 //
 // Sends and receives wait for each other: on the CPU a send may return only when the other rank
 // receives, and a device runs later work only then. To avoid a deadlock, the lists of all ranks are
@@ -57,9 +57,10 @@ std::vector<Operation> list_forward_operations(int rank, const PipelineShape& sh
 
 // Number of slots that the operations use.
 size_t count_slots(std::span<const Operation> operations);
-// Number of places for deferred products.
+// Number of lists of deferred products that the operations use.
 size_t count_deferred(std::span<const Operation> operations);
-// Operations for enough microbatches to need the most slots and places that any number needs.
+// The operations of a step with enough microbatches that more would need no further slot or list of
+// deferred products.
 std::vector<Operation> list_most_operations(int rank, const PipelineShape& shape);
 
 }  // namespace slimexx::train

@@ -45,7 +45,8 @@ void start_microbatch(const Pass& p, std::span<const Sample> samples,
                       std::span<const int64_t> indices, InFlight& f);
 // Allocates rows of the residual stream of f, for transfers between stages.
 tensor::Tensor allocate_rows(const Pass& p, const InFlight& f);
-// Computes f.output. With `keep`, f's tape gets the activations for backward, by f.tape.keep.
+// Computes f.output. With `keep`, f's tape gets the activations for backward that f.tape.keep
+// selects.
 void run_layers(const Pass& p, InFlight& f, bool keep);
 // Computes log-probs and entropies, on a stage with the head.
 void run_head(const Pass& p, InFlight& f, bool keep);
@@ -56,10 +57,11 @@ void run_loss(const Pass& p, std::span<const Sample> samples, std::span<const in
               std::span<const std::vector<float>> weights, const ops::PolicyLossOptions& options,
               tensor::Tensor metrics, InFlight& f);
 
-// Backpropagates from f.dx (on a stage with the head: from the gradients of run_loss) to f.dx. With
-// `accumulate`, weight gradients are added to those of earlier microbatches of the step; otherwise
-// they are overwritten. With `deferred`, it receives the products of weight gradients of layers;
-// those of experts and of the head run at once.
+// In place: f.dx is the gradient of the output on entry (on a stage with the head, run_loss gave
+// the gradients instead) and of the input on return. With `accumulate`, weight gradients are added
+// to those of earlier microbatches of the step; otherwise they are overwritten. If `deferred` is
+// given, it receives the products of weight gradients of layers; those of experts and of the head
+// run immediately.
 void run_backward(const Pass& p, const model::ModelParameters& gradients, InFlight& f,
                   bool accumulate, const StageHooks& hooks = {},
                   const model::RouterBalances& routers = {},

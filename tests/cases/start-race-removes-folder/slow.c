@@ -1,4 +1,5 @@
-// Delays a start at two moments, so that two concurrent starts overlap there: before a folder is made, and before the test file is written that shows whether the start can write checkpoints.
+// Delays a start at two moments, so that two concurrent starts overlap: before it makes a folder,
+// and before it writes the file that tests whether checkpoints can be written.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sys/stat.h>

@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Supports barriers, broadcasts and gathers, enough for ranks to meet. A send or receive waits for
-// ever.
+// Supports barriers, broadcasts and gathers, so that ranks can wait for each other. A send or
+// receive waits forever.
 class ForkedBackend : public Backend {
  public:
   ForkedBackend(ForkedState& state, int rank, int size) : state_(state), rank_(rank), size_(size) {}

@@ -57,7 +57,7 @@ TEST(HangJudge, CallThatAllHaveBegunMoves) {
   Ranks ranks = make_ranks(3, 5);
   enter(ranks[1], "broadcast", 5, 3);
   EXPECT_TRUE(find_waits(ranks)[1].moves);
-  enter(ranks[0], "barrier", 6, 3);  // it has left the broadcast and waits for the other two
+  enter(ranks[0], "barrier", 6, 3);  // rank 0 has left the broadcast
   EXPECT_TRUE(find_waits(ranks)[1].moves);
   EXPECT_EQ(waited_for(ranks, 0), (std::vector<int>{1, 2}));
 }
@@ -124,8 +124,8 @@ TEST_F(HangClock, BeginsAnewWithAnyMove) {
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(look()) << i;
 }
 
-// The clock stands still while a rank does not look: the rank or its host is stopped, which other
-// checks handle.
+// The clock stops while a rank does not look: then the rank or its host is stopped, and other
+// checks handle that.
 TEST_F(HangClock, StandsStillWhileARankDoesNotLook) {
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(look(5)) << i;
   for (int i = 0; i < 60; ++i) {

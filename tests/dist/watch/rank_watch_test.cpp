@@ -117,8 +117,8 @@ TEST_F(RankWatchTest, OneThatIsStoppedForAWhileIsWaitedFor) {
   expect_end(ranks, 2);
 }
 
-// A rank that was stopped itself must not count that time against others; here all are stopped at
-// once.
+// A rank that was stopped must not count the time of its own stop against others; here all ranks
+// are stopped at once.
 TEST_F(RankWatchTest, WholeRunThatIsStoppedGoesOn) {
   ForkedRanks ranks(3, watched_wait({.options = {.limit_s = 1.5}, .folder = folder()}));
   ASSERT_TRUE(ranks.wait_until_ready());
@@ -221,7 +221,7 @@ TEST_F(RankWatchTest, OneThatDiesOnAnotherHostIsNamed) {
     SCOPED_TRACE(victim);
     ForkedRanks ranks(3, watched_wait({.are_hosts = true, .folder = folder()}));
     ASSERT_TRUE(ranks.wait_until_ready());
-    sleep_s(1.5);  // so that its record has been read
+    sleep_s(1.5);  // until the victim's record has been read
     ranks.signal(victim, SIGKILL);
     const int judge = victim == 0 ? 1 : 0;
     EXPECT_EQ(ranks.wait(judge, kSoon), exit_status(ErrorCode::kRun));

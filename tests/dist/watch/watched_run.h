@@ -8,7 +8,7 @@
 
 namespace slimexx::dist {
 
-constexpr double kSoon = 8;  // seconds; normally takes a tenth, but the machine may be busy
+constexpr double kSoon = 8;  // seconds; normally takes a tenth, but the host may be busy
 
 void sleep_s(double seconds);
 

@@ -16,7 +16,7 @@
 namespace slimexx::e2e {
 namespace {
 
-constexpr double kSoon = 30;  // seconds; normally takes one, but the machine may be busy
+constexpr double kSoon = 30;  // seconds; normally takes one, but the host may be busy
 
 class Failures : public testing::Test {
  protected:
@@ -47,7 +47,8 @@ class FailuresOfRanks : public Failures {
 
 TEST_F(FailuresOfRanks, OneThatCannotReadItsFileEndsAll) {
   std::filesystem::create_directories(folder_ / "elsewhere");
-  // The path of the prompts is relative to the working folder, and rank 1 works in another one.
+  // The path of the prompts is relative to the working folder, and rank 1 has another working
+  // folder.
   const std::string script = "cd \"" + folder_.path() +
                              "\"; [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && cd elsewhere; exec \"$@\"";
   const Finished f =
@@ -225,7 +226,7 @@ TEST_F(Failures, SignalWithATraceStopsCleanly) {
   EXPECT_GT(read_bytes(folder_ / "run/trace/rank_000.json").size(), 100u);
 }
 
-// An error between two rollouts: here a file stands where a dump must be written.
+// An error between two rollouts: here the folder for dumps is replaced by a file.
 TEST_F(Failures, ErrorBetweenRolloutsLeavesACheckpoint) {
   const std::string dumps = folder_ / "dumps";
   Program program(0, arguments({"rollout.num_rollout=100000", "debug.save_rollout=" + dumps}));

@@ -148,7 +148,7 @@ TEST_P(ApartProcesses, MakeTheWeightsOfThreads) {
   expect_same_run("processes", "threads");
 }
 
-// An error of all trainers ends the ranks that generate too.
+// An error on all trainer ranks also ends the ranks that generate.
 TEST_P(ApartProcesses, EndTogether) {
   if (const std::string why = why_no_ranks(); !why.empty()) GTEST_SKIP() << why;
   const Finished run =

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, EngineProcesses,
                                                  1, 2, 1, 2, 1, 1}),
                          [](const auto& instance) { return instance.param.name; });
 
-// This way a recipe can be timed before its checkpoint is available.
+// With random weights a recipe can be timed before its checkpoint is available.
 TEST(EngineRanksSettings, RandomWeightsNeedNoWeightFiles) {
   const Folder folder;
   const std::string model = make_checkpoint(folder, "oracle/glm4_moe");

@@ -1,119 +1,24 @@
 // Checks FP8. The quantisers: byte by byte against the functions that the CPU uses. Every compiled
 // variant of the product, with y in bf16 and in f32: bit by bit against a kernel of one warpgroup
 // that computes the chain of float8.h with the smallest wgmma, on ragged and whole shapes, and for
-// few rows of one large product. The reference is checked against double.
+// few rows of one large product. The reference is checked against double. Products that quantise x
+// themselves must have the same bits.
 //
 //   float8_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
 #include <vector>
 
 #include "tests/kernels/check_size.h"
-#include "tests/kernels/float8/operands.cuh"
+#include "tests/kernels/float8/product_check.cuh"
 #include "tests/kernels/float8/quantise_cases.cuh"
-#include "tests/kernels/gemm_reference.cuh"
 
 namespace slimexx::kernels::testing {
 namespace {
 
-constexpr int64_t kGuard = 4096;  // elements after y that must keep their poison
 CheckCounts counts;
 
-struct Operands : Float8Operands {
-  explicit Operands(const Float8Case& c)
-      : Float8Operands(c), y(m * (n + 8) + kGuard), expected(m * n), sums(m * n) {
-    multiply_reference(*this, expected.data(), sums.data());
-    SLX_CUDA(cudaDeviceSynchronize());
-  }
-  DeviceArray<float> y;  // bf16 products use half of it
-  DeviceArray<__nv_bfloat16> expected;
-  DeviceArray<float> sums;
-};
-
-void print_config(const Fp8GemmConfig& c) {
-  std::printf("%s %dx%d tokens %d cluster %d band %d lead %d",
-              c.swap_operands ? "swapped" : "plain", c.rows, c.columns, c.tokens, c.cluster, c.band,
-              c.lead);
-}
-
-// How y is stored.
-struct Output {
-  GemmOutput type;
-  int64_t gap;  // y_stride - n
-};
-
-template <class Bits>
-void report(const Operands& o, int64_t m, const Output& output, const Fp8GemmConfig& c,
-            const Bits* expected, const Difference (&found)[2]) {
-  std::printf("FAIL m %ld n %ld k %ld bias %d w gap %ld %s%s %s seed %lu ", long(m), long(o.n),
-              long(o.k), o.sizes.has_bias, long(o.sizes.gap), sizeof(Bits) == 4 ? "f32" : "bf16",
-              output.gap == 0 ? "" : " rows apart", name_values(o.sizes.values),
-              static_cast<unsigned long>(o.sizes.seed));
-  print_config(c);
-  const int64_t stride = o.n + output.gap;
-  if (found[0].count > 0) {
-    const auto i = static_cast<int64_t>(found[0].first);
-    const int64_t row = i / stride, column = i % stride;
-    Bits own, right;
-    SLX_CUDA(cudaMemcpy(&own, reinterpret_cast<const Bits*>(o.y.data()) + i, sizeof(Bits),
-                        cudaMemcpyDeviceToHost));
-    SLX_CUDA(
-        cudaMemcpy(&right, expected + row * o.n + column, sizeof(Bits), cudaMemcpyDeviceToHost));
-    std::printf(": %llu elements differ, first at row %ld column %ld: %0*x, expected %0*x",
-                found[0].count, long(row), long(column), int(2 * sizeof(Bits)), unsigned(own),
-                int(2 * sizeof(Bits)), unsigned(right));
-  }
-  if (found[1].count > 0) {
-    std::printf(": %llu elements outside of y were written, first at row %ld column %ld",
-                found[1].count, long(found[1].first) / stride, long(found[1].first) % stride);
-  }
-  std::printf("\n");
-}
-
-template <class Bits>
-void compare(const Operands& o, int64_t m, const Output& output, const Fp8GemmConfig& c,
-             const Bits* expected) {
-  static DeviceArray<Difference> differences(2);
-  Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
-  SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
-  const int64_t stride = o.n + output.gap;
-  compare_product<<<1024, 256>>>(reinterpret_cast<const Bits*>(o.y.data()), stride,
-                                 m * stride + kGuard, expected, m, o.n, differences.data());
-  SLX_CUDA(cudaDeviceSynchronize());
-  SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
-  if (counts.fails(found[0].count + found[1].count == 0)) report(o, m, output, c, expected, found);
-}
-
-// Compares the first m rows of the product under configuration c with the expected rows.
-void check_product(Operands& o, int64_t m, const Output& output, const Fp8GemmConfig& c,
-                   bool overlap) {
-  const bool f32 = output.type == GemmOutput::kF32;
-  const int64_t stride = o.n + output.gap;
-  SLX_CUDA(cudaMemset(o.y.data(), 0xff, static_cast<size_t>(m * stride + kGuard) * (f32 ? 4 : 2)));
-  Fp8GemmArgs args = o.args(m, o.y.data());
-  args.overlap_previous = overlap;
-  args.output = output.type;
-  args.y_stride = output.gap == 0 ? 0 : stride;
-  if (const char* fault = launch_fp8_gemm(args, c, nullptr)) {
-    if (counts.fails(false)) {
-      std::printf("FAIL launch of ");
-      print_config(c);
-      std::printf(": %s\n", fault);
-    }
-    return;
-  }
-  if (f32) {
-    compare(o, m, output, c, reinterpret_cast<const uint32_t*>(o.sums.data()));
-  } else {
-    compare(o, m, output, c, reinterpret_cast<const uint16_t*>(o.expected.data()));
-  }
-}
-
-// Alternates between the kinds of y, so that over the shapes each variant stores all of them.
 void check_config(Operands& o, int64_t m, const Fp8GemmConfig& c, bool overlap = false) {
-  static int turn = 0;
-  check_product(o, m, {GemmOutput::kBf16, turn / 3 % 2 == 0 ? 0 : 8}, c, overlap);
-  check_product(o, m, {GemmOutput::kF32, turn / 5 % 2 == 0 ? 0 : 4}, c, overlap);
-  ++turn;
+  check_product(counts, o, m, c, overlap);
 }
 
 void check_all_configs(Operands& o, int64_t m) {
@@ -155,6 +60,23 @@ void check_few_rows(const Float8Case& sizes) {
     for (int i = 0; i < count_fp8_gemm_configs(); ++i) {
       const Fp8GemmConfig c = get_fp8_gemm_config(i);
       if (c.swap_operands && c.columns <= 64) check_config(o, m, c);
+    }
+  }
+}
+
+// Every number of rows that products may quantise themselves, with each tile for them.
+void check_bf16_input(const Float8Case& sizes, const Bf16InputCase& values) {
+  Operands o(sizes);
+  const Bf16Input input(o, values);
+  o.input = &input;
+  o.compute_expected();
+  for (int64_t m = 1; m <= o.m && fp8_gemm_quantises(m, o.k); ++m) {
+    check_config(o, m, choose_fp8_gemm_config(m, o.n, o.k, true), true);
+    for (int i = 0; i < count_fp8_gemm_configs(); ++i) {
+      const Fp8GemmConfig c = get_fp8_gemm_config(i);
+      if (!suits_fp8_bf16_input(c)) continue;
+      check_config(o, m, c, m % 2 == 0);
+      check_config(o, m, shrink_tile(c, m % 2 == 0 ? 24 : 56), true);
     }
   }
 }
@@ -210,8 +132,7 @@ void check_nan_scales() {
   };
   spoil(o.x_scales, 72 + 66);
   spoil(o.w_scales, 3 + 2);
-  multiply_reference(o, o.expected.data(), o.sums.data());
-  SLX_CUDA(cudaDeviceSynchronize());
+  o.compute_expected();
   const auto is_nan = [&o](int64_t row, int64_t column) {
     return std::isnan(o.sums.get(row * o.n + column));
   };
@@ -223,7 +144,7 @@ void check_nan_scales() {
 }
 
 // A chain of quantisations and products with square weights. With overlapping launches the last
-// output must equal that of ordinary launches.
+// output must equal that of ordinary launches; so must that of products that quantise x themselves.
 void check_overlapped_chain(int64_t m, int64_t n) {
   constexpr int kLinks = 24;
   const Float8Operands o({.m = m, .n = n, .k = n});
@@ -234,36 +155,40 @@ void check_overlapped_chain(int64_t m, int64_t n) {
   for (int index = 0; index < count_fp8_gemm_configs(); ++index) {
     const Fp8GemmConfig c = get_fp8_gemm_config(index);
     const char* fault = nullptr;
-    for (const bool overlap : {false, true}) {
+    enum class Chain { kOrdinary, kOverlapped, kBf16Input };
+    for (const Chain chain : {Chain::kOrdinary, Chain::kOverlapped, Chain::kBf16Input}) {
+      const bool bf16 = chain == Chain::kBf16Input;
+      if (bf16 && !(fp8_gemm_quantises(m, n) && suits_fp8_bf16_input(c))) continue;
       const __nv_bfloat16* from = start.data();
       for (int link = 0; link < kLinks; ++link) {
         __nv_bfloat16* to = link % 2 == 0 ? a.data() : b.data();
-        const char* first = launch_quantise_rows(
-            {.x = from, .q = q.data(), .scales = scales.data(), .m = m, .k = n}, nullptr);
+        const char* first =
+            bf16
+                ? nullptr
+                : launch_quantise_rows(
+                      {.x = from, .q = q.data(), .scales = scales.data(), .m = m, .k = n}, nullptr);
         Fp8GemmArgs args = o.args(m, to);
-        args.x = q.data();
+        args.x = bf16 ? static_cast<const void*>(from) : q.data();
         args.x_scales = scales.data();
-        args.overlap_previous = overlap;
+        args.x_is_bf16 = bf16;
+        args.overlap_previous = chain != Chain::kOrdinary;
         const char* second = launch_fp8_gemm(args, c, nullptr);
         if (first != nullptr || second != nullptr) fault = first != nullptr ? first : second;
         from = to;
       }
-      if (overlap) continue;
-      SLX_CUDA(cudaMemcpyAsync(expected.data(), from, static_cast<size_t>(m * n * 2),
-                               cudaMemcpyDeviceToDevice));
+      if (chain == Chain::kOrdinary) {
+        SLX_CUDA(cudaMemcpyAsync(expected.data(), from, static_cast<size_t>(m * n * 2),
+                                 cudaMemcpyDeviceToDevice));
+        continue;
+      }
+      const Difference difference = compare_rows(b, expected, m, n);
+      if (!counts.fails(difference.count == 0 && fault == nullptr)) continue;
+      std::printf("FAIL overlapped chain of m %ld n %ld%s, %s: %llu elements differ under ",
+                  long(m), long(n), bf16 ? ", x in bf16" : "", fault == nullptr ? "queued" : fault,
+                  difference.count);
+      print_config(c);
+      std::printf("\n");
     }
-    DeviceArray<Difference> found(2);
-    found.set_bytes(0);
-    compare_product<<<256, 256>>>(reinterpret_cast<const uint16_t*>(b.data()), n, m * n,
-                                  reinterpret_cast<const uint16_t*>(expected.data()), m, n,
-                                  found.data());
-    SLX_CUDA(cudaDeviceSynchronize());
-    const Difference difference = found.get(0);
-    if (!counts.fails(difference.count == 0 && fault == nullptr)) continue;
-    std::printf("FAIL overlapped chain of m %ld n %ld, %s: %llu elements differ under ", long(m),
-                long(n), fault == nullptr ? "queued" : fault, difference.count);
-    print_config(c);
-    std::printf("\n");
   }
 }
 
@@ -291,6 +216,22 @@ void check_refusals() {
   refuses("x_scale_stride of 9", [](Fp8GemmArgs& a) { a.x_scale_stride = 9; });
   refuses("w_stride of 136", [](Fp8GemmArgs& a) { a.w_stride = 136; });
   refuses("y_stride of 68", [](Fp8GemmArgs& a) { a.y_stride = 68; });
+  const auto refuses_bf16 = [&](const char* what, const auto& change) {
+    refuses(what, [&](Fp8GemmArgs& a) {
+      a.x = a.w;
+      a.m = 4;
+      a.k = 128;
+      a.x_is_bf16 = true;
+      change(a);
+    });
+  };
+  refuses_bf16("17 rows of bf16", [](Fp8GemmArgs& a) { a.m = 17; });
+  refuses_bf16("9 rows of 8192 bf16", [](Fp8GemmArgs& a) { a.m = 9, a.k = 8192; });
+  refuses_bf16("x_stride of 132", [](Fp8GemmArgs& a) { a.x_stride = 132; });
+  refuses_bf16("x_stride of 120", [](Fp8GemmArgs& a) { a.x_stride = 120; });
+  Fp8GemmArgs wide = o.args(8, y.data());
+  wide.x_is_bf16 = true;
+  expect_fault("a tile of 24 columns for bf16", launch_fp8_gemm(wide, {true, 64, 24}, nullptr));
   expect_fault("a tile that is not compiled",
                launch_fp8_gemm(o.args(8, y.data()), {false, 64, 64, 1, 1, 0, 0}, nullptr));
   expect_fault(
@@ -324,11 +265,14 @@ void check_tiny() {
 int run(CheckSize size) {
   check_refusals();
   check_quantisers(counts, size == CheckSize::kTiny);
+  check_bf16_input({.m = 9, .n = 320, .k = 384}, kBf16Inputs[1]);
   if (size == CheckSize::kTiny) {
     check_tiny();
   } else if (size == CheckSize::kSmall) {
     check_nan_scales();
     check_ragged({1, 21, 300}, {64, 448}, {128, 640});
+    check_bf16_input({.m = 16, .n = 448, .k = 640, .has_bias = true}, kBf16Inputs[2]);
+    check_overlapped_chain(5, 1024);
     check_tiny();
   } else {
     check_nan_scales();
@@ -338,6 +282,14 @@ int run(CheckSize size) {
     check_row_heights(heights);
     check_few_rows({.m = 64, .n = 448, .k = 1152, .has_bias = true});
     check_few_rows({.m = 64, .n = 64, .k = 4224, .values = F8Values::kWide, .gap = 128});
+    for (const Bf16InputCase& values : kBf16Inputs) {
+      check_bf16_input({.m = 16, .n = 192, .k = 128, .values = F8Values::kPatterns}, values);
+      check_bf16_input({.m = 16, .n = 1600, .k = 1152, .has_bias = true, .gap = 128}, values);
+      check_bf16_input({.m = 16, .n = 64, .k = 2048, .values = F8Values::kWide}, values);
+    }
+    check_bf16_input({.m = 8, .n = 24576, .k = 4096}, kBf16Inputs[1]);
+    check_bf16_input({.m = 3, .n = 4096, .k = 12288, .has_bias = true}, kBf16Inputs[2]);
+    check_bf16_input({.m = 1, .n = 192, .k = 36864}, kBf16Inputs[4]);
     check_invariance({.m = 2051, .n = 4608, .k = 4096, .has_bias = true, .exponents = 24});
     check_invariance({.m = 1024, .n = 960, .k = 13696, .values = F8Values::kPatterns});
     for (const int64_t m : {5, 64, 200}) check_overlapped_chain(m, 2048);

@@ -1,7 +1,7 @@
 // Checks grouped FP8 products. Every compiled variant, with y in bf16 and in f32: bit by bit
 // against the reference of the dense product with each expert's weights, for random, ragged, empty
 // and full experts, and for one row of x that all experts read. Rows after the experts' must not be
-// written.
+// written. Few rows of x are also given in bf16, for products that quantise them.
 //
 //   float8_experts_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
+#include "tests/kernels/float8/bf16_input.cuh"
 #include "tests/kernels/float8/grouped_operands.cuh"
 #include "tests/kernels/float8/quantise_data.cuh"
 #include "tests/kernels/gemm_reference.cuh"
@@ -22,7 +23,10 @@ CheckCounts counts;
 struct Operands : GroupedFloat8Operands {
   explicit Operands(const GroupedFloat8Case& c)
       : GroupedFloat8Operands(c), y(m * n + kGuard), expected(m * n), sums(m * n) {
-    multiply_reference(expected.data(), sums.data());
+    compute_expected();
+  }
+  void compute_expected(bool one_x_row = false) const {
+    multiply_reference(expected.data(), sums.data(), one_x_row);
     SLX_CUDA(cudaDeviceSynchronize());
   }
   DeviceArray<float> y;  // bf16 products use half of it
@@ -90,6 +94,10 @@ void check_config(const Operands& o, const Fp8GroupedGemmArgs& product, const Fp
   check_product(o, product, c, GemmOutput::kF32);
 }
 
+bool suits(const Fp8GemmConfig& c, const Fp8GroupedGemmArgs& product) {
+  return product.x_is_bf16 ? suits_fp8_bf16_input(c) : c.swap_operands || !product.one_x_row;
+}
+
 // h of all rows against the SwiGLU kernel of the expected product.
 void check_swiglu(const Operands& o, Fp8GroupedGemmArgs product) {
   if (o.n % 128 != 0) return;
@@ -117,7 +125,7 @@ void check_swiglu(const Operands& o, Fp8GroupedGemmArgs product) {
   check(choose_fp8_grouped_swiglu_config(product));
   for (int i = 0; i < count_fp8_grouped_gemm_configs(); ++i) {
     Fp8GemmConfig c = get_fp8_grouped_gemm_config(i);
-    if (!suits_fp8_grouped_swiglu(c) || (!c.swap_operands && product.one_x_row)) continue;
+    if (!suits_fp8_grouped_swiglu(c) || !suits(c, product)) continue;
     check(c);
     if (!c.swap_operands) continue;
     c.tokens = std::max(1, c.columns - 5);
@@ -131,7 +139,7 @@ void check_all_configs(const Operands& o, const Fp8GroupedGemmArgs& product) {
   check_config(o, product, choose_fp8_grouped_gemm_config(product));
   for (int i = 0; i < count_fp8_grouped_gemm_configs(); ++i) {
     Fp8GemmConfig c = get_fp8_grouped_gemm_config(i);
-    if (!c.swap_operands && product.one_x_row) continue;
+    if (!suits(c, product)) continue;
     check_config(o, product, c);
     if (!c.swap_operands) {
       c.lead = c.lead == 0 ? 1 : 0;
@@ -143,6 +151,18 @@ void check_all_configs(const Operands& o, const Fp8GroupedGemmArgs& product) {
   }
 }
 
+// The same product with x in bf16, if products quantise so few rows.
+void check_bf16_input(const Operands& o, Fp8GroupedGemmArgs product) {
+  if (!fp8_gemm_quantises(product.one_x_row ? 1 : o.m, o.k)) return;
+  for (const Bf16InputCase& values : kBf16Inputs) {
+    const Bf16Input input(o, values);
+    input.replace(product);
+    o.compute_expected(product.one_x_row);
+    product.follows_product = !product.follows_product;
+    check_all_configs(o, product);
+  }
+}
+
 void check_case(const GroupedFloat8Case& c) {
   const Operands o(c);
   Fp8GroupedGemmArgs product = o.grouped(nullptr);
@@ -150,13 +170,13 @@ void check_case(const GroupedFloat8Case& c) {
   product.follows_product = true;
   product.rows.likely = 0;
   check_config(o, product, choose_fp8_grouped_gemm_config(product));
+  check_bf16_input(o, product);
 }
 
 // A single token: every expert's row is row 0 of x.
 void check_one_row(int64_t rows, int64_t experts, int64_t n, int64_t k) {
   Operands o({rows, experts, n, k, ExpertRows::kDistinct});
-  o.multiply_reference(o.expected.data(), o.sums.data(), true);
-  SLX_CUDA(cudaDeviceSynchronize());
+  o.compute_expected(true);
   Fp8GroupedGemmArgs product = o.grouped(nullptr);
   product.one_x_row = true;
   product.x_scale_stride = fp8_scale_stride(o.m);
@@ -170,10 +190,12 @@ void check_one_row(int64_t rows, int64_t experts, int64_t n, int64_t k) {
   product.x_scale_stride = 0;
   product.follows_product = true;
   check_all_configs(o, product);
+  check_bf16_input(o, product);
 }
 
 // A chain of quantisations and products with square weights, launched early one after the other,
-// must end with the bits of one that waits for each kernel.
+// must end with the bits of one that waits for each kernel. So must a chain of products that
+// quantise x themselves.
 void check_chain(const GroupedFloat8Case& sizes) {
   constexpr int kLinks = 16;
   const Operands o(sizes);
@@ -184,16 +206,23 @@ void check_chain(const GroupedFloat8Case& sizes) {
   for (int index = 0; index < count_fp8_grouped_gemm_configs(); ++index) {
     const Fp8GemmConfig c = get_fp8_grouped_gemm_config(index);
     const char* fault = nullptr;
-    for (const bool early : {false, true}) {
+    enum class Chain { kWaiting, kEarly, kBf16Input };
+    for (const Chain chain : {Chain::kWaiting, Chain::kEarly, Chain::kBf16Input}) {
+      const bool early = chain != Chain::kWaiting, bf16 = chain == Chain::kBf16Input;
+      if (bf16 && !(fp8_gemm_quantises(o.m, o.n) && suits_fp8_bf16_input(c))) continue;
       const __nv_bfloat16* from = start.data();
       for (int link = 0; link < kLinks; ++link) {
         __nv_bfloat16* to = link % 2 == 0 ? a.data() : b.data();
-        const char* first = launch_quantise_rows(
-            {.x = from, .q = q.data(), .scales = scales.data(), .m = o.m, .k = o.n}, nullptr);
+        const char* first =
+            bf16 ? nullptr
+                 : launch_quantise_rows(
+                       {.x = from, .q = q.data(), .scales = scales.data(), .m = o.m, .k = o.n},
+                       nullptr);
         if (!early) SLX_CUDA(cudaDeviceSynchronize());
         Fp8GroupedGemmArgs product = o.grouped(to);
-        product.x = q.data();
+        product.x = bf16 ? static_cast<const void*>(from) : q.data();
         product.x_scales = scales.data();
+        product.x_is_bf16 = bf16;
         product.follows_product = link > 0;
         const char* second = launch_fp8_grouped_gemm(product, c, nullptr);
         if (!early) SLX_CUDA(cudaDeviceSynchronize());
@@ -201,22 +230,18 @@ void check_chain(const GroupedFloat8Case& sizes) {
         from = to;
       }
       SLX_CUDA(cudaDeviceSynchronize());
-      if (early) continue;
-      SLX_CUDA(cudaMemcpy(o.expected.data(), from, static_cast<size_t>(o.m * o.n * 2),
-                          cudaMemcpyDeviceToDevice));
+      if (!early) {
+        SLX_CUDA(cudaMemcpy(o.expected.data(), from, static_cast<size_t>(o.m * o.n * 2),
+                            cudaMemcpyDeviceToDevice));
+        continue;
+      }
+      const Difference difference = compare_rows(b, o.expected, o.m, o.n);
+      if (!counts.fails(difference.count == 0 && fault == nullptr)) continue;
+      std::printf("FAIL chain%s, %s: %llu elements differ: ", bf16 ? ", x in bf16" : "",
+                  fault == nullptr ? "queued" : fault, difference.count);
+      print_case(o.of, c);
+      std::printf("\n");
     }
-    DeviceArray<Difference> found(2);
-    found.set_bytes(0);
-    compare_product<<<256, 256>>>(reinterpret_cast<const uint16_t*>(b.data()), o.n, o.m * o.n,
-                                  reinterpret_cast<const uint16_t*>(o.expected.data()), o.m, o.n,
-                                  found.data());
-    SLX_CUDA(cudaDeviceSynchronize());
-    const Difference difference = found.get(0);
-    if (!counts.fails(difference.count == 0 && fault == nullptr)) continue;
-    std::printf("FAIL chain, %s: %llu elements differ: ", fault == nullptr ? "queued" : fault,
-                difference.count);
-    print_case(o.of, c);
-    std::printf("\n");
   }
 }
 
@@ -238,6 +263,8 @@ void check_refusals() {
   refuses("null w", [](Fp8GroupedGemmArgs& a) { a.w = nullptr; });
   refuses("misaligned scales of x", [](Fp8GroupedGemmArgs& a) { ++a.x_scales; });
   refuses("x_scale_stride below the rows", [](Fp8GroupedGemmArgs& a) { a.x_scale_stride = 4; });
+  refuses("17 rows of bf16", [](Fp8GroupedGemmArgs& a) { a.x_is_bf16 = true, a.rows.rows = 17; });
+  refuses("x_stride of 132", [](Fp8GroupedGemmArgs& a) { a.x_is_bf16 = true, a.x_stride = 132; });
   refuses("8 rows of 4 experts for one row of x",
           [](Fp8GroupedGemmArgs& a) { a.one_x_row = true; });
   Fp8GroupedGemmArgs none = o.grouped(y.data());
@@ -262,6 +289,8 @@ void check_tiny() {
   check_case(
       {.rows = 150, .experts = 5, .n = 384, .k = 640, .spread = ExpertRows::kRagged, .room = 9});
   check_one_row(3, 7, 384, 256);
+  check_case(
+      {.rows = 6, .experts = 5, .n = 256, .k = 384, .spread = ExpertRows::kRagged, .room = 2});
 }
 
 int run(CheckSize size) {
@@ -283,6 +312,11 @@ int run(CheckSize size) {
       check_case({.rows = 500, .experts = 64, .n = n, .k = k});
       check_case({.rows = 40, .experts = 64, .n = n, .k = k, .spread = ExpertRows::kRagged});
       check_one_row(8, 64, n, k);
+    }
+    for (const int64_t rows : {2, 8, 16}) {
+      for (const ExpertRows spread :
+           {ExpertRows::kRandom, ExpertRows::kRagged, ExpertRows::kOne, ExpertRows::kDistinct})
+        check_case({rows, 24, 640, 1152, spread});
     }
     check_one_row(1, 1, 448, 4224);
     for (const int64_t rows : {6, 400, 3000})

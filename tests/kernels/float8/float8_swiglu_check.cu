@@ -1,5 +1,6 @@
 // Every variant of the FP8 product with SwiGLU as epilogue, bit by bit against the FP8 product
-// followed by the SwiGLU kernel. float8_check checks that product.
+// followed by the SwiGLU kernel. float8_check checks that product. x is e4m3, or bf16 that the
+// product quantises.
 //
 //   float8_swiglu_check [small | tiny]      for compute-sanitizer: check_size.h
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
-#include "tests/kernels/float8/operands.cuh"
+#include "tests/kernels/float8/bf16_input.cuh"
 #include "tests/kernels/float8/quantise_data.cuh"
 #include "tests/kernels/gemm_reference.cuh"
 
@@ -20,6 +21,9 @@ CheckCounts counts;
 struct Operands : Float8Operands {
   explicit Operands(const Float8Case& c)
       : Float8Operands(c), f(n / 2), h(m * (f + 8) + kGuard), expected(m * f) {
+    compute_expected();
+  }
+  void compute_expected() const {
     const DeviceArray<__nv_bfloat16> gate_up(m * n);
     const char* fault = launch_fp8_gemm(args(m, gate_up.data()), nullptr);
     if (counts.fails(fault == nullptr)) std::printf("FAIL launch_fp8_gemm: %s\n", fault);
@@ -27,6 +31,7 @@ struct Operands : Float8Operands {
     SLX_CUDA(cudaDeviceSynchronize());
   }
   int64_t f;
+  const Bf16Input* input = nullptr;  // x in bf16, if products quantise it
   DeviceArray<__nv_bfloat16> h, expected;
 };
 
@@ -38,6 +43,7 @@ void check_config(Operands& o, int64_t m, const Fp8GemmConfig& c, bool overlap =
   Fp8GemmArgs args = o.args(m, o.h.data());
   args.overlap_previous = overlap;
   args.y_stride = stride == o.f ? 0 : stride;
+  if (o.input != nullptr) o.input->replace(args);
   const char* fault = launch_fp8_gemm_swiglu(args, c, nullptr);
   Difference found[2] = {{0, ~0ull}, {0, ~0ull}};
   SLX_CUDA(cudaMemcpy(differences.data(), found, sizeof(found), cudaMemcpyHostToDevice));
@@ -48,9 +54,11 @@ void check_config(Operands& o, int64_t m, const Fp8GemmConfig& c, bool overlap =
   SLX_CUDA(cudaMemcpy(found, differences.data(), sizeof(found), cudaMemcpyDeviceToHost));
   if (!counts.fails(fault == nullptr && found[0].count + found[1].count == 0)) return;
   std::printf(
-      "FAIL m %ld f %ld k %ld stride %ld bias %d %s seed %lu %s %dx%d tokens %d cluster %d "
+      "FAIL m %ld f %ld k %ld stride %ld bias %d %s x in bf16: %s seed %lu %s %dx%d tokens %d "
+      "cluster %d "
       "band %d lead %d: %s",
       long(m), long(o.f), long(o.k), long(stride), o.sizes.has_bias, name_values(o.sizes.values),
+      o.input == nullptr ? "no" : name_values(o.input->of.values),
       static_cast<unsigned long>(o.sizes.seed), c.swap_operands ? "swapped" : "plain", c.rows,
       c.columns, c.tokens, c.cluster, c.band, c.lead, fault == nullptr ? "queued" : fault);
   if (found[0].count > 0) {
@@ -82,6 +90,23 @@ void check_all_configs(Operands& o, int64_t m) {
     c.tokens = 0;
     const int least = c.rows - 48;
     for (c.rows -= 16 * c.cluster; c.rows >= least; c.rows -= 16 * c.cluster) check_config(o, m, c);
+  }
+}
+
+// Every number of rows that products may quantise themselves, with each tile for them.
+void check_bf16_input(const Float8Case& sizes, const Bf16InputCase& values) {
+  Operands o(sizes);
+  const Bf16Input input(o, values);
+  o.input = &input;
+  o.compute_expected();
+  for (int64_t m = 1; m <= o.m && fp8_gemm_quantises(m, o.k); ++m) {
+    check_config(o, m, choose_fp8_gemm_swiglu_config(m, o.n, o.k, true), true);
+    for (int i = 0; i < count_fp8_gemm_swiglu_configs(); ++i) {
+      const Fp8GemmConfig c = get_fp8_gemm_swiglu_config(i);
+      if (!suits_fp8_bf16_input(c)) continue;
+      check_config(o, m, c, m % 2 == 0);
+      check_config(o, m, shrink_tile(c, m % 2 == 0 ? 16 : 48), true);
+    }
   }
 }
 
@@ -123,7 +148,12 @@ void check_refusals() {
 
 int run(CheckSize size) {
   check_refusals();
+  check_bf16_input({.m = 9, .n = 384, .k = 384}, kBf16Inputs[1]);
   if (size == CheckSize::kAll) {
+    for (const Bf16InputCase& values : kBf16Inputs) {
+      check_bf16_input({.m = 16, .n = 640, .k = 1152, .has_bias = true, .gap = 128}, values);
+    }
+    check_bf16_input({.m = 8, .n = 24576, .k = 4096}, kBf16Inputs[0]);
     check_ragged({1, 9, 16, 65, 130, 300}, {64, 192, 576}, {128, 640, 3200});
     Operands o({.m = 600, .n = 3072, .k = 2048, .has_bias = true, .exponents = 12});
     for (const int64_t m : {1, 2, 17, 64, 128, 256, 600}) check_all_configs(o, m);

@@ -44,7 +44,7 @@ inline std::vector<int32_t> make_offsets(int64_t rows, int64_t experts, ExpertRo
 struct GroupedFloat8Case {
   int64_t rows, experts, n, k;
   ExpertRows spread = ExpertRows::kRandom;
-  int64_t room = 0;  // the bound on the rows is greater by these
+  int64_t room = 0;  // the upper bound on the rows minus their number
   F8Values values = F8Values::kNormal;
   uint64_t seed = 60;
 };

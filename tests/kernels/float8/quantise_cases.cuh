@@ -58,7 +58,7 @@ inline void check_rows(CheckCounts& counts, const QuantiseData& data, int64_t ga
                 long(m), long(k), long(gap), data.name, long(wrong), long(wrong_scales), first);
 }
 
-// Units of blocks: neighbours, or if `shuffled` any two, and one alone.
+// Two units per block: neighbours, or other pairs if `shuffled`; -1 fills a block of one unit.
 inline std::vector<int32_t> list_units(int64_t rows, bool shuffled) {
   const auto units = static_cast<int32_t>(rows / 64);
   std::vector<int32_t> list;

@@ -66,7 +66,8 @@ inline QuantiseData draw_data(Values values, int64_t rows, int64_t columns, floa
   return data;
 }
 
-// All bf16 patterns, 127 in a group, beside a value of one of 16 magnitudes.
+// All bf16 patterns, 127 per group of 128. All patterns occur 16 times, each time with another
+// magnitude of the last value of the groups.
 inline QuantiseData draw_all_patterns() {
   QuantiseData data{"all patterns", 16 * 520, 128, {}};
   for (int64_t row = 0; row < data.rows; ++row) {

@@ -28,6 +28,20 @@ void check_tiny() {
   }
   check_forward({.lengths = {70, 1}, .heads = 3, .seed = 2}, {}, {});
   check_forward({.lengths = {70}, .heads = 3, .list = 65, .last = 3, .seed = 3}, {}, {});
+  for (const int64_t heads : {20, 40}) {
+    const LatentCase c{
+        .lengths = {3, 2100}, .heads = heads, .last = 2, .seed = 30, .f8 = true, .spread = 12};
+    current_case = describe(c);
+    const LatentOperands o(c);
+    const LatentResult expected = run_whole(o);
+    compare("whole", o, expected, o.sequences.whole(), {64, LatentRuns::kWhole});
+    compare("by segments", o, expected, o.sequences.whole(), {64, LatentRuns::kSplit});
+    const auto one = decode_steps(o.sequences, 2, 1), many = decode_steps(o.sequences, 18, 2);
+    compare("2 decodes", o, expected, one, {16, LatentRuns::kAuto});
+    compare("18 decodes", o, expected, many, {64, LatentRuns::kAuto});
+  }
+  check_forward({.lengths = {70}, .heads = 3, .list = 65, .last = 3, .seed = 31, .f8 = true}, {64},
+                {});
   check_gradients({.lengths = {70, 1}, .heads = 1, .dim = 192, .values = 128, .seed = 4});
   check_gradients({.lengths = {70}, .heads = 1, .list = 20, .seed = 5});
   check_spans({.lengths = {130}, .heads = 1, .dim = 72, .values = 72, .seed = 6});
@@ -52,6 +66,61 @@ void check_small() {
       {.lengths = {130, 3}, .heads = 2, .dim = 96, .values = 72, .list = 65, .seed = 5});
   check_whole_list_gradients({.lengths = {70, 1}, .heads = 2, .seed = 6});
   check_spans({.lengths = {64, 129}, .heads = 2, .seed = 7});
+}
+
+// FP8 keys give the bits of bf16 keys with the dequantised values, in every kernel.
+void check_small_f8() {
+  check_forward({.lengths = {1}, .heads = 1, .seed = 41, .f8 = true}, {64}, {1});
+  check_forward({.lengths = {5, 0, 3}, .heads = 20, .gap = 8, .seed = 42, .f8 = true}, {16}, {2});
+  check_forward({.lengths = {64, 65, 1, 129}, .heads = 3, .seed = 43, .f8 = true}, {64}, {4, 20});
+  check_forward(
+      {.lengths = {33, 70}, .heads = 8, .values = 24, .rotary = 8, .seed = 44, .f8 = true}, {16},
+      {2});
+  check_forward({.lengths = {40, 7}, .heads = 128, .seed = 45, .f8 = true, .spread = 20}, {64},
+                {2});
+  check_forward(
+      {.lengths = {2100, 70}, .heads = 20, .last = 4, .seed = 46, .f8 = true, .spread = 40}, {64},
+      {2, 20});
+  check_forward({.lengths = {33, 0, 70}, .heads = 20, .list = 24, .seed = 47, .f8 = true}, {64},
+                {2});
+  check_forward({.lengths = {130},
+                 .heads = 66,
+                 .values = 72,
+                 .rotary = 32,
+                 .list = 65,
+                 .seed = 48,
+                 .f8 = true},
+                {16}, {1});
+}
+
+void check_rest_f8() {
+  check_forward({.lengths = {300, 17, 128}, .heads = 20, .seed = 51, .f8 = true}, {16, 64, 128},
+                {1, 3, 100});
+  check_forward(
+      {.lengths = {4200}, .heads = 1, .values = 200, .rotary = 32, .seed = 53, .f8 = true}, {32},
+      {1, 5, 6, 64});
+  check_forward({.lengths = {6300, 2048, 2049, 70}, .heads = 20, .last = 3, .seed = 54, .f8 = true},
+                {64}, {1, 4, 64, 300});
+  for (const int64_t heads : {8, 16, 24, 32})
+    check_forward({.lengths = {1, 64, 65, 448, 511, 512, 513, 577, 1025, 2047, 2048, 2100},
+                   .heads = heads,
+                   .last = 1,
+                   .seed = 55,
+                   .f8 = true,
+                   .spread = 30},
+                  {64}, {1, 12, 40, 300});
+  check_forward({.lengths = {5000, 300}, .heads = 64, .last = 2, .seed = 56, .f8 = true}, {64},
+                {1, 2, 40});
+  check_forward({.lengths = {2300, 90}, .heads = 4, .list = 2047, .seed = 58, .f8 = true}, {64},
+                {2, 30});
+  check_forward({.lengths = {6000, 2049},
+                 .heads = 128,
+                 .list = 2048,
+                 .last = 2,
+                 .seed = 59,
+                 .f8 = true,
+                 .spread = 10},
+                {64}, {2, 30});
 }
 
 void check_rest() {
@@ -94,7 +163,9 @@ int run_checks(CheckSize size) {
     check_tiny();
   } else {
     check_small();
+    check_small_f8();
     if (size == CheckSize::kAll) check_rest();
+    if (size == CheckSize::kAll) check_rest_f8();
   }
   return finish_checks("latent_attention_check");
 }

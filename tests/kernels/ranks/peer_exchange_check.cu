@@ -15,7 +15,7 @@
 namespace slimexx::kernels::testing {
 namespace {
 
-// Offset of rank r's array: different on each rank, and `odd` bytes off alignment on the last one.
+// Offset of rank r's array: different on each rank, and on the last rank `odd` bytes off alignment.
 int64_t place_of(int rank, int size, int64_t odd) {
   return 4096 * (rank + 1) + (rank + 1 == size ? odd : 0);
 }
@@ -121,7 +121,7 @@ void check_mail_chain(Ranks& ranks, int calls) {
     const int64_t count = call % 3 == 0 ? n : call % 3 == 1 ? 4 : 1001;
     const int64_t from = call % 2 * other, to = other - from;
     for (int r = 0; r < size; ++r) {
-      // Elements outside the sums keep their values, so that every call has all n elements.
+      // Copy all n elements first: elements outside the sums keep their values for the next call.
       SLX_CUDA(cudaMemcpyAsync(ranks.region(r) + to, ranks.region(r) + from, n * 2,
                                cudaMemcpyDeviceToDevice, ranks.stream(r)));
       expect_no_fault(sum_peer_terms_to_all(ranks.regions(r), from, ranks.region(r) + to,

@@ -23,7 +23,8 @@ __global__ void wait_kernel(int64_t nanoseconds) {
 }
 
 // Barriers around the number at which their counter wraps. Before each barrier one rank is late: if
-// a barrier does not wait for it, the other ranks read what that rank wrote the time before.
+// a barrier does not wait for it, the other ranks read what the late rank wrote before the previous
+// barrier.
 void check_meetings(int size, unsigned start) {
   current_case = "meetings of " + std::to_string(size) + " ranks from " + std::to_string(start);
   Ranks ranks(size);
@@ -57,8 +58,8 @@ __global__ void fill_kernel(T* terms, int64_t n, T value) {
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) terms[i] = value;
 }
 
-// The same for the barriers of thread blocks in sums: sums of few bf16 words use the low-latency
-// protocol, sums of floats do not.
+// Like check_meetings, for the barriers of thread blocks in sums: sums of few bf16 words use the
+// low-latency protocol, sums of floats do not.
 template <class T>
 void check_sums(int size, unsigned start, RankTerm type, int64_t n, T (*encode)(float)) {
   current_case = "sums of " + std::to_string(size) + " ranks from " + std::to_string(start) +
@@ -139,7 +140,7 @@ int check_too_many_rows() {
   }
   const int status = finish_checks("peer_meetings_check too_many_rows");
   std::fflush(stdout);
-  std::_Exit(status);  // the device answers nothing more
+  std::_Exit(status);  // the device no longer responds
 }
 
 }  // namespace

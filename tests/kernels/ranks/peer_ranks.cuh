@@ -45,8 +45,8 @@ class Ranks {
     ranks.cancelled = cancelled_;
     return ranks;
   }
-  // Sets the counters as after this many barriers, of launches and of thread blocks, and calls of
-  // the low-latency protocol.
+  // Sets the counters to their values after `meetings` barriers of launches, barriers of thread
+  // blocks and low-latency calls.
   void start_after(unsigned meetings) {
     const uint64_t begun = meetings & ((1u << peers::kCallBits) - 1);
     std::vector<char> words(kPeerControlBytes);

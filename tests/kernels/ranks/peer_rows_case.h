@@ -35,7 +35,7 @@ struct PeerRow {
   int64_t token, choice;
 };
 
-// One call: what each rank routes where.
+// One call: the copies of experts that each rank's tokens choose.
 struct PeerCall {
   const PeerRowsCase& of;
   int64_t number;

@@ -55,7 +55,7 @@ std::vector<T> take(const char* region, int64_t at, int64_t count) {
   return values;
 }
 
-// What a rank has of its own in a call.
+// The memory of one rank in a call.
 struct RankMemory {
   RankMemory(const PeerCall& call, int of_rank)
       : rank(of_rank),

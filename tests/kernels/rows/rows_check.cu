@@ -6,8 +6,9 @@
 #include "slimexx/kernels/rows.h"
 #include "tests/kernels/check_size.h"
 #include "tests/kernels/rows/rows_arrays.h"
+#include "tests/kernels/rows/rows_f8_cases.h"
+#include "tests/kernels/rows/rows_f8_head_cases.h"
 #include "tests/kernels/rows/rows_head_cases.h"
-#include "tests/kernels/rows/rows_latent_cases.h"
 #include "tests/kernels/rows/rows_norm_cases.h"
 #include "tests/kernels/rows/rows_plain_cases.h"
 
@@ -62,7 +63,10 @@ void check_all_heads(bool small) {
       cases.push_back(more);
     }
   }
-  for (const HeadCase& c : cases) check_heads(c);
+  for (const HeadCase& c : cases) {
+    check_heads(c);
+    check_f8_heads(c);
+  }
 }
 
 void check_plain(bool small) {
@@ -99,7 +103,7 @@ void check_plain(bool small) {
   }
 }
 
-// Null pointers: a kernel that ran would fail.
+// All pointers are null, so a kernel that is launched anyway fails.
 void check_nothing_to_do() {
   current_case = "no rows";
   const cudaError_t none = cudaSuccess;
@@ -138,7 +142,13 @@ void check_nothing_to_do() {
   expect_status("no width", rms_norm_backward(0, 0, 0, 0, 0, 0, 0, 0, 1, 0, kEps, false, 0, 0),
                 invalid);
   expect_status("rows", swiglu_forward(0, 0, -1, 8, 0), invalid);
-  const auto forward = [](int64_t out_heads, const void* in, const QkvShape& shape) {
+  KvPages no_scales;
+  no_scales.k = no_scales.v = reinterpret_cast<void*>(16);
+  no_scales.round_f8 = true;
+  expect_status("FP8 pages without scales",
+                qk_norm_rotary_forward(0, 3, 0, 0, 0, kEps, {}, no_scales, {1, 1, 1, 8}, 0),
+                invalid);
+  const auto forward = [](int64_t out_heads, void* in, const QkvShape& shape) {
     return qk_norm_rotary_forward(0, out_heads, in, 0, 0, kEps, {}, {}, shape, 0);
   };
   expect_status("odd head", forward(3, 0, {1, 1, 1, 7}), invalid);
@@ -160,6 +170,7 @@ int run(bool small) {
   check_all_heads(small);
   check_plain(small);
   check_latent(small);
+  check_f8_rows(small);
   return finish_checks("rows_check");
 }
 

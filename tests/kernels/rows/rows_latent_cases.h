@@ -53,7 +53,8 @@ inline void check_layer_norm(int64_t rows, int64_t width) {
               take_rows(y, rows - 1, 1, width), width);
 }
 
-// Some columns of heads of x and y, which are wider; their other elements stay unchanged.
+// Operations on some columns of the heads of x and y. The other elements of the wider heads stay
+// unchanged.
 inline void check_head_columns(int64_t tokens, int64_t heads, int64_t width) {
   const int64_t x_head = width + 8, y_head = width + 16;
   current_case = "head columns, " + std::to_string(tokens) + " tokens, " + std::to_string(heads) +

@@ -51,7 +51,7 @@ inline void check_swiglu(int64_t rows, int64_t width, float scale) {
   // e^-|g| below the smallest normal float flushes to zero.
   for (std::vector<Exact>* v : {&h, &d})
     for (Exact& e : *v) e.magnitude += 0x1p-90;
-  constexpr double kExpSlack = 0x1p-16;  // for the hardware's exponential with its rounded argument
+  constexpr double kExpSlack = 0x1p-16;  // for the hardware's exponential of a rounded argument
   const Bits forward = run_swiglu(in, rows, width),
              backward = run_swiglu_backward(dh, in, rows, width);
   expect_close("h", forward, h, width, kExpSlack);

@@ -11,6 +11,7 @@
 #include "slimexx/kernels/sparse_index.h"
 #include "tests/kernels/chunks.cuh"
 #include "tests/kernels/fill.cuh"
+#include "tests/kernels/rows/f8_rows.h"
 #include "tests/kernels/rows/rows_arrays.h"
 
 namespace slimexx::kernels::testing {
@@ -20,13 +21,18 @@ struct IndexCase {
   int64_t heads = 32, dim = 128;
   int32_t last = 0;  // number of positions at the end of each sequence that have queries; 0: all
   uint64_t seed = 1;
+  // FP8 keys: packed batches have the dequantised keys, paged ones bytes and scales. `spread`:
+  // scales vary by powers of two from 2^-spread to 2^spread.
+  bool f8 = false;
+  int spread = 0;
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(dim)); }
 };
 
 inline std::string describe(const IndexCase& c) {
-  std::string name = "index of " + std::to_string(c.heads) + " heads of " + std::to_string(c.dim) +
-                     ", seed " + std::to_string(c.seed) + ", lengths";
+  std::string name = (c.f8 ? "index with FP8 keys of " : "index of ") + std::to_string(c.heads) +
+                     " heads of " + std::to_string(c.dim) + ", seed " + std::to_string(c.seed) +
+                     ", lengths";
   for (size_t b = 0; b < std::min<size_t>(c.lengths.size(), 8); ++b)
     name += " " + std::to_string(c.lengths[b]);
   return name;
@@ -38,16 +44,34 @@ struct IndexOperands {
         sequences(c.lengths, c.last),
         q(sequences.num_queries() * c.heads * c.dim),
         keys(sequences.num_keys() * c.dim),
+        f8_keys(c.f8 ? sequences.num_keys() * c.dim / 2 : 0),
+        f8_scales(c.f8 ? sequences.num_keys() : 0),
         weights(random_floats(sequences.num_queries() * c.heads, 0.1f)) {
     fill(q, sequences.num_queries() * c.heads * c.dim, c.seed);
     fill(keys, sequences.num_keys() * c.dim, c.seed + 1);
     SLX_CUDA(cudaDeviceSynchronize());
+    if (c.f8) round_keys();
   }
 
   IndexCase of;
   Sequences sequences;
-  Bf16Array q, keys;   // [queries, heads, dim], [keys, dim]
-  FloatArray weights;  // [queries, heads]
+  Bf16Array q, keys;             // [queries, heads, dim], [keys, dim]
+  Bf16Array f8_keys, f8_scales;  // the bytes of the same keys, [keys, dim / 2], and [keys]
+  FloatArray weights;            // [queries, heads]
+
+ private:
+  void round_keys() {
+    Bits rows = keys.get(), scales;
+    if (of.spread > 0) spread_groups(rows, of.dim, of.dim, of.spread, of.seed + 2);
+    std::vector<uint8_t> bytes(rows.size());
+    for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(of.dim)) {
+      const float scale = round_group(rows.data() + at, bytes.data() + at, of.dim);
+      scales.push_back(round_to_bf16(scale));
+    }
+    Bits pairs(bytes.size() / 2);
+    std::memcpy(pairs.data(), bytes.data(), bytes.size());
+    keys.set(rows), f8_keys.set(pairs), f8_scales.set(scales);
+  }
 };
 
 struct IndexStorage {
@@ -56,6 +80,7 @@ struct IndexStorage {
   int64_t most_keys = 0;    // the host's upper bound on the keys of a query; 0: their actual number
   int64_t padding = 0;      // rows after the last sequence's
   int64_t score_rows = 0;   // rows of scores computed at a time; 0: all
+  bool bf16 = false;        // bf16 keys in a case of FP8 keys
 };
 
 // Several chunks as one batch. Slots of pages that no key uses, and padding, are NaN.
@@ -64,18 +89,22 @@ struct IndexBatch {
       : of(o.of),
         chunks(of_chunks),
         storage(kind),
+        has_f8(o.of.f8 && !kind.bf16 && kind.page_tokens > 0),
         layout(chunks, storage.page_tokens, o.of.seed + static_cast<uint64_t>(storage.page_tokens)),
         cu(layout.cu),
         context(layout.context),
         table(layout.table),
         q(rows() * of.heads * of.dim),
-        keys(layout.key_rows * of.dim),
+        keys(layout.key_rows * (has_f8 ? of.dim / 2 : of.dim)),
+        key_scales(has_f8 ? layout.key_rows : 0),
         weights(rows() * of.heads),
         columns(storage.columns > 0 ? storage.columns : (o.sequences.longest() + 3) | 1),
         scores((storage.score_rows > 0 ? storage.score_rows : rows()) * columns) {
     copy_queries(q, o.q, o.sequences, chunks, of.heads * of.dim);
     copy_queries(weights, o.weights, o.sequences, chunks, of.heads);
-    copy_keys(keys, o.keys, o.sequences, chunks, layout, table.data(), of.dim);
+    copy_keys(keys, has_f8 ? o.f8_keys : o.keys, o.sequences, chunks, layout, table.data(),
+              has_f8 ? of.dim / 2 : of.dim);
+    if (has_f8) copy_keys(key_scales, o.f8_scales, o.sequences, chunks, layout, table.data(), 1);
     SLX_CUDA(cudaDeviceSynchronize());
   }
   int64_t rows() const { return layout.num_queries() + storage.padding; }
@@ -85,6 +114,7 @@ struct IndexBatch {
     IndexScores s;
     s.rows = run_of(first, count);
     s.q = q.data() + first * of.heads * of.dim, s.q_stride = of.heads * of.dim;
+    s.key_scales = has_f8 ? key_scales.data() : nullptr;
     s.keys = keys.data(), s.key_stride = of.dim, s.key_rows = layout.key_rows;
     s.weights = weights.data() + first * of.heads;
     s.scores = scores_of(first), s.score_stride = columns;
@@ -107,9 +137,10 @@ struct IndexBatch {
   IndexCase of;
   std::vector<Chunk> chunks;
   IndexStorage storage;
+  bool has_f8;  // keys are bytes
   ChunkLayout layout;
   Array<int32_t> cu, context, table;
-  Bf16Array q, keys;
+  Bf16Array q, keys, key_scales;
   FloatArray weights;
   int64_t columns;
   FloatArray scores;  // [rows, columns]

@@ -34,10 +34,11 @@ inline std::vector<float> score(const IndexBatch& batch, int64_t step, int64_t t
   return batch.scores.get();
 }
 
-// The scores of all queries, [queries, columns]; only keys up to a query's own position have
-// scores.
+// The scores of all queries with bf16 keys, [queries, columns]; only keys up to a query's own
+// position have scores.
 inline std::vector<float> score_whole(const IndexOperands& o) {
-  const IndexBatch batch(o, o.sequences.whole(), {.page_tokens = o.of.last > 0 ? 64 : 0});
+  const IndexBatch batch(o, o.sequences.whole(),
+                         {.page_tokens = o.of.last > 0 ? 64 : 0, .bf16 = true});
   return score(batch, std::max<int64_t>(1, batch.rows()));
 }
 

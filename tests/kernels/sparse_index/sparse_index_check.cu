@@ -19,6 +19,8 @@ void check_all_scores(CheckSize size) {
     for (const int64_t heads : {5, 32, 64})
       check_scores({.lengths = {70, 3}, .heads = heads, .dim = 128, .seed = 1}, {64});
     check_scores({.lengths = {33}, .heads = 17, .dim = 40, .seed = 2}, {});
+    for (const int64_t heads : {5, 32})
+      check_scores({.lengths = {70, 3}, .heads = heads, .seed = 21, .f8 = true}, {64});
     return;
   }
   check_scores({.lengths = {1}, .heads = 1, .dim = 8, .seed = 1}, {16});
@@ -27,10 +29,18 @@ void check_all_scores(CheckSize size) {
   check_scores({.lengths = {130, 33}, .heads = 5, .dim = 40, .seed = 4}, {64});
   check_scores({.lengths = {70, 200}, .heads = 64, .dim = 64, .seed = 5}, {64});
   check_scores({.lengths = {33}, .heads = 17, .dim = 72, .seed = 6}, {32});
+  check_scores({.lengths = {5, 0, 3}, .heads = 16, .dim = 16, .seed = 22, .f8 = true}, {16, 64});
+  check_scores({.lengths = {64, 65, 1, 129}, .seed = 23, .f8 = true, .spread = 12}, {16, 128});
+  check_scores({.lengths = {130, 33}, .heads = 5, .dim = 48, .seed = 24, .f8 = true}, {64});
+  check_scores({.lengths = {70, 200}, .heads = 64, .dim = 64, .seed = 25, .f8 = true}, {64});
+  check_scores({.lengths = {33}, .heads = 17, .dim = 112, .seed = 26, .f8 = true}, {32});
   check_nan_key();
   if (size != CheckSize::kAll) return;
   check_scores({.lengths = {300, 17}, .heads = 64, .seed = 7}, {16, 64});
   check_scores({.lengths = {2, 2049}, .seed = 8}, {64});
+  check_scores({.lengths = {300, 17}, .heads = 64, .seed = 27, .f8 = true, .spread = 30}, {16, 64});
+  check_scores({.lengths = {2, 2049}, .seed = 28, .f8 = true}, {64});
+  check_scores({.lengths = {40000, 5000}, .last = 33, .seed = 29, .f8 = true}, {64});
   check_scores({.lengths = std::vector<int32_t>(75, 7), .heads = 16, .dim = 16, .seed = 9}, {16});
   check_scores({.lengths = {40000, 5000}, .dim = 16, .last = 33, .seed = 10}, {64});
 }

@@ -71,7 +71,7 @@ std::vector<uint8_t> bytes_of(const std::vector<SamplingParameters>& parameters)
 // The rows of a draft pass, with all pointers to the host or all to the device.
 struct DraftCase {
   static constexpr int64_t kPages = 6, kPageTokens = 16;
-  int64_t count, rows;  // of the next pass; of the pass before
+  int64_t count, rows;  // sequences in the next pass; rows of the pass before
   bool checks;          // the pass before checks drafts
   Ints positions, guessed, tokens, sampled, first_drafts, num_drafts, page_table, held;
   std::vector<SamplingParameters> parameters;

@@ -243,8 +243,8 @@ void check_merge(int64_t rows, int64_t columns) {
   }
 }
 
-// The streamed pass against the plain one, which computes a single row: every tile's partial result
-// and every quotient.
+// Compares the streamed pass with the plain pass of each row alone: every tile's partial result and
+// every quotient.
 void check_streamed_pass(int64_t rows, int64_t columns, int64_t padding, float temperature,
                          bool weighted, bool write) {
   Rows streamed(rows, columns, padding, 47), plain(rows, columns, padding, 47);
@@ -279,8 +279,8 @@ void check_streamed_pass(int64_t rows, int64_t columns, int64_t padding, float t
   }
 }
 
-// All functions on sizes that use the streamed pass, 16,896 tiles and more, and the pass's own
-// variants.
+// Checks all functions on sizes that use the streamed pass, 16,896 tiles and more, and the pass's
+// own variants.
 void check_streamed() {
   constexpr int64_t kShapes[][3] = {
       {29, 151936, 0}, {64, 151935, 6}, {70, 62001, 9}, {136, 32000, 12}};
@@ -297,7 +297,7 @@ void check_streamed() {
   check_broken_rows(64, 151936);
 }
 
-// Every kernel once or twice. In the streamed pass each warp's ring wraps around.
+// Runs every kernel once or twice. In the streamed pass each warp's ring wraps around.
 void check_tiny() {
   check_forward(3, 300, 0, true, 1.0f);
   check_forward(2, 257, 5, false, 1.0f);

@@ -99,7 +99,8 @@ class RowReference {
     }
   }
 
-  // The host selects the kept ids from the device's weights: they must be exactly the device's.
+  // Selects the kept ids on the host, from the device's weights; they must equal the ids that the
+  // device kept.
   void check_kept(const char* where) {
     const size_t size = count_kept([&](int32_t id) { return static_cast<double>(mass(id)); },
                                    static_cast<double>(device_.total), true);
@@ -340,7 +341,7 @@ inline void check_broken_samples(int64_t columns) {
       fail("row %zu beside broken rows: token %d, expected %d", r, got.tokens[r], want);
     }
   }
-  // Finite if sampling the token is forbidden, -inf if it is allowed.
+  // Forbidden tokens have finite logits, allowed tokens have -inf: nothing can be sampled.
   Rows forbidden(1, columns, 0, 9);
   std::fill_n(forbidden.row(0), columns / 2, -INFINITY);
   forbidden.send();
@@ -348,7 +349,7 @@ inline void check_broken_samples(int64_t columns) {
   if (none.tokens[0] != -1) fail("all allowed are -inf: token %d", none.tokens[0]);
 }
 
-// 64 x 1024 draws from one row: every token must occur as often as its probability says.
+// 64 x 1024 draws from one row: the frequency of every token must match its probability.
 inline void check_frequencies(const SamplingParameters& setting, const char* where) {
   constexpr int64_t kColumns = 300, kRows = 1024, kCalls = 64;
   Rows rows(kRows, kColumns, 0, 42, Shape::kNormal, false);

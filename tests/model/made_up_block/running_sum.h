@@ -62,6 +62,7 @@ inline int64_t count_named_boxes(const RunningSumSpec&) { return 0; }
 inline int64_t rotary_head_dim(const RunningSumSpec& spec) { return spec.width; }
 inline double score_factor(const RunningSumSpec&) { return 1; }
 inline void set_leaves(RunningSumSpec& spec, int64_t leaves) { spec.leaves = leaves; }
+inline void set_fp8_cache(RunningSumSpec&) {}  // no keys
 inline std::vector<CopiedRows> list_copied_rows(const RunningSumSpec&, const RunningSumSpec&,
                                                 const RunningSumParameters<Tensor>&, int) {
   return {};

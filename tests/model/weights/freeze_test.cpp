@@ -75,8 +75,8 @@ TEST(FreezeParameters, ExpertsFreezeTogether) {
   for (const std::string& name : frozen) EXPECT_EQ(name.find("bias"), std::string::npos) << name;
 }
 
-// If only norms are trained, all weight-gradient products are skipped. They cost as much as the
-// part of the forward that is linear in the tokens.
+// If only norms are trained, all weight-gradient products are skipped. These products cost as much
+// as the part of the forward that is linear in the tokens.
 TEST(FrozenWeightFlops, AreThoseOfTheForward) {
   constexpr int64_t kTokens = 64;
   for (const std::string folder :

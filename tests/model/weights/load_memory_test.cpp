@@ -158,7 +158,7 @@ TEST_F(LoadMemory, OfShardsIsTheShardAndOnePiece) {
     EXPECT_EQ(load(ranks, {.tp = ranks}), kElements * kBytesOnDisk) << ranks << " ranks";
 }
 
-// Each replica reads a share for all of them.
+// Each replica reads a share for all replicas.
 TEST_F(LoadMemory, OfReplicasIsTheModelAndOnePiece) {
   for (const int ranks : {2, 4})
     EXPECT_EQ(load(ranks, {}), kElements * kBytesOnDisk) << ranks << " ranks";

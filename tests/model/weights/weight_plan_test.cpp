@@ -187,8 +187,8 @@ TEST(WeightPlan, RoundsTakeLittleMemory) {
   for (const WeightTraffic& t : traffic) EXPECT_EQ(t.sent, 2 * 3 * 3 * 16);
 }
 
-// Each of two ranks sends 212 elements to one of two others, or 200 and the norm to the other: four
-// rounds of 53, regardless of the number of possible pairs.
+// A pair of ranks exchanges at most 212 elements, 200 of a shard and possibly the norm: four rounds
+// of 53, regardless of the number of possible pairs.
 TEST(WeightPlan, RoundsAreOfWhatPairsHave) {
   const dist::GridShape grid(2, {.tp = 2});
   const auto shards = make_layout({cut_parameters(0, 1)}, grid).ranks;
@@ -226,7 +226,8 @@ TEST(WeightPlan, RowsBecomeColumnsOnThreads) {
 }
 
 // Slab r of n is the shard of rank r under tp n. Under tp 2, even ranks hold the first half of the
-// slabs and odd ranks the second. There are two key heads: the ranks of one half hold the same one.
+// slabs and odd ranks the second. There are two key heads: the ranks of one half hold the same key
+// head.
 TEST(WeightPlan, ReplicasShareOutOnThreads) {
   struct Case {
     int ranks;

@@ -60,7 +60,7 @@ TEST(AttentionRuns, WhatFollowsALongerRunStaysInIt) {
   EXPECT_EQ(runs.num_sequences(), 3);
 }
 
-// Partial results are bounded, whatever the chunks are.
+// The number of tokens with partial results is bounded for any chunks.
 TEST(AttentionRuns, SplitTokensKeepWithinTheBound) {
   Lengths lengths;
   lengths.add(1, 3000, 100);

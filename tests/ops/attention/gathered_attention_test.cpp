@@ -185,7 +185,7 @@ TEST(GatheredAttentionDeathTest, KeysOfAnotherSequenceAreCaught) {
   Array out({6, 1, 8});
   EXPECT_DEATH(
       attention_forward(cpu_context(), out, {}, part.take(p.q), p.k, p.v, part.layout(), p.scale),
-      "keys .0, 6. of sequence 0 end at 5");
+      "keys .0, 6. of sequence 0 exceed the end 5");
 }
 
 }  // namespace

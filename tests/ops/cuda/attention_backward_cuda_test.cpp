@@ -27,7 +27,7 @@ TEST_F(AttentionBackwardCuda, AgreesWithTheCpuAndHasTheSameBitsEveryTime) {
       attention_backward(s, dq, dk, dv, dout, q, k, v, out, lse, packed.layout(), p.scale);
     };
     if (!is_served(c)) {
-      // The kernels for wide heads support other head sizes; they need one kv head per query head.
+      // Other head sizes use the kernels for wide heads, which need one kv head per query head.
       if (c.query_heads != c.kv_heads) expect_unserved(backward, name_of(c));
       continue;
     }

@@ -131,7 +131,7 @@ TEST_F(EarlyKeysCuda, LatentRowsOfThisStepAreAwaited) {
       run_op([&](const Context& ctx) {
         slow.run(ctx);
         latent_rows_forward(ctx, latent, raw, norm, kEps, rotation.table(), d.device_positions,
-                            pages, d.device_slots);
+                            {pages, d.device_slots});
         attention_forward(ctx, out, {}, q, pages, pages, d.layout(early), 1.0f / 24.0f);
       });
       results[early ? 1 : 0] = out.back();

@@ -284,8 +284,8 @@ TEST_F(ExpertsCuda, GradientsAgreeWithTheCpu) {
   }
 }
 
-// Expects the bits of the separate ops that this one fuses; other tests compare those with the CPU.
-// The sum is compared with the CPU here.
+// Expects the bits of the separate ops that this op fuses; other tests compare the separate ops
+// with the CPU. The sum is compared with the CPU here.
 void expect_swiglu_backward(DeviceRows& own, const Shape& shape, const Array& weights) {
   const int64_t num_rows = shape.tokens * shape.k, width = shape.n;
   const Array dh = random_bf16({num_rows, width}, 4),
@@ -360,8 +360,8 @@ TEST_F(ExpertsCuda, SwigluBackwardIsThatOfItsParts) {
   }
 }
 
-// Rows without an expert come last. Weight gradients read some of them, so these must become zero;
-// the others stay unchanged.
+// Rows without an expert come last. Weight gradients read some of these rows, which must become
+// zero; all other rows stay unchanged.
 TEST_F(ExpertsCuda, SwigluBackwardLeavesZerosBehindTheLastRow) {
   const int64_t width = 40;
   const float unset = 7;

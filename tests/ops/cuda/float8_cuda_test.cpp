@@ -244,7 +244,7 @@ TEST_F(Float8Cuda, FusedSwigluOfExpertsHasTheBitsOfItsSteps) {
   }
 }
 
-// All experts of a token read its row, the shared expert too.
+// All experts of a token, including the shared expert, read the same row.
 TEST_F(Float8Cuda, ExpertsOfOneToken) {
   constexpr int64_t kExperts = 16, kTopK = 5, kN = 320, kK = 512;
   const ExpertWeights w(kExperts, kN, kK, 12), shared(1, kN, kK, 13);

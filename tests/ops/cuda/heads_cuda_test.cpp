@@ -27,7 +27,7 @@ std::vector<HeadCase> head_cases() {
           {1, 128, 128, 512}, {500, 4, 264, 136}, {900, 20, 256, 512}};
 }
 
-// Heads are wider than the product; the elements after it stay unchanged.
+// Heads are wider than the product's result; their other elements stay unchanged.
 TEST_F(HeadsCuda, ProductsHaveTheBitsOfPlainOnes) {
   for (const HeadCase& c : head_cases()) {
     const std::string name = std::to_string(c.tokens) + " tokens, " + std::to_string(c.heads) +
@@ -165,8 +165,8 @@ TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
     };
     run_op([&](const Context& s) {
       latent_rows_forward(s, rows, from, own_norm, 1e-5f,
-                          {own_cos, own_sin, RotaryStyle::kInterleaved}, own_positions, pages,
-                          own_slots);
+                          {own_cos, own_sin, RotaryStyle::kInterleaved}, own_positions,
+                          {pages, own_slots});
       rms_norm_forward(s, parts.view().columns(0, c.rank), from.columns(0, c.rank), own_norm,
                        1e-5f);
       copy_head_columns(s, key(parts), 0, key(from), 0, c.width);
@@ -182,8 +182,8 @@ TEST_F(HeadsCuda, LatentRowsHaveTheBitsOfTheirParts) {
       const tensor::Tensor queries = x.view().columns(8, query_rank + 8);
       run_op([&](const Context& s) {
         latent_rows_forward(s, again, from, own_norm, 1e-5f,
-                            {own_cos, own_sin, RotaryStyle::kInterleaved}, own_positions, pages,
-                            own_slots, {y, queries, w});
+                            {own_cos, own_sin, RotaryStyle::kInterleaved}, own_positions,
+                            {pages, own_slots}, {y, queries, w});
         rms_norm_forward(s, expected, queries, w, 1e-5f);
       });
       EXPECT_TRUE(same_bits(y.back(), expected.back())) << query_rank << ", " << c.tokens;

@@ -105,8 +105,8 @@ TEST_F(MatmulCuda, SwigluOfAProductHasTheBitsOfBothOps) {
 }
 
 // Leaves of a row-parallel product: a column range has the bits of the same columns in contiguous
-// memory. Few rows and many, for both operand orders; widths that are multiples of a TMA box, of 16
-// bytes, and of neither.
+// memory. The cases have few rows or many, for both operand orders, and widths that are multiples
+// of a TMA box, of 16 bytes, and of neither.
 TEST_F(MatmulCuda, ColumnsOfWiderRowsHaveTheBitsOfTheirOwn) {
   for (const cases::MatmulCase& c : {cases::MatmulCase{3, 256, 512, true},
                                      {200, 264, 512},

@@ -12,8 +12,8 @@ namespace {
 
 class OptimizerCuda : public DeviceTest {};
 
-// Optimizer state may be on host or device, so both must give the same bits. Includes learning
-// rates and steps whose constants round up and that round down.
+// Optimizer state may be on host or device, so both must give the same bits. The learning rates and
+// steps include some whose constants round up and some whose constants round down.
 TEST_F(OptimizerCuda, AdamWHasTheBitsOfTheCpu) {
   for (const auto& [n, lr] : {std::pair<int64_t, float>{1, 1e-2f},
                               {16, 1e-2f},

@@ -27,8 +27,8 @@ struct Case {
   }
 };
 
-// The cases of the rotation, those of the per-head norm (without rotation), and the device's own
-// sizes.
+// The cases of the rotation, those of the per-head norm (without rotation), and sizes that only the
+// device test has.
 std::vector<Case> all_cases() {
   std::vector<cases::RotaryCase> shapes = cases::rotary_values();
   for (const auto& norms : {cases::norm_values(), cases::norm_gradients()})

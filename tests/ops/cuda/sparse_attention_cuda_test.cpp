@@ -148,7 +148,7 @@ TEST_F(SparseAttentionCuda, KeysThatAreNotSeenNeverReachAQuery) {
   EXPECT_FALSE(same_bits(again.view().rows(0, kMost), out.view().rows(0, kMost)));
 }
 
-// All rows of a problem in their pages, on both devices.
+// All rows of a problem in their pages, on the CPU and on the GPU.
 struct FilledPages {
   LatentPages pages;
   Array table;

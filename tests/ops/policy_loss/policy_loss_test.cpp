@@ -135,7 +135,7 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.kl_coef = 0.5f;
   EXPECT_NEAR(run_policy_loss(p, o).dlog_probs[0], 0.25 * 0.5, 1e-6);
   o.use_kl = false;
-  // No token is masked if the sequence drifted less, or if it is the old policy.
+  // No token is masked if the drift is below opsm_delta, or if the policy is the old policy.
   o.opsm_delta = 0.7f;
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
   o.opsm_delta = 0;
@@ -178,8 +178,8 @@ TEST(PolicyLoss, KlByHand) {
   }
   EXPECT_EQ(estimate_kl(KlKind::kK3, 0).value, 0);
   EXPECT_EQ(estimate_kl(KlKind::kLowVar, 0).derivative, 0);
-  // The unbiased estimate is multiplied by the ratio: k1 at d 0.5 and ratio 2 is 1; d/dlogp = (1 +
-  // 0.5) * 2.
+  // The unbiased estimate is multiplied by the ratio: k1 at d = 0.5 and ratio 2 gives 0.5 * 2 = 1;
+  // d/dlogp = (1 + 0.5) * 2.
   EXPECT_FLOAT_EQ(kernels::estimate_kl(KlKind::kK1, 0.5f, true, 2).value, 1);
   EXPECT_FLOAT_EQ(kernels::estimate_kl(KlKind::kK1, 0.5f, true, 2).derivative, 3);
   // low_var is clamped after the ratio: 49.6 * 0.1 is below 10, 2.7 * 100 is not.

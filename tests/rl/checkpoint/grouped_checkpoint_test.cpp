@@ -175,7 +175,7 @@ TEST_F(GroupedCheckpoint, AnotherFrozenTensorIsRefused) {
         << error.what();
     EXPECT_NE(std::string(error.what()).find("element 7 is"), std::string::npos) << error.what();
   }
-  // This parameter was trained there: the checkpoint has no frozen weights for it.
+  // This parameter was trained in the saved run, so the checkpoint has no frozen weights for it.
   GridRank other(one_rank, {}, "embedding.weight");
   const ShardedAdamW other_optimizer = other.make_optimizer();
   EXPECT_THROW(check_frozen_weights(open(), other.store, other_optimizer), Error);

@@ -101,7 +101,7 @@ TEST(CompareSettings, RefusesToFreezeOtherParameters) {
   }
 }
 
-// If the checkpoint holds a reference, that one is used.
+// If the checkpoint holds a reference, the run uses it.
 TEST_F(ResumeCheck, AnotherReferenceIsRefusedWhereTheCheckpointHasOne) {
   const auto settings = [&](const std::string& folder) {
     return "model: {ref_load: " + (root_ / folder).string() + "}\n";

@@ -198,9 +198,9 @@ TEST_F(RunCheckpoint, LoadsWhateverTheCut) {
   }
 }
 
-// E3 for the trainer: a run that is stopped after two steps and resumed gives the same bytes as one
-// that was not. The first run trains three more steps during the write, which must not see them.
-// State in host memory is written without a copy.
+// E3 for the trainer: a run that is stopped after two steps and resumed gives the same bytes as an
+// uninterrupted run. The first run trains three more steps during the write, and the checkpoint
+// must not contain these. State in host memory is written without a copy.
 TEST_F(RunCheckpoint, ResumedEqualsUninterrupted) {
   struct Case {
     int ranks;

@@ -257,7 +257,8 @@ TEST_F(RunStartTest, DumpsOfAnotherRunStay) {
   EXPECT_NO_THROW(decide_alone(kAnew));
   std::ofstream(path("dumps/rollout_000000.jsonl")) << "{}\n";
   expect_refused(kAnew, "holds the dumps of another run", path("dumps"));
-  // A resumed run may have made the dumps itself, if its settings say so.
+  // A resumed run may write to this folder if its saved settings name the folder: the dumps are its
+  // own.
   put_checkpoint("runs/x/checkpoints", 2);
   const StartWish newest{.resume = ResumeWish::kNewest};
   expect_refused(newest, "holds the dumps of another run", path("dumps"));

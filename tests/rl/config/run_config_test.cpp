@@ -173,8 +173,8 @@ TEST(RunConfig, ResolvedYamlReadsBack) {
   EXPECT_EQ(copy.rl.eps_clip_c, 3);
 }
 
-// The recipes in configs/ have no faults and no flags without effect. Idle keys that a recipe takes
-// over from slime are listed.
+// The recipes in configs/ have no faults and no flags without effect. Keys without effect that a
+// recipe copies from slime must still be keys.
 TEST(RunConfig, RecipesAreValid) {
   int num_recipes = 0;
   for (const auto& entry :

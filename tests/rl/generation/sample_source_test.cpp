@@ -48,7 +48,7 @@ class GeneratedSource : public testing::Test {
       use(*source);
     });
   }
-  // Rollouts of the whole run, given that `num_done` rollouts led to `state`.
+  // Number of rollouts of the whole run, if `num_done` rollouts led to `state`.
   int64_t rollouts_of(int64_t batch_size, const Json& state, int64_t num_done) {
     int64_t num_rollouts = 0;
     with_source(batch_size, state,
@@ -78,8 +78,8 @@ class GeneratedSource : public testing::Test {
   RunConfig config_;
 };
 
-// A run is stopped after one rollout and continues with smaller ones, across the end of an epoch.
-// Its state is that of old checkpoints, in which groups had no numbers.
+// A run is stopped after one rollout and continues with smaller rollouts across the end of an
+// epoch. Its saved state has the form of old checkpoints, in which groups had no numbers.
 TEST_F(GeneratedSource, AResumedRunNumbersItsGroupsOn) {
   std::map<std::pair<int64_t, int64_t>, std::vector<int32_t>> unbroken, resumed;
   draw(0, 3, 3, nullptr, unbroken);

@@ -132,7 +132,7 @@ TEST(DraftGate, CostsAreNearThoseMeasured) {
 }
 
 // A GPU with slower memory could read less while a layer waits. So waits hide less of the cost of
-// drafts, and drafts must be accepted more often. Layers of the CPU never wait.
+// drafts, and drafts must be accepted more often. On the CPU layers never wait.
 TEST(DraftGate, DraftsCostMoreOnAGpuWithSlowerMemory) {
   const model::ModelSpec spec = read_flash();
   const auto cost_on = [&](const char* name) {

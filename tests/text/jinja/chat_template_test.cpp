@@ -262,8 +262,8 @@ TEST(ChatTemplate, DefaultLimitsBoundTimeAndMemory) {
 #endif
 }
 
-// Rendering real templates on 500 messages of 4 KB takes less work than the amount that the
-// variables' own bytes add to the limit.
+// Rendering 500 messages of 4 KB with real templates needs less work than the bytes of the
+// variables add to the limit.
 TEST(ChatTemplate, LongConversationsStayFarBelowTheLimits) {
   std::string text;
   while (text.size() < 2048) text += "A word \xC3\xA9 of text, <b> & 12.\n";
@@ -298,7 +298,7 @@ TEST(ChatTemplate, ManyParametersParseFast) {  // no pass compares all pairs of 
                 .find("units of work"),
             std::string::npos);
   EXPECT_LT(cpu_seconds() - begin, 3.0);
-  EXPECT_NE(error_of("{% macro m(a, b, a) %}{% endmacro %}").find("two parameters named 'a'"),
+  EXPECT_NE(error_of("{% macro m(a, b, a) %}{% endmacro %}").find("two parameters are named 'a'"),
             std::string::npos);
   EXPECT_NE(error_of("{{ dict(a=1, a=2) }}").find("out of order"), std::string::npos);
 }

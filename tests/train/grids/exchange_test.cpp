@@ -13,7 +13,8 @@ namespace {
 
 using tensor::Tensor;
 
-// kBeside: parts are exchanged during the next layer's attention, as over NCCL
+// kPlain, kBehind: gradients are exchanged after backward, without and with a spy. kBeside: parts
+// are exchanged during the next layer's attention, as over NCCL.
 enum class Way { kPlain, kBehind, kBeside };
 
 struct Case {

@@ -106,8 +106,8 @@ TEST(ExpertTensorGrids, FitThePlannedMemory) {
   }
 }
 
-// One replica has half the tokens of the other and planned memory for them; it still has room for
-// the rows of both.
+// One replica has half the tokens of the other and plans memory for its own tokens; this memory
+// still has room for the rows of both.
 TEST(ExpertTensorGrids, RanksHaveRoomForTheirNeighboursRows) {
   const std::vector<Sample> samples = samples_of_lengths({46, 24}, 7);
   const GridRun run = wide_run({2, {.etp = 2}}, "none");

@@ -18,7 +18,7 @@ inline double relative_difference(const std::vector<float>& a, const std::vector
   return std::sqrt(difference) / (norm > 0 ? std::sqrt(norm) : 1);
 }
 
-// The same over all tensors, as one vector.
+// The relative difference of all tensors together, as one vector.
 inline double relative_difference(const TensorValues& a, const TensorValues& b) {
   double difference = 0, norm = 0;
   for (const auto& [name, values] : b) {
@@ -61,7 +61,7 @@ struct GridBounds {
   double later = 1e-4;
   double gradients = 1e-6;  // ||a-b||/||b|| of all tensors together
   double gradient = 1e-5;   // per tensor
-  double weight = 1e-4;     // the same after the last step; 0: not compared
+  double weight = 1e-4;     // per tensor, after the last step; 0: not compared
 };
 
 // Expects equal bits for log-probs and entropies, and equality up to the order of sums for losses,

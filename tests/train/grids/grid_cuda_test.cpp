@@ -1,6 +1,6 @@
-// Training on grids of ranks that share a GPU agrees with one rank there: log-probs and entropies
-// bit for bit, gradients up to bf16 rounding. With several GPUs, the same over NCCL with one GPU
-// per rank.
+// Training on grids of ranks that share a GPU agrees with one rank on that GPU: log-probs and
+// entropies bit for bit, gradients up to bf16 rounding. With several GPUs, the same over NCCL with
+// one GPU per rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ TEST(GridCudaLeaves, SayWhatTheWholeSays) {
 }
 
 const GridCase kGrids[] = {
-    // Four ranks are more than the key heads: neighbours hold the same ones.
+    // Four ranks are more than the key heads, so neighbours hold the same heads.
     {"tp2_qwen2", "qwen2", 2, {.tp = 2}},
     {"tp2_qwen3", "qwen3", 2, {.tp = 2}},
     {"tp4_qwen3", "qwen3", 4, {.tp = 4}},

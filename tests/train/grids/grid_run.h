@@ -113,7 +113,7 @@ inline void collect_embedding(const model::ParameterStore& store,
   store.read_weights(info, 0, values.data(), info.num_elements());
 }
 
-// Puts NaN in the gaps, which backward does not write: no other rank may receive it.
+// Puts NaN in the gaps, which backward does not write: no other rank may receive these NaNs.
 inline void put_nan_between_gradients(const model::ParameterStore& store) {
   const auto& infos = store.infos();
   for (size_t i = 0; i + 1 < infos.size(); ++i) {

@@ -67,7 +67,7 @@ TEST(LargestMicrobatches, HasJustTheRowsWhoseLogitsAreKept) {
       EXPECT_EQ(count_responses(all[i]), 100 - std::ssize(all[i]));
       EXPECT_EQ(count_responses(all[i + 1]), kept);
       EXPECT_EQ(count_responses(all[i + 2]), 100 - std::ssize(all[i]));
-      // Token 1 is trained although it is no label here.
+      // Token 1 is trained, although it is not an MTP label.
       const int64_t labels = std::min(kept, 100 - 2 * std::ssize(all[i]));
       EXPECT_EQ(count_labels(all[i + 2]), labels + std::ssize(all[i]));
     }

@@ -51,10 +51,10 @@ class PlannedRank {
   std::unique_ptr<Trainer> trainer_;
 };
 
-// Limits for packed microbatches: at most this many tokens, unless a single sample has more.
+// Limits for packed microbatches: at most num_tokens tokens, unless a single sample has more.
 struct PackedLimits {
   int64_t num_tokens = 0, longest = 0, num_samples = 0;
-  int64_t logit_rows = 0;  // rows that the head keeps; drawn microbatches are near it
+  int64_t logit_rows = 0;  // rows that the head keeps; drawn microbatches are close to it
 };
 
 inline std::vector<int64_t> draw_lengths(PhiloxStream& random, const PackedLimits& limits) {

@@ -72,7 +72,8 @@ TEST(SplitMicrobatch, TrainsAsUnsplit) {
   }
 }
 
-// Splitting equal samples in half has the bits of a run packed that way.
+// Splitting a microbatch of equal samples gives the bits of a run that packs the smaller
+// microbatches itself.
 TEST(SplitMicrobatch, IsThePackingOfLessTokens) {
   const std::vector<Sample> samples = equal_samples(16);
   GridRun run = whole_run("qwen3", 1, {});

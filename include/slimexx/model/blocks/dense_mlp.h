@@ -55,13 +55,13 @@ struct DenseMlpSpec {
   bool operator==(const DenseMlpSpec&) const = default;
 };
 
-// The shard of one rank: its columns of the hidden layer. Throws Error(kUsage) if they do not
-// divide.
+// The shard of one rank: its columns of the hidden layer. Throws Error(kUsage) if the ranks do not
+// divide the columns.
 DenseMlpSpec narrow(const DenseMlpSpec& spec, const dist::GridSizes& sizes);
 
 DenseMlpParameters<ParameterId> declare(ParameterList& list, const DenseMlpSpec& spec,
                                         const std::string& own, const std::string& hf);
-// The same with full prefixes, for a shared expert, whose parameters are not under "mlp.".
+// Like declare, with full prefixes, for a shared expert, whose parameters are not under "mlp.".
 DenseMlpParameters<ParameterId> declare_dense_mlp(ParameterList& list, const DenseMlpSpec& spec,
                                                   const std::string& own, const std::string& hf);
 inline void check_device_sizes(const DenseMlpSpec&, tensor::Device) {}
@@ -103,11 +103,12 @@ void keep_down_input(Arena& arena, const DenseMlpSpec& spec, const RowCounts& ro
 void project_up(const ops::Context& ctx, const DenseMlpSpec& spec,
                 const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                 Tensor normed);
-// Writes down[t,H]. If h is computed from gate_up here, it stays in `tape.h` if that is defined.
+// Writes down[t,H]. If h is computed here from gate_up, it is stored in `tape.h` if that is
+// defined.
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
                   const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                   Tensor down);
-// The same, added to the residual stream and normed.
+// Like project_down above, but the result is added to the residual stream and normed.
 void project_down(const ops::Context& ctx, const DenseMlpSpec& spec,
                   const DenseMlpParameters<Tensor>& w, const Batch& batch, const DenseMlpTape& tape,
                   const ops::ResidualNorm& residual);

@@ -13,7 +13,7 @@ class ParameterList;
 
 struct EmbeddingSpec {
   int64_t hidden_size = 0, vocab_size = 0;
-  bool is_head_too = false;  // tied: the head's product writes its gradient first
+  bool is_head_too = false;  // tied: the head's product writes the gradient first
 };
 
 ParameterId declare(ParameterList& list, const EmbeddingSpec& spec);

@@ -52,7 +52,8 @@ struct GqaSpec {
   bool qkv_bias = false, o_bias = false;
   bool qk_norm = false;  // RMSNorm per head on queries and keys before the rotation
   double rms_norm_eps = 1e-6;
-  int64_t leaves = 1;  // leaves of the output product on this rank (row_parallel.h)
+  int64_t leaves = 1;      // leaves of the output product on this rank (row_parallel.h)
+  bool fp8_cache = false;  // keys and values are rounded to FP8 (ops/cache_rows.h)
   bool operator==(const GqaSpec&) const = default;
 
   int64_t q_size() const { return num_heads * head_dim; }
@@ -61,7 +62,7 @@ struct GqaSpec {
 };
 
 // The shard of one rank: its heads. With fewer key/value heads than ranks, neighbouring ranks hold
-// the same head. Throws Error(kUsage) for heads that do not divide.
+// the same head. Throws Error(kUsage) if the ranks do not divide the heads.
 GqaSpec narrow(const GqaSpec& spec, const dist::GridSizes& sizes);
 
 // Adds the block's parameters; `own` and `hf` are the layer's prefixes ("layers.3.",
@@ -84,6 +85,7 @@ inline int64_t rotary_head_dim(const GqaSpec& spec) { return spec.head_dim; }
 // Factor on the score scale besides 1/sqrt(D).
 inline double score_factor(const GqaSpec&) { return 1; }
 inline void set_leaves(GqaSpec& spec, int64_t leaves) { spec.leaves = leaves; }
+inline void set_fp8_cache(GqaSpec& spec) { spec.fp8_cache = true; }
 // Gradient rows of key and value heads that several of `tp` ranks hold. `own` is this rank's shard
 // of `whole`, `gradients` its gradients.
 std::vector<CopiedRows> list_copied_rows(const GqaSpec& whole, const GqaSpec& own,
@@ -99,7 +101,8 @@ void allocate_rest(Arena& arena, const GqaSpec& spec, const RowCounts& rows, Gqa
 inline bool keeps_qkv(const GqaTape& tape) { return tape.qkv.defined(); }
 
 // The KV cache of a layer: bytes of one page, and views of all pages in `memory`, half of it keys
-// and half values.
+// and half values. `dtype` is the compute type. With fp8_cache each half has all values, then all
+// scales.
 int64_t page_bytes(const GqaSpec& spec, DType dtype, int64_t page_tokens);
 LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
                       int64_t page_tokens);
@@ -110,8 +113,8 @@ LayerPages make_pages(const GqaSpec& spec, DType dtype, Tensor memory, int64_t n
 void project_qkv(const ops::Context& ctx, const GqaSpec& spec, const GqaParameters<Tensor>& w,
                  const ops::RotaryTable& rotary, const Batch& batch, const LayerPages& pages,
                  const GqaTape& tape, Tensor normed);
-// Which keys the queries see (batch.h), and the step that selects them. Recompute never reruns that
-// step, since the tape keeps `selected`. In this block queries see all keys.
+// The keys that the queries see (batch.h), and the step that selects them. Recompute never reruns
+// that step, since the tape keeps `selected`. In this block queries see all keys.
 inline KeyChoice key_choice(const GqaSpec&) { return {}; }
 inline void select_keys(const ops::Context&, const GqaSpec&, const GqaParameters<Tensor>&,
                         const ops::RotaryTable&, const Batch&, const LayerPages&, const GqaTape&,

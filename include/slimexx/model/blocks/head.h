@@ -1,6 +1,6 @@
 // The head: final norm and vocabulary projection of selected rows, in chunks of rows so that at
-// most max_logits_bytes of logits, or of their gradient, are held. Training and sampling both go
-// through normalize_logits, so their log-probs are the same bits (N9).
+// most max_logits_bytes of logits, or of their gradient, are held. Training and sampling both call
+// normalize_logits, so their log-probs have the same bits (N9).
 //
 // Legend: T packed tokens, H hidden size, V vocabulary, R selected rows; t and r: the tokens and
 // selected rows on this tp rank.

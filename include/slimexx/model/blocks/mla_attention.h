@@ -32,7 +32,7 @@ class ParameterList;
 
 template <class T>
 struct MlaParameters {
-  Linear<T> a;        // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only the latent's
+  Linear<T> a;        // [Rq+Rkv+Dr, H], [Rq+Rkv+Dr]: down-projections; Rq = 0: only for the latent
   T q_norm, kv_norm;  // [Rq], [Rkv]; q_norm only with Rq > 0
   Linear<T> q;        // [n(Dn+Dr), Rq or H]: unrotated rows of all heads, then rotated ones
   T k_weight;         // [n,Dn,Rkv]
@@ -70,6 +70,7 @@ struct MlaSpec {
   int64_t leaves = 1;       // of the output product on this rank (row_parallel.h)
   double scale_factor = 1;  // yarn: multiplies the score scale 1/sqrt(Dn+Dr)
   int64_t top_k = 0;        // keys that a query sees; 0: all
+  bool fp8_cache = false;   // latent rows and index keys are rounded to FP8 (ops/cache_rows.h)
   // Selects the keys; a layer without an indexer reuses the last selection.
   std::optional<IndexerSpec> indexer = {};
 
@@ -93,7 +94,11 @@ inline int64_t count_named_boxes(const MlaSpec& spec) { return spec.num_heads; }
 inline int64_t rotary_head_dim(const MlaSpec& spec) { return spec.rope_dim; }
 inline double score_factor(const MlaSpec& spec) { return spec.scale_factor; }
 inline void set_leaves(MlaSpec& spec, int64_t leaves) { spec.leaves = leaves; }
-// Empty: no two ranks hold the same head. Every rank has the other tensors whole, with gradients
+inline void set_fp8_cache(MlaSpec& spec) {
+  spec.fp8_cache = true;
+  if (spec.indexer) spec.indexer->fp8_cache = true;
+}
+// Empty: no two ranks hold the same head. All other tensors are whole on every rank, with gradients
 // from its own rows.
 inline std::vector<CopiedRows> list_copied_rows(const MlaSpec&, const MlaSpec&,
                                                 const MlaParameters<Tensor>&, int) {

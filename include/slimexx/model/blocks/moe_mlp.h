@@ -1,5 +1,5 @@
 // Mixture of experts: a router sends each token to k of E experts, each a SwiGLU MLP. The output is
-// the weighted sum of theirs, plus that of the shared expert if there is one.
+// the weighted sum of the experts' outputs, plus the output of the shared expert if there is one.
 //
 // Legend: T packed tokens, H hidden size, E experts, k experts per token, R = T*k routed rows
 // (ops/experts.h), F feed-forward size of an expert.
@@ -45,7 +45,7 @@ struct MoeMlpTape {
   ops::RoutedRows routed = {};    // sorted by copy
   // Only with all experts on this rank:
   Tensor gate_up = {};  // [R,2F], as DenseMlpTape::gate_up
-  Tensor h = {};        // [R,F], as DenseMlpTape::h; then the shared expert's row if it is joined
+  Tensor h = {};        // [R,F], like DenseMlpTape::h; a joined shared expert's row follows
   // Only with experts on several ranks: [R,H], expert outputs of the routed rows. Forward only.
   Tensor returned = {};
   DenseMlpTape shared = {};
@@ -62,15 +62,16 @@ struct MoeMlpSpec {
   ops::RouterRule router = {};
   bool has_correction_bias = false;
   std::optional<DenseMlpSpec> shared = {};
-  // Number of ranks that share the experts, and of physical experts including redundant ones. 0
-  // copies: experts are split evenly. An engine may have more copies than experts, and their number
-  // need not be a multiple of the ranks.
+  // expert_ranks: ranks that share the experts. expert_copies: physical experts including redundant
+  // ones; 0: experts are split evenly. An engine may have more copies than experts, and the number
+  // of copies need not be a multiple of the ranks.
   int64_t expert_ranks = 1, expert_copies = 0;
   // Number of ranks that share each expert: a rank has F / etp_ranks columns of gate and of up, and
   // H / etp_ranks columns of the output.
   int64_t etp_ranks = 1;
-  // Set by narrow(). has_whole_shared: the shared expert is not sharded. can_join_shared: it is
-  // also as wide as a routed expert, so that the expert products of a single token can include it.
+  // Set by narrow(). has_whole_shared: the shared expert is not sharded. can_join_shared: in
+  // addition, it is as wide as a routed expert, so that the expert products of a single token can
+  // include it.
   bool has_whole_shared = false, can_join_shared = false;
 
   ExpertPlacement placement() const {
@@ -80,8 +81,9 @@ struct MoeMlpSpec {
   bool operator==(const MoeMlpSpec&) const = default;
 };
 
-// The shard of one rank: its experts, and its columns of them and of the shared expert. The router
-// is not sharded. Columns are output columns: each is one sum over all inputs, as on one rank.
+// The shard of one rank: its experts, and its columns of these experts and of the shared expert.
+// The router is not sharded. Columns are output columns: each is one sum over all inputs, as on one
+// rank.
 MoeMlpSpec narrow(const MoeMlpSpec& spec, const dist::GridSizes& sizes);
 
 MoeMlpParameters<ParameterId> declare(ParameterList& list, const MoeMlpSpec& spec,
@@ -115,7 +117,7 @@ inline Tensor router_bias(const MoeMlpParameters<Tensor>& w) { return w.correcti
 // If experts are split over ranks (EP or ETP), no level keeps expert rows: their number is known
 // only after the router has run, and its upper bound is the mean times the number of ranks.
 // Backward dispatches the inputs again and repeats one product. Exchanges must not depend on the
-// level, because each rank chooses its own.
+// level, because each rank chooses its own level.
 void allocate_kept(Arena& arena, const MoeMlpSpec& spec, const RowCounts& rows, LayerKeep level,
                    MoeMlpTape& tape);
 // `for_backward`: allocates gate_up, which backward reads; otherwise only h.
@@ -135,12 +137,12 @@ void project_up(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpPar
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   Tensor down);
-// The same, added to the residual stream and normed.
+// Like project_down above, but the result is added to the residual stream and normed.
 void project_down(const ops::Context& ctx, const MoeMlpSpec& spec,
                   const MoeMlpParameters<Tensor>& w, const Batch& batch, const MoeMlpTape& tape,
                   const ops::ResidualNorm& residual);
 
-// As for the dense MLP. The choice of experts has no gradient.
+// Like backward of the dense MLP. The choice of experts has no gradient.
 void backward(const ops::Context& ctx, const MoeMlpSpec& spec, const MoeMlpParameters<Tensor>& w,
               const MoeMlpParameters<Tensor>& g, const Batch& batch, const MoeMlpTape& tape,
               Tensor dout, Tensor normed, Tensor dnormed, bool accumulate,

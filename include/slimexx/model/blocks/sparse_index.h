@@ -1,7 +1,7 @@
 // The lightning indexer of sparse attention (DeepSeek-V3.2, GLM-5): a few small heads, which share
-// one key, score the earlier keys of each query, and attention sees only the best top_k. It is part
-// of latent attention (mla_attention.h) and computes its queries from the normed low-rank queries
-// there. It is frozen: no gradient flows through a selection.
+// one key, score the earlier keys of each query, and attention sees only the best top_k. The
+// indexer is part of latent attention (mla_attention.h) and computes its queries from that block's
+// normed low-rank queries. The indexer is frozen: no gradient flows through a selection.
 //
 // Legend: T packed tokens, H hidden size, Rq rank of queries, n index heads, D elements per head.
 #pragma once
@@ -35,6 +35,7 @@ struct IndexerSpec {
   int64_t hidden_size = 0, q_rank = 0;
   int64_t num_heads = 0, head_dim = 0;
   double norm_eps = 1e-6;  // of the keys' LayerNorm
+  bool fp8_cache = false;  // keys are rounded to FP8 (ops/cache_rows.h)
   bool operator==(const IndexerSpec&) const = default;
 };
 
@@ -47,15 +48,18 @@ double forward_flops(const IndexerSpec& spec, int64_t num_tokens);
 // size.
 void check_device_sizes(const IndexerSpec& spec, tensor::Device device);
 
-// Pages hold one index key per token.
+// Pages hold one index key per token. `memory` begins with the keys; with fp8_cache their scales
+// follow.
 int64_t page_bytes(const IndexerSpec& spec, DType dtype, int64_t page_tokens);
+ops::CacheRows make_pages(const IndexerSpec& spec, DType dtype, Tensor memory, int64_t num_pages,
+                          int64_t page_tokens);
 
 // selected[T,k] i32: the k keys that each query sees (ops::select_keys). q_normed[T,Rq] and
-// normed[T,H] are the layer's normed query rank and its normed input. Paged: the batch's index keys
-// are written to index_pages first.
+// normed[T,H] are the layer's normed low-rank queries and its normed input. Paged: the batch's
+// index keys are written to index_pages first.
 void select_keys(const ops::Context& ctx, const IndexerSpec& spec,
                  const IndexerParameters<Tensor>& w, const ops::RotaryTable& rotary,
-                 const Batch& batch, Tensor index_pages, Tensor q_normed, Tensor normed,
-                 Tensor selected);
+                 const Batch& batch, const ops::CacheRows& index_pages, Tensor q_normed,
+                 Tensor normed, Tensor selected);
 
 }  // namespace slimexx::model

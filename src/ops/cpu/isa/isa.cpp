@@ -12,8 +12,8 @@
 namespace slimexx::ops::cpu {
 namespace {
 
-// The best table, or the one that SLX_CPU_KERNELS names. Generic bits differ from those of the
-// other tables, since it does not fuse multiply and add.
+// The best table, or the one that SLX_CPU_KERNELS names. The generic table does not fuse multiply
+// and add, so its bits differ from those of all other tables.
 const KernelTable* choose_kernels() {
   const auto tables = available_kernels();
   const char* wanted = std::getenv("SLX_CPU_KERNELS");

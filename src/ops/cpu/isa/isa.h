@@ -10,7 +10,7 @@ namespace slimexx::ops::cpu {
 const KernelTable& kernels();
 // The tables that can run here, slowest first.
 std::vector<const KernelTable*> available_kernels();
-// For tests and benchmarks: use this table from now on. Not while an op runs.
+// For tests and benchmarks: use this table from now on. Do not call it while an op runs.
 void use_kernels(const KernelTable& table);
 
 }  // namespace slimexx::ops::cpu

@@ -2,8 +2,9 @@
 // (kernels.inl) and called through this table of plain functions. Within one instruction set every
 // element of every result is computed by one fixed order of operations, whatever the sizes of the
 // operands; between instruction sets bits may differ (the generic one has no fused multiply-add on
-// x86-64). Every sum over a row uses 64 strided partial sums and one fixed tree. Files compiled for
-// instruction sets that this CPU may lack include this header: use no standard templates here.
+// x86-64). Every sum over a row uses 64 strided partial sums and one fixed tree. Files for
+// different instruction sets include this header, so use no standard templates here: the linker
+// might keep a copy that this CPU cannot run.
 #pragma once
 #include <cstdint>
 

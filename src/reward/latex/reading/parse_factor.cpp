@@ -110,7 +110,7 @@ Ref Parser::parse_group_value() {
   bars_ = bars;
   in_set_ = in_set;
   expect("}");
-  // In \frac{180^\circ}{7} the sign applies to the quotient.
+  // In \frac{180^\circ}{7} the degree sign applies to the quotient.
   for (const char* mark : {"degree", "percent"}) {
     const bool marked = value->kind == Kind::kQuantity &&
                         value->name == (mark[0] == 'd' ? std::string("degree") : std::string("%"));
@@ -150,7 +150,7 @@ Ref Parser::parse_primary() {
   fail("unexpected '" + token.text + "'");
 }
 
-// _nC_k and ^nC_k are binomials; with P, k objects are arranged in order.
+// _nC_k and ^nC_k are binomials; with P, they count ordered selections of k objects.
 Ref Parser::parse_prescript() {
   ++at_;
   const Ref n = parse_argument();

@@ -80,8 +80,8 @@ std::optional<std::string> Parser::head_name() {
   return std::nullopt;
 }
 
-// "(x, y)", "(g(x))": names only; a number or a sum in brackets is a factor. Empty if there are
-// none.
+// The parameters of a definition: "(x, y)", "(g(x))". Names only: a number or a sum in brackets is
+// a factor. Empty if there are none.
 std::vector<Ref> Parser::head_parameters() {
   if (!take("(")) return {};
   std::vector<Ref> parameters;
@@ -106,7 +106,7 @@ std::vector<Ref> Parser::head_parameters() {
   return {};
 }
 
-// T(n) = 2 T(n - 1) does not define a value.
+// Whether the name is called again: T(n) = 2 T(n - 1) does not define a value.
 bool Parser::is_called_later(const std::string& name) const {
   for (size_t k = at_; k + 1 < tokens_.size(); ++k) {
     if (tokens_[k].kind == Token::kName && tokens_[k].text == name && tokens_[k + 1].text == "(") {

@@ -8,7 +8,7 @@ namespace {
 // Units are short; beyond this many tokens upright letters count as variables.
 constexpr size_t kMaxUnitTokens = 40;
 
-// 5%, -5%, 2 * 5 degrees: the value without its mark, if the mark stands at the very end.
+// 5%, -5%, 2 * 5 degrees: the value without its mark, if the mark is at the very end.
 Ref strip_mark(const Ref& value, const char* mark) {
   if (is_call(value, mark)) return value->args[0];
   if (value->kind == Kind::kMul && is_call(value->args.back(), mark)) {
@@ -121,7 +121,8 @@ bool Parser::at_unit() const {
   return true;
 }
 
-// 2.5 million, 3 dozen. "5 score" may also mean points: only alone it is a number.
+// 2.5 million, 3 dozen. "5 score" may also mean points, so "score" and "gross" multiply only if
+// nothing follows.
 Ref Parser::take_magnitudes(Ref value) {
   for (;;) {
     const bool braced = is("{") && is_symbol_token(peek(2), "}");  // {\rm million}

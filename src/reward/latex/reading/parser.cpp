@@ -241,7 +241,7 @@ Ref Parser::parse_ratio() {
   return make_call("ratio", std::move(parts));
 }
 
-// {a \over b}: everything before and after it in the group.
+// {a \over b}: the operands are everything before and after \over in the group.
 Ref Parser::parse_infix() {
   const Ref top = parse_sum();
   static constexpr std::pair<std::string_view, const char*> kFunctions[] = {

@@ -12,7 +12,8 @@
 
 namespace slimexx::reward::latex {
 
-// The tree of one answer; null, and `why` set, if the text is not mathematics that it can read.
+// The tree of one answer; null, and `why` set, if the text is not mathematics that the parser can
+// read.
 Ref parse_answer(const std::vector<Token>& tokens, std::string* why);
 
 struct ParseFailure {
@@ -76,7 +77,7 @@ class Parser {
   Ref take_magnitudes(Ref value);
 
   // parse_head.cpp
-  Ref parse_head();  // "p(x)" in "p(x) = ..."; null without reading if no definition begins
+  Ref parse_head();  // "p(x)" in "p(x) = ..."; null, with nothing read, if no definition begins
   Ref parse_plain_derivative();
   std::optional<std::string> head_name();
   std::vector<Ref> head_parameters();

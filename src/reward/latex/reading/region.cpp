@@ -95,7 +95,7 @@ void find_variables(const Ref& node, std::set<std::string>& names) {
   for (const Ref& arg : node->args) find_variables(arg, names);
 }
 
-// The half-line where left op right holds, solved for the only variable if that is linear.
+// The half-line where `left op right` holds; nullopt unless that is linear in its only variable.
 std::optional<Region> half_line(const Ref& left, const std::string& op, const Ref& right,
                                 Budget& budget) {
   Ref bound;

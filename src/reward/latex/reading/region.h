@@ -10,7 +10,8 @@
 namespace slimexx::reward::latex {
 
 // `breaks` (increasing) split the line; in_break[k] tells whether break k belongs to the region,
-// in_gap[k] whether the open piece before break k does (in_gap.back(): after the last).
+// in_gap[k] whether the open piece before break k does; in_gap.back() is for the piece after the
+// last break.
 struct Region {
   std::vector<Ref> breaks;
   std::vector<bool> in_break;

@@ -1,4 +1,4 @@
-// clean_source: the text-level half of the lexer.
+// clean_source: the part of the lexer that rewrites text before it is split into tokens.
 #include <algorithm>
 #include <cctype>
 #include <vector>

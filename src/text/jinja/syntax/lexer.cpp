@@ -112,8 +112,8 @@ class Lexer {
     }
   }
 
-  // If `word` and the end of a tag follow at `from`, the position after them, otherwise 0. `end`
-  // tags also accept +%} and consume the line's end.
+  // If `word` and the end of a tag follow at `from`, returns the position after the tag, otherwise
+  // 0. `end` tags also accept +%} and consume the line's end.
   size_t match_tag_word(size_t from, std::string_view word, bool end) const {
     size_t i = skip_space(text_, from);
     const std::string_view all(text_);
@@ -268,14 +268,14 @@ class Lexer {
     }
     const auto accept = [&](char c) { return digit_value(c) < base; };
     size_t n = prefix + digits_length(position_ + prefix, accept);
-    if (n == prefix) fail_here("a number without digits");
+    if (n == prefix) fail_here("a number has no digits");
     const std::string digits = text_.substr(position_, n);
     if (base == 10 && digits.size() > 1 && digits[0] == '0' &&
         digits.find_first_not_of("0_") != std::string::npos) {
-      fail_here("a number with leading zeros");
+      fail_here("a number has leading zeros");
     }
     const auto value = parse_python_int(digits, base == 10 ? 10 : 0);
-    if (!value) fail_here("an integer beyond 127 bits");
+    if (!value) fail_here("an integer needs more than 127 bits");
     push(TokenKind::kInteger, digits);
     tokens_.back().integer = *value;
     advance(n);

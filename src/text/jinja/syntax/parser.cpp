@@ -107,7 +107,7 @@ Expr* Parser::finish(Expr* expr) const {
   for (const auto& keyword : expr->keywords) cover(keyword.second);
   cover(expr->star_args);
   cover(expr->star_keywords);
-  if (expr->depth > kMaxTreeDepth) fail_here("expression nested too deeply");
+  if (expr->depth > kMaxTreeDepth) fail_here("an expression is nested too deeply");
   return expr;
 }
 
@@ -284,7 +284,7 @@ void Parser::parse_signature(Function& function) {
       fail_here("a parameter without default follows one with a default");
     }
     if (!names.insert(parameter.name).second)
-      fail_here(fmt::format("two parameters named '{}'", shorten(parameter.name)));
+      fail_here(fmt::format("two parameters are named '{}'", shorten(parameter.name)));
     function.parameters.push_back(std::move(parameter));
   }
   take();

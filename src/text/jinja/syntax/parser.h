@@ -106,7 +106,7 @@ class Parser {
 
 struct Parser::Nested {
   explicit Nested(Parser& owner) : parser(owner) {
-    if (++parser.nesting_ > kMaxTreeDepth) parser.fail_here("nested too deeply");
+    if (++parser.nesting_ > kMaxTreeDepth) parser.fail_here("the template is nested too deeply");
   }
   ~Nested() { --parser.nesting_; }
   Parser& parser;

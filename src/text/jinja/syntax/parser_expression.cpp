@@ -333,7 +333,7 @@ void Parser::parse_arguments(Expr& call) {
   bool first = true, positional = true;
   std::unordered_set<std::string> keys;
   const auto ensure = [&](bool holds) {
-    if (!holds) fail_here("arguments of a call out of order");
+    if (!holds) fail_here("the arguments of a call are out of order");
   };
   while (!at_operator(")")) {
     if (!first) {

@@ -4,21 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "e2e/fp8/fp8_models.h"
-#include "e2e/small_run.h"
+#include "e2e/fp8/ways.h"
 
 namespace slimexx::e2e {
 namespace {
-
-using Settings = std::vector<std::string>;
-
-struct Way {
-  std::string name;
-  std::string model, changes;
-  int ranks = 1;
-  Settings settings = {};
-};
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 std::vector<Way> list_ways() {
   const std::string dense = "models/qwen3_tied_mqa", experts = "oracle/qwen3_moe",
@@ -77,33 +66,9 @@ std::vector<Way> list_ways() {
 class Fp8Run : public testing::TestWithParam<Way> {};
 
 TEST_P(Fp8Run, TrainsOnItsOwnBits) {
-  const Way& way = GetParam();
-  const Folder folder;
-  make_checkpoint(folder, way.model, way.changes);
-  make_prompts(folder);
-  Settings all = {"numerics.fp8=on",
-                  "debug.check_weight_hash=true",
-                  "rl.use_kl_loss=true",
-                  "rl.kl_loss_coef=0.01",
-                  "rollout.num_rollout=2",
-                  "model.ref_load=" + (folder / "model"),
-                  "checkpoint.save_hf=" + (folder / "hf")};
-  all.insert(all.end(), way.settings.begin(), way.settings.end());
-  all = train_arguments(folder, folder / "run", all);
-  all.push_back("--thread-ranks=" + std::to_string(way.ranks));
-  const Finished f = run_slimexx(0, all);
-  ASSERT_EQ(f.status, 0) << f.text();
-  const auto rows = read_rows(folder / "run/metrics.jsonl");
-  ASSERT_EQ(rows.size(), 2u);
-  for (const Json& row : rows) {
-    EXPECT_EQ(number(row, "train/mismatch_tokens"), 0);
-    EXPECT_EQ(number(row, "train/compared_tokens"), number(row, "rollout/num_tokens"));
-    EXPECT_GT(number(row, "rollout/num_tokens"), 16);
-    EXPECT_GT(number(row, "train/fp8_changed"), 0);
-    EXPECT_GT(number(row, "train/grad_norm"), 0);
-  }
-  EXPECT_EQ(number(rows[0], "train/kl_loss"), 0) << "the reference is quantised like the policy";
-  EXPECT_GT(number(rows[1], "train/kl_loss"), 0);
+  const auto rows = train_two_rollouts(GetParam(), {"numerics.fp8=on"});
+  expect_own_bits(rows);
+  for (const Json& row : rows) EXPECT_GT(number(row, "train/fp8_changed"), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Fp8Run, testing::ValuesIn(list_ways()),
@@ -132,7 +97,7 @@ TEST(Fp8, GridsGenerateTheSameBits) {
   EXPECT_NE(run("plain", "off", engines), expected);
 }
 
-// A reference that takes the policy's weights takes its FP8 bytes.
+// A reference that is replaced by the policy gets the policy's FP8 bytes.
 TEST(Fp8, AMovedReferenceEqualsThePolicy) {
   const Folder folder;
   make_checkpoint(folder, "models/qwen3_tied_mqa", kDense);

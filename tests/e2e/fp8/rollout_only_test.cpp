@@ -4,13 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "e2e/fp8/fp8_models.h"
-#include "e2e/small_run.h"
+#include "e2e/fp8/ways.h"
 
 namespace slimexx::e2e {
 namespace {
-
-using Settings = std::vector<std::string>;
 
 constexpr const char* kDenseModel = "models/qwen3_tied_mqa";
 constexpr const char* kExpertModel = "oracle/qwen3_moe";
@@ -18,14 +15,6 @@ constexpr const char* kLatentModel = "oracle/glm4_moe_lite";
 const Settings kApart = {"parallel.colocate=false", "parallel.actor_num_gpus=1",
                          "parallel.rollout_num_gpus=1"};
 const Settings kCorrected = {"numerics.on_logprob_mismatch=ignore", "rl.use_tis=true"};
-
-struct Way {
-  std::string name;
-  std::string model, changes;
-  int ranks = 1;
-  Settings settings = {};
-};
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 std::vector<Way> list_ways() {
   const std::string tp2 = "parallel.tensor_model_parallel_size=2",
