@@ -5,9 +5,9 @@
 // GB/s: bytes that a rank must send, elements * bytes * (ranks - 1) / ranks, divided by the time.
 // "in rank order": sums that add the terms of the ranks in rank order, as sums of activations must.
 // Their rate is printed relative to NCCL's for the same bytes, which NCCL adds in its own order.
-// For f32 sums to equal ranges that is ncclReduceScatter, or with two ranks ncclReduce if it is
-// faster. For sums of bf16 rows to all ranks it is ncclAllReduce of the same number of bytes in
-// f32, the only type that we let NCCL add.
+// For the f32 reduce-scatter with equal ranges that is ncclReduceScatter, or with two ranks
+// ncclReduce if it is faster. For sums of bf16 rows to all ranks it is ncclAllReduce of the same
+// number of bytes in f32, the only type that we let NCCL add.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -135,14 +135,16 @@ double report_sums(const Bench& bench, const Layout& layout, const Tensor& gradi
   const auto sum = [&](const std::vector<Range>& ranges, SumOrder order) {
     exchange.reduce_scatter_sum(side, scratch, gradients, ranges, order);
   };
-  const double nccl_ms =
-      bench.report("f32 sums to equal ranges", bytes, [&] { sum(layout.whole, SumOrder::kAny); });
-  bench.report("f32 sums to unequal ranges", bytes, [&] { sum(layout.uneven, SumOrder::kAny); });
+  const double nccl_ms = bench.report("f32 reduce-scatter, equal ranges", bytes,
+                                      [&] { sum(layout.whole, SumOrder::kAny); });
+  bench.report("f32 reduce-scatter, unequal ranges", bytes,
+               [&] { sum(layout.uneven, SumOrder::kAny); });
   bench.report(
-      "f32 sums to equal ranges, in rank order", bytes, [&] { sum(layout.whole, SumOrder::kRank); },
-      nccl_ms);
-  bench.report(fmt::format("f32 sums by {} parts", layout.by_part.size() / layout.whole.size()),
-               bytes, [&] { layout.sum_parts(exchange, side, gradients); });
+      "f32 reduce-scatter, equal ranges, in rank order", bytes,
+      [&] { sum(layout.whole, SumOrder::kRank); }, nccl_ms);
+  bench.report(
+      fmt::format("f32 reduce-scatter by {} parts", layout.by_part.size() / layout.whole.size()),
+      bytes, [&] { layout.sum_parts(exchange, side, gradients); });
   return nccl_ms;
 }
 
@@ -150,11 +152,11 @@ void report_gathers(const Bench& bench, const Layout& layout, const Tensor& weig
                     Collective& exchange) {
   const auto compute = tensor::compute_stream(bench.device);
   const size_t parts = layout.by_part.size() / layout.whole.size();
-  bench.report("bf16 gather of equal ranges", bytes,
+  bench.report("bf16 all-gather, equal ranges", bytes,
                [&] { exchange.all_gather_ranges(compute, weights, layout.whole); });
-  bench.report(fmt::format("bf16 gather of {} parts at once", parts), bytes,
+  bench.report(fmt::format("bf16 all-gather of {} parts at once", parts), bytes,
                [&] { exchange.all_gather_ranges(compute, weights, layout.by_part); });
-  bench.report(fmt::format("bf16 gather of {} parts one by one", parts), bytes,
+  bench.report(fmt::format("bf16 all-gather of {} parts one by one", parts), bytes,
                [&] { layout.gather_parts(exchange, compute, weights); });
 }
 
@@ -222,9 +224,9 @@ void report_peer_sums(const Bench& bench, const Layout& layout, const Tensor& gr
   const auto sum = [&] {
     exchange.reduce_scatter_sum(compute, scratch, gradients, layout.whole, SumOrder::kRank);
   };
-  bench.report("f32 sums to equal ranges, in rank order, by kernels", bytes, sum, nccl_ms);
+  bench.report("f32 reduce-scatter, equal ranges, in rank order, by kernels", bytes, sum, nccl_ms);
   const Tensor weights(gradients.raw(), DType::kBF16, bench.device, {gradients.dim(0)});
-  bench.report("bf16 gather of equal ranges, by kernels", bytes / 2,
+  bench.report("bf16 all-gather, equal ranges, by kernels", bytes / 2,
                [&] { exchange.all_gather_ranges(compute, weights, layout.whole); });
 }
 

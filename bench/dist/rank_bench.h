@@ -60,7 +60,7 @@ struct Bench {
                 double nccl_ms = 0) const {
     const double ms = time_ms(run);
     if (world.rank() == 0)
-      fmt::print("{:<52} {:8.3f} ms {:7.1f} GB/s{}\n", what, ms, gigabytes_a_second(bytes, ms),
+      fmt::print("{:<60} {:8.3f} ms {:7.1f} GB/s{}\n", what, ms, gigabytes_a_second(bytes, ms),
                  share_of_nccl(ms, nccl_ms));
     return ms;
   }

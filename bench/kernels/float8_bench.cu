@@ -110,6 +110,7 @@ std::vector<Fp8GemmConfig> list_bf16_configs(int64_t m, int64_t n, int64_t k,
   if (!fp8_gemm_quantises(m, k)) return list;
   list.push_back(swiglu ? choose_fp8_gemm_swiglu_config(m, n, k, true)
                         : choose_fp8_gemm_config(m, n, k, true));
+  if (settings.best) return list;
   for (const Fp8GemmConfig& c : list_configs(m, n, k, settings)) {
     if (suits_fp8_bf16_input(c)) list.push_back(c);
   }

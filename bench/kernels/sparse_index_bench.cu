@@ -31,9 +31,10 @@ double time_copy(int repeats) {
   return rate;
 }
 
-// `columns`: the graph's upper bound on keys, at least keys_each.
-void time_decode(int sequences, int keys_each, int columns, int page, double copy, int repeats) {
-  const IndexCase c{.lengths = std::vector<int32_t>(sequences, keys_each), .last = 1};
+// `columns`: the graph's upper bound on keys, at least keys_each. `f8`: FP8 keys.
+void time_decode(int sequences, int keys_each, int columns, int page, double copy, int repeats,
+                 bool f8 = false) {
+  const IndexCase c{.lengths = std::vector<int32_t>(sequences, keys_each), .last = 1, .f8 = f8};
   const IndexOperands operands(c);
   const IndexBatch batch(operands, operands.sequences.whole(),
                          {.page_tokens = page, .columns = columns, .most_keys = columns});
@@ -45,12 +46,14 @@ void time_decode(int sequences, int keys_each, int columns, int page, double cop
     SLX_CUDA(index_scores(scores, nullptr));
     SLX_CUDA(select_keys(best, nullptr));
   });
-  const double bytes = 2.0 * sequences * double(keys_each) * double(c.dim);
+  const double key_bytes = f8 ? double(c.dim + 2) : 2.0 * double(c.dim);
+  const double bytes = sequences * double(keys_each) * key_bytes;
   const double bound = bytes / copy * 1e-6;
   std::printf(
-      "decode, %d x %d keys of %d, pages of %d: scores %.1f us, %.0f GB/s, %.0f %% of copy; with "
-      "the selection %.1f us, %.2f times the time to read the keys\n",
-      sequences, keys_each, columns, page, score_us, bytes / score_us * 1e-3,
+      "decode, %s keys, %d x %d keys of %d, pages of %d: scores %.1f us, %.0f GB/s, %.0f %% of "
+      "copy; with "
+      "the selection %.1f us, %.2f times reading the keys\n",
+      f8 ? "FP8" : "bf16", sequences, keys_each, columns, page, score_us, bytes / score_us * 1e-3,
       100 * bound / score_us, both_us, both_us / bound);
 }
 
@@ -91,6 +94,7 @@ int main(int argc, char** argv) {
   const int repeats = argc > 1 ? std::atoi(argv[1]) : 20;
   const double copy = time_copy(repeats);
   for (const int page : {16, 64}) time_decode(64, 32768, 32768, page, copy, repeats);
+  time_decode(64, 32768, 32768, 64, copy, repeats, true);
   time_decode(1, 32768, 32768, 64, copy, repeats);
   time_decode(8, 131072, 131072, 64, copy, repeats);
   time_decode(64, 4096, 131072, 64, copy, repeats);

@@ -10,13 +10,13 @@
 //   4. multiplies all key blocks, in ascending order, with its own 64 columns of the values.
 // The operations on a row, and their order, are those of column_form.cuh, hence the same bits.
 //
-// Roles: one warpgroup computes; one warp loads each round as soon as the previous round has been
-// read. Barriers, all of them full barriers: queries, keys, the values of each key block (1 arrival
-// each), the maxima and the weights of each key block (1 arrival, and the bytes that their owners
-// send). A thread block sends its maxima only after it has read everything sent to it in the
-// previous round. So a thread block that has all maxima may send weights. Thread blocks without a
-// key block in the last round send maxima too (-inf). Named barriers: keys, and values, of a round
-// have been read.
+// Roles: one warpgroup computes; one warp (four warps if keys are FP8) loads each round as soon as
+// the previous round has been read. Barriers, full only: queries, keys, the values of each key
+// block (1 arrival each), the maxima and the weights of each key block (1 arrival, and the bytes
+// that their owners send). A thread block sends its maxima only after it has read everything sent
+// to it in the previous round. So a thread block that has all maxima may send weights. Thread
+// blocks without a key block in the last round send maxima too (-inf). Named barriers: keys, and
+// values, of a round have been read.
 //
 // Cost of a round, 24 rows: 72 KB of keys and 64 KB of values (from L2: another thread block reads
 // them as keys); 36 wgmma steps for scores, eight times four for values. Measured with 400 keys: 38

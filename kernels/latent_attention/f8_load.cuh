@@ -7,9 +7,10 @@
 // the consumers do. All warps look two blocks ahead, over the ends of items: one block is stored
 // while the next one is in flight and the rows of the one after that are looked up.
 //
-// Cost of a block: 41 KB take 2100 clocks at 4.27 TB/s over 132 SMs. A warp dequantises 8192 values
-// in about 1000 instructions. The block is written to shared memory in 576 clocks at 128 B/clk.
-// With 16 rows in flight per warp, 32 KB are on the way from memory.
+// Cost of a block: 41 KB take 2250 clocks at 4.27 TB/s over 132 SMs. A warp dequantises 8192 values
+// in about 1060 instructions, 1450 clocks (counted in the machine code, without waits). The block
+// is written to shared memory in 576 clocks at 128 B/clk. In few_rows.cu 16 rows per warp are in
+// flight, 32 KB. rows.cu and listed_rows.cu, which mostly read L2, have registers for 4 rows.
 #pragma once
 #include "kernels/common/warp_release.cuh"
 #include "kernels/latent_attention/f8_keys.cuh"
@@ -141,7 +142,7 @@ __device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
     F8Block after;
     if (goes_on) after = blocks.advance();
     goes_on = after.exists;
-    const bool is_ready = now.exists && (awaited || next.is_written);
+    bool is_ready = false;  // the next block may be loaded before this one is stored
     if (now.exists) {
       if (warp == 0 && now.query_row >= 0) {
         await();  // they wrote the queries
@@ -149,10 +150,11 @@ __device__ __forceinline__ void load_f8_items(const attention::Problem& problem,
         item.row = now.query_row;
         queries.load(item);
       }
+      is_ready = awaited || next.is_written;
       const uint32_t to = shared.stage(n) + warp * (kWarpKeys * 128);
 #pragma unroll 1
       for (int g = 0; g < kKeyGroups; g += kGroups) {
-        const F8Rows<kGroups> held = in_flight.turned();
+        const F8Rows<kGroups> held = in_flight.turned();  // waits for the loads
         if (g == 0) {
           for (int part = 0; part < 3; ++part) wait(shared.empty(n, part), stage_parity(n) ^ 1);
         } else {

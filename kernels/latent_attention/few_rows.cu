@@ -1,7 +1,8 @@
 // Few rows: a sequence has at most 32 (token, head) rows, as in decode. A thread block takes a
 // segment of a sequence's keys; the kernel merge_latent combines the segments. The walk, roles and
 // barriers are those of rows.cu, with operands swapped (column_form.cuh). If segments are few, a
-// cluster of thread blocks takes each segment (cluster_rows.cu).
+// cluster of thread blocks takes each one (cluster_rows.cu). FP8 keys have another producer
+// (f8_load.cuh).
 //
 // Cost of a block of 64 keys and 24 rows: 72 KB of keys take 3700 clocks at 4.27 TB/s over 132 SMs.
 // Both products read the keys from shared memory as the A operand, in 36 and 32 steps of 2 KB: 1100

@@ -18,6 +18,8 @@
 // (L2): 128 KB of fp32, read and written once per segment of 2048 keys, so 256 KB per 70,000 clocks
 // of products.
 //
+// FP8 keys have another producer (f8_load.cuh): four warps, one arrival of each at a full barrier.
+//
 // Shared memory: queries 72 KB, two blocks of keys 144 KB. Registers per thread: 128 for outputs,
 // 32 for scores, 16 for weights.
 #include <algorithm>

@@ -14,7 +14,8 @@ __device__ __forceinline__ float rectify(float x) {
   return y;
 }
 
-// The lane's part of the weighted sum over heads for query `query`, for each of its two keys.
+// The lane's part of the weighted sum over heads, for query `query` and each of the lane's two
+// keys.
 template <class S>
 __device__ __forceinline__ void add_heads(float (&sums)[2],
                                           const float (&products)[S::kColumns / 2],

@@ -24,13 +24,14 @@ namespace slimexx::model {
 Tensor own_rows_of(const ops::Context& ctx, const Batch& batch, Tensor all);
 void exchange_tp_rows(const ops::Context& ctx, const Batch& batch, Tensor all);
 
-// The partial sums [T,W] that scatter_tp_sum reduces into own [t,W]; `own` itself on one tp rank.
+// The partial sums [T,W] that scatter_tp_sum reduces into own [t,W]; `own` itself if there is only
+// one tp rank.
 Tensor allocate_partial(const ops::Context& ctx, const Batch& batch, Tensor own);
 // Reduce-scatter: own[t,W] = this rank's rows of the sum of the ranks' `partial` [T,W], in rank
 // order. Overwrites `partial`.
 void scatter_tp_sum(const ops::Context& ctx, const Batch& batch, Tensor own, Tensor partial);
-// Reduce-scatter of any rows: `ranges` has the range of `partial` for each tp rank, and is empty on
-// one tp rank.
+// Reduce-scatter of any rows: `ranges` has the range of `partial` for each tp rank; empty if
+// there is only one tp rank.
 void scatter_tp_sum(const ops::Context& ctx, std::span<const dist::Range> ranges, Tensor own,
                     Tensor partial);
 

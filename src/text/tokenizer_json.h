@@ -1,5 +1,5 @@
 // Reads tokenizer.json in one pass: the vocabulary and the merges, nearly all of the file, go to
-// flat lists; the rest becomes a JSON value. Strict: valid UTF-8, no duplicate keys (the model
+// flat lists; the rest becomes a JSON value. Strict: valid UTF-8, no duplicate keys (BpeModel
 // checks those of the vocabulary), bounded depth.
 #pragma once
 #include <cstdint>

@@ -17,7 +17,8 @@ class StepSums {
   // Zeroes all sums of a step that has `num_sequences` samples on all ranks.
   void start_step(const ops::Context& ctx, int64_t num_sequences);
   tensor::Tensor loss_metrics() const;  // [kNumLossMetrics] F64
-  // The work of the trained MTP layers; without metrics, labels and layers if there are none.
+  // The work of the trained MTP layers. If no MTP layer is trained, all vectors of MtpWork are
+  // empty.
   MtpWork mtp_work(std::span<const Sample> samples) const;
   const model::RouterBalances& balances() const { return routers_.balances(); }
   // The sums that this rank reports: kNumLossMetrics metrics for the loss and for each MTP layer,

@@ -22,8 +22,9 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-// Every rank writes to its own region and to its part of the other regions; after a barrier it
-// reads both. Returns a description of the fault.
+// Every rank fills the first half of its own region, and its part of the second half of every
+// region. After a barrier it reads the first half of every region and the second half of its own.
+// Returns a description of the fault.
 std::string check_peer_memory(Collective& ranks) {
   constexpr int64_t kNumbers = 1 << 18, kBytes = kNumbers * 4;
   const tensor::Buffer region(ranks.device(), 2 * kBytes, "peer test");

@@ -63,7 +63,7 @@ TEST(CacheScale, IsRoundedUpToBf16) {
 }
 
 TEST_P(CachedRows, KeysAreRoundedAndPutInPages) {
-  // Head 0: the largest is 448, so the scale is 1 and 448, -1.0625 (a tie, to 1) and 0.3 round as
+  // Head 0: the largest is 448, so the scale is 1 and 448, -1.0625 (a tie, to -1) and 0.3 round as
   // plain e4m3. Head 1: the largest is 896, so the scale is 2 and 17 rounds to 16 (a tie).
   Array keys({3, 2, 3});
   const std::vector<float> values = {448, -1.0625f, 0.3f, 896, 17, -1, 0, 0, 0,

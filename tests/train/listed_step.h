@@ -1,5 +1,5 @@
-// Runs one step from a given list of operations with its own slots, so that executor tests can
-// compare steps.
+// Runs the operations of one step from a given list, so that executor tests can compare steps. Each
+// call allocates new slots.
 #pragma once
 #include <gtest/gtest.h>
 #include <cstdint>

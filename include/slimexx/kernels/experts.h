@@ -112,9 +112,10 @@ struct GroupedGemmArgs {
 };
 // y[r] = x[r] w[e]^T for the rows r of every expert e, with the bits of launch_gemm.
 [[nodiscard]] const char* launch_grouped_gemm(const GroupedGemmArgs& args, cudaStream_t stream);
-// y is h [R, n / 2] = silu(gate) * up, where the product of launch_grouped_gemm is [gate, up]. The
-// bits are those of swiglu_forward on that product. n must be a multiple of 16, k of 64.
+// Whether launch_grouped_gemm_swiglu supports these sizes: n a multiple of 16, k of 64.
 bool fuses_grouped_swiglu(int64_t n, int64_t k);
+// y is h [R, n / 2] = silu(gate) * up, where the product of launch_grouped_gemm is [gate, up]. The
+// bits are those of swiglu_forward on that product.
 [[nodiscard]] const char* launch_grouped_gemm_swiglu(const GroupedGemmArgs& args,
                                                      cudaStream_t stream);
 // dx[R, k] bf16 = dy[r, n] w[e, n, k]; `x` is dy, `y` is dx.

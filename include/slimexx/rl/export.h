@@ -10,11 +10,11 @@ namespace slimexx::rl {
 
 // Writes the weights in the checkpoint's dtype, and the side files from `template_directory`.
 // Tensors that are not trained keep the dtype of the folder that they were read from. Every rank of
-// `layout` writes boxes that its `store` holds; ranks that hold the same box share its rows. The
-// bytes do not depend on the number of ranks. An earlier export at `directory` is replaced when the
-// new one is complete. If anything else has appeared there, the new export stays beside it, and
-// Error(kEnvironment) says where. Collective over `host`, the ranks of the layout on host memory;
-// throws AgreedError.
+// `layout` writes from its `store`: of a shard that several ranks hold, each of these ranks writes
+// some of the rows. The bytes do not depend on the number of ranks. An earlier export at
+// `directory` is replaced when the new one is complete. If anything else has appeared there, the
+// new export stays beside it, and Error(kEnvironment) says where. Collective over `host`, the ranks
+// of the layout on host memory; throws AgreedError.
 void export_hf(const model::ParameterStore& store, const model::Layout& layout,
                const model::ModelSpec& spec, const std::string& template_directory,
                const std::string& directory, dist::Collective& host);

@@ -97,8 +97,9 @@ struct DeviceReport {
   std::string name;               // "NVIDIA H200"
   double memory_bytes_per_s = 0;  // memory clock x bus width x 2; 0: unknown
 };
-// The table's rates if it has a kind with the reported name. Other GPUs have the default's rates,
-// but a copy rate for the reported bandwidth, if it is known, and cause one log line per process.
+// The table's rates if it has a kind with the reported name. Other GPUs have the default's rates;
+// if the report has a bandwidth, the copy rate is scaled to this bandwidth. The first such GPU of a
+// process is logged.
 DecodeRates decode_rates_of(const DeviceReport& report);
 // The rates of a device of this process.
 DecodeRates read_decode_rates(Device device);

@@ -21,7 +21,8 @@ bool same_value(const std::string& one, const std::string& other) {
 
 bool is_sglang(const KnownFlag& flag) { return flag.owner == "SGLang"; }
 
-// Keys of a topology file and flags of tools are not configuration keys.
+// Whether find_flag() may find the flag. It does not find keys of the --sglang-config file and
+// flags of tools, which have no configuration key.
 bool is_looked_up(const KnownFlag& flag) {
   return flag.owner == "slime" || flag.owner == "Megatron" || is_sglang(flag);
 }

@@ -42,7 +42,8 @@ MemoryPlan plan_memory(MemoryBudget budget);
 // Bytes by which the budget's minimum exceeds the share; 0 if it fits.
 int64_t missing_bytes(const MemoryBudget& budget);
 
-// Requests of engine and trainer for the pool; a run and `slimexx plan` use the same code.
+// What determines the memory that the engine and the trainer need. A run and `slimexx plan` fill it
+// with the same code (list_needs).
 struct MemoryNeeds {
   const RunConfig& config;
   train::Trainer* trainer = nullptr;  // null: the rank only generates

@@ -1,4 +1,4 @@
-// Finds signs in the samples of a rollout that the run learns nothing.
+// Examines the samples of a rollout for signs of a run that learns nothing.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -21,8 +21,8 @@ struct DecodeCost {
   double rows_of_row = 1;  // rows at a rank's experts / rows of its own batch
   double row = 0;          // logits of one row, written and read
   double cached_token = 0;
-  // The MTP layer that drafts: bytes read and waits without its experts, bytes of its experts, and
-  // bytes of the head.
+  // Cost of the MTP layer that drafts, in three parts: all except experts and head (bytes read, and
+  // waits), its experts, and the head.
   double guess = 0, guess_experts = 0, guess_head = 0;
   // Cost of a forward with `rows` rows. `context`: cached tokens that each row attends to.
   double of_rows(double rows, double context) const;

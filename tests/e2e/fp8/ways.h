@@ -13,8 +13,8 @@ namespace slimexx::e2e {
 
 using Settings = std::vector<std::string>;
 
-// With these sizes two tensor-parallel ranks hold whole blocks. Heads of latent attention have 64
-// rows of each kind.
+// With these sizes two tensor-parallel ranks hold whole blocks. A head of latent attention has
+// 64 nope rows, 64 rope rows and 64 value rows.
 inline constexpr const char* kDense = R"({"hidden_size": 256, "num_attention_heads": 4,
   "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 2})";
 inline constexpr const char* kExperts = R"({"hidden_size": 128, "num_attention_heads": 4,

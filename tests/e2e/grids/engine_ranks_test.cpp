@@ -116,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
                 1}),
     [](const auto& instance) { return instance.param.name; });
 
-// Engines in lock step, and two engines of two ranks, as processes.
+// Compares runs whose ranks are processes with runs whose ranks are threads: one engine with two
+// attention groups, and two engines of two ranks.
 class EngineProcesses : public EngineRanksTrain {};
 
 TEST_P(EngineProcesses, MakeTheWeightsOfThreads) {

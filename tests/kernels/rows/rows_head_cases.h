@@ -23,9 +23,9 @@ inline Bits run_heads(const HeadProblem& p, bool in_place = false, int64_t shift
   return target.get();
 }
 
-// Runs with pages and puts keys and values back where run_heads leaves them: the results must
-// agree. Slots without a token, and all of `out` after the queries, must not change. If not in
-// place, rows of `out` have no values.
+// Runs with pages. `expected` is the result of run_heads: its queries must be in `out`, its keys
+// and values in the pages. Slots without a token, and all of `out` after the queries, must not
+// change. If not in place, rows of `out` have no value heads.
 inline void check_pages(const HeadProblem& p, const Bits& expected, bool in_place) {
   const HeadDevice d(p, 0);
   const int64_t heads = p.c.query_heads + (in_place ? 2 : 1) * p.c.kv_heads;

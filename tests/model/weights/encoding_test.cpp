@@ -120,8 +120,8 @@ TEST(Encoding, HoldsTheWeightsOfProducts) {
   }
 }
 
-// On four ranks, heads of 8 elements cut no block of 8 rows. An MLP of 16 columns has 4 on each
-// rank, half a block.
+// Blocks have 8 rows. One rank cuts none. On four ranks the dense MLP of 32 columns has 8 per rank,
+// a whole block, and the shared expert of 16 columns has 4, half a block.
 TEST(Encoding, CutBlocksStayPlain) {
   const ModelSpec whole = spec_of("qwen3_moe", {}), cut = spec_of("glm4_moe", {.tp = 4});
   EXPECT_TRUE(contains(whole.encoded, "layers.0.attention.qkv.weight"));

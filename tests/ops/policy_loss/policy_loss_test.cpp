@@ -141,8 +141,8 @@ TEST(PolicyLoss, OffPolicySequenceMaskingByHand) {
   o.opsm_delta = 0;
   p.old_log_probs.clear();
   EXPECT_EQ(run_policy_loss(p, o).metric(LossMetric::kOpsmClipFraction), 0);
-  // GSPO: the first token is masked here too. Only the second one contributes to the derivative of
-  // the sequence's ratio 1/2, which both tokens share.
+  // GSPO: the first token is masked here too, so only the second token's loss depends on the
+  // sequence's ratio 1/2. The ratio depends on the log-probs of both tokens equally.
   p.old_log_probs = {-1, -1, -1, -1, -1};
   o.kind = LossKind::kGspo;
   out = run_policy_loss(p, o);
