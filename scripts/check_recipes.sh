@@ -65,7 +65,7 @@ while IFS=$'\t' read -r source recipe flag value; do
     colocate) [[ $set_to == "true" ]] && value=true ;;
   esac
   case "$status:$kind:$source" in
-    *:script:script | *:differs:* | later:later:* | works:later:variant | "not needed here:needless:"*) ;;
+    *:script:script | *:differs:* | later:later:* | "not needed here:needless:"*) ;;
     works::* | later::*) same "$set_to" "$value" || fault "$file: --$flag is $value in the recipe ($source), but ${key:-no key} is ${set_to:-not set}" ;;
     "not needed here::"*) fault "$file: --$flag $value ($source) has no comment: add \"# needless: --$flag $value\"" ;;
     *) fault "$file: --$flag $value ($source) is \"$status\" in docs/reference/slime-flags.md, but \"$kind\" in the comment of this file" ;;

@@ -29,7 +29,8 @@ fi
 rm -rf "$run"
 mkdir -p "$run/toy"
 
-# Keep the numbers of layers, experts and heads that the grid divides; shrink widths, tables and the vocabulary.
+# Keep the numbers of layers, experts and heads that the grid divides; shrink widths, tables and the vocabulary. Toy
+# widths are less than a block of FP8.
 shrink() {
   awk -v pairs="$*" '
     BEGIN { n = split(pairs, list, " "); for (i = 1; i <= n; ++i) { split(list[i], p, "="); toy[p[1]] = p[2] } }
@@ -58,7 +59,7 @@ settings=(model.hf_checkpoint="$run/model" data.prompt_data="$run/prompts.jsonl"
   reward.rm_type=random eval.eval_prompt_data={} rollout.rollout_max_prompt_len=32 rollout.num_rollout=2 rollout.rollout_batch_size=4 rollout.n_samples_per_prompt=4
   rollout.rollout_max_response_len=8 rollout.rollout_stop_token_ids=[] rollout.kv_cache_gib=0.002 train.global_batch_size=null train.num_steps_per_rollout=1
   train.max_tokens_per_gpu=32 eval.eval_interval=0 checkpoint.save="$run/checkpoints" checkpoint.save_interval=0
-  observe.run_dir="$run/run" observe.tensorboard=false debug.check_weight_hash=true "$@")
+  numerics.fp8=off observe.run_dir="$run/run" observe.tensorboard=false debug.check_weight_hash=true "$@")
 grep -q 'ref_load' "${files[@]}" && settings+=(model.ref_load="$run/model")
 grep -q '^ *over_sampling_batch_size:' "${files[@]}" && settings+=(rollout.over_sampling_batch_size=8)
 echo "== the shape that $config gives"

@@ -152,5 +152,47 @@ INSTANTIATE_TEST_SUITE_P(Products, Fp8Cuda, testing::ValuesIn(list_product_ways(
 INSTANTIATE_TEST_SUITE_P(Cache, Fp8Cuda, testing::ValuesIn(list_cache_ways()),
                          [](const auto& instance) { return instance.param.name; });
 
+// Engines sample as with FP8 products, and training computes as without them.
+class Fp8RolloutCuda : public testing::TestWithParam<Way> {};
+
+TEST_P(Fp8RolloutCuda, EngineSamplesAsInFp8AndTrainingComputesWithoutIt) {
+  if (tensor::count_cuda_devices() == 0) GTEST_SKIP() << "no GPU";
+  const Way& way = GetParam();
+  const Folder folder;
+  make_checkpoint(folder, way.model, way.sizes);
+  make_prompts(folder);
+  const auto run = [&](const std::string& fp8, const Settings& more) {
+    Settings all = {"numerics.fp8=" + fp8, "rollout.num_rollout=1",
+                    "debug.dump_weights=" + (folder / (fp8 + "/first"))};
+    all.insert(all.end(), way.settings.begin(), way.settings.end());
+    all.insert(all.end(), more.begin(), more.end());
+    all = train_arguments(folder, folder / fp8, all);
+    all.insert(all.end(), {"--device", "cuda", "--thread-ranks=" + std::to_string(way.ranks)});
+    const Finished f = run_slimexx(0, all);
+    EXPECT_EQ(f.status, 0) << f.text();
+    return f.status == 0 ? read_rows(folder / (fp8 + "/metrics.jsonl")).at(0) : Json();
+  };
+  const auto samples = [&](const std::string& fp8) {
+    return folder / (fp8 + "/made/rollout_000000.jsonl");
+  };
+  const Json row = run("rollout_only", {"numerics.on_logprob_mismatch=ignore", "rl.use_tis=true",
+                                        "debug.check_weight_hash=true",
+                                        "debug.save_rollout=" + (folder / "rollout_only/made")});
+  ASSERT_FALSE(row.is_null());
+  EXPECT_GT(number(row, "train/mismatch_tokens"), 0);
+  EXPECT_GT(number(row, "train/train_rollout_logprob_abs_diff"), 0);
+  ASSERT_FALSE(run("on", {"debug.save_rollout=" + (folder / "on/made")}).is_null());
+  EXPECT_EQ(read_bytes(samples("rollout_only")), read_bytes(samples("on")));
+  const Json plain =
+      run("off", {"rl.use_tis=true", "debug.load_rollout=" + samples("rollout_only")});
+  ASSERT_FALSE(plain.is_null());
+  EXPECT_EQ(number(row, "train/loss"), number(plain, "train/loss"));
+  EXPECT_EQ(read_bytes(folder / "rollout_only/first/weights.safetensors"),
+            read_bytes(folder / "off/first/weights.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, Fp8RolloutCuda, testing::ValuesIn(list_product_ways()),
+                         [](const auto& instance) { return instance.param.name; });
+
 }  // namespace
 }  // namespace slimexx::e2e
