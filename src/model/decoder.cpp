@@ -100,7 +100,6 @@ ModelSpec narrow(const ModelSpec& spec, const dist::GridSizes& sizes) {
   const auto narrow_layer = [&](LayerSpec& layer) {
     std::visit([&](auto& block) { block = narrow(block, sizes); }, layer.attention);
     std::visit([&](auto& block) { block = narrow(block, sizes); }, layer.mlp);
-    if (spec.encoding) std::visit([](auto& block) { set_encoded(block); }, layer.mlp);
   };
   std::ranges::for_each(own.layers, narrow_layer);
   for (MtpSpec& mtp : own.mtp) narrow_layer(mtp.layer);

@@ -74,7 +74,6 @@ inline RateClass rate_class(const DenseMlpSpec&) { return RateClass::kDense; }
 // Tensors or slices on disk that exist once per expert.
 inline int64_t count_named_boxes(const DenseMlpSpec&) { return 0; }
 inline void set_leaves(DenseMlpSpec& spec, int64_t leaves) { spec.leaves = leaves; }
-inline void set_encoded(DenseMlpSpec&) {}
 inline SplitProduct split_product(const DenseMlpSpec& spec) {
   return {"intermediate_size", 2 * spec.intermediate_size};
 }

@@ -71,7 +71,7 @@ struct MoeMlpSpec {
   int64_t etp_ranks = 1;
   // Set by narrow(). has_whole_shared: the shared expert is not sharded. can_join_shared: in
   // addition, it is as wide as a routed expert, so that the expert products of a single token can
-  // include it. FP8 products cannot (set_encoded).
+  // include it.
   bool has_whole_shared = false, can_join_shared = false;
 
   ExpertPlacement placement() const {
@@ -100,8 +100,6 @@ inline int64_t count_named_boxes(const MoeMlpSpec& spec) { return spec.router.nu
 inline void set_leaves(MoeMlpSpec& spec, int64_t leaves) {
   if (spec.shared) spec.shared->leaves = leaves;
 }
-// The products of this block's weights are FP8.
-inline void set_encoded(MoeMlpSpec& spec) { spec.can_join_shared = false; }
 inline SplitProduct split_product(const MoeMlpSpec& spec) {
   if (!spec.shared) return {};
   return {"moe_intermediate_size", 2 * spec.shared->intermediate_size};
