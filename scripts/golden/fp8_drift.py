@@ -11,7 +11,7 @@ amax / 448 for its weights. Rounding to FP8 amplifies differences of float32 sum
 rounded to another e4m3 value. The noise shows by how much: it is the oracle's difference from itself if the embeddings
 are one ulp larger, in the first 8 samples.
 Prints one row of a Markdown table, and stops with status 1 if slimexx's drift is more than 1.05 of the oracle's or of
-the base's, or if slimexx and the oracle differ by more than half of the drift and by more than 1.1 of the noise.
+the base's, or if slimexx and the oracle differ by more than half of the drift.
 Needs torch and transformers >= 5.
 """
 import argparse, json, pathlib, sys
@@ -157,7 +157,7 @@ def main():
     print(f"| {args.model.name} | {args.weights} | {'FP8' if args.keys else 'plain'} | {len(ours):,} | {drift:.5f} | "
           f"{of_oracle:.5f} | {drift / of_oracle:.4f} | {of_base:.5f} | {drift / of_base:.4f} | {difference:.2e} | "
           f"{difference / drift:.4f} | {noise / drift:.4f} | {distance(ours_plain, plain):.1e} |", flush=True)
-    sys.exit(drift > 1.05 * min(of_oracle, of_base) or difference > max(0.5 * drift, 1.1 * noise))
+    sys.exit(drift > 1.05 * min(of_oracle, of_base) or difference > 0.5 * drift)
 
 
 main()
