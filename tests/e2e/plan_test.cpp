@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "e2e/fp8_models.h"
+#include "e2e/fp8/ways.h"
 #include "e2e/small_run.h"
 #include "slimexx/base/strings.h"
 
