@@ -92,9 +92,9 @@ TEST(PlanningGridDeathTest, ACallThatWouldSendFails) {
   PlanningGrid grid(GridShape(4, {.tp = 2}), 1, {});
   std::vector<float> values(8);
   const Tensor rows(values.data(), DType::kF32, {}, {8});
-  EXPECT_DEATH(grid.groups().tp.broadcast({}, rows, 0), "broadcast by rank 1 of 2.*a plan");
-  EXPECT_DEATH(grid.groups().dp.barrier(), "barrier by rank 0 of 2");
-  EXPECT_DEATH(grid.host().split(0, 0), "split by rank 1 of 4");
+  EXPECT_DEATH(grid.groups().tp.broadcast({}, rows, 0), "broadcast on rank 1 of 2.*a plan");
+  EXPECT_DEATH(grid.groups().dp.barrier(), "barrier on rank 0 of 2");
+  EXPECT_DEATH(grid.host().split(0, 0), "split on rank 1 of 4");
 }
 
 }  // namespace

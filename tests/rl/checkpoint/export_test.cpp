@@ -160,7 +160,7 @@ TEST(DescribeModel, ComparesATiedHead) {
   model::StoredMap map = model::make_plain(model::spec_of(config), 8);
   map["lm_head.weight"] = model::store_floats({1, 2}, {1, 1});
   const std::string folder = model::write_stored(dir, "bad", config, map);
-  io::expect_error(ErrorCode::kInput, "tie_word_embeddings is true, but it differs",
+  io::expect_error(ErrorCode::kInput, "tie_word_embeddings is true, but this tensor differs",
                    [&] { describe_model(folder); });
 }
 
