@@ -172,7 +172,8 @@ TEST(Fp8Conversion, GoesOnWhereItStopped) {
     Fp8Conversion killed(folder, dir.file("fp8"), {});
     killed.create();
     EXPECT_EQ(killed.write(0, 2, false).files, 1);
-    expect_error(ErrorCode::kRun, "b.safetensors was not written completely", [&] { killed.commit(); });
+    expect_error(ErrorCode::kRun, "b.safetensors was not written completely",
+                 [&] { killed.commit(); });
   }
   dir.put("fp8/b.safetensors.incomplete", "half");
   Fp8Conversion again(folder, dir.file("fp8"), {});
