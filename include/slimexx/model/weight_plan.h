@@ -4,6 +4,7 @@
 // so that transfers in flight need little memory.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,8 +34,22 @@ struct WeightPlan {
 // every pair of ranks, spread their elements over the same rounds. Two rounds are in flight at a
 // time.
 inline constexpr int64_t kRoundElements = int64_t{1} << 27;
-// One plan for each of `ranks`, which ascend. Both layouts have the same ranks. SLX_CHECKs that
-// `from` covers every tensor, and that two ranks hold either the same box or disjoint boxes.
+// The transfers from one layout to another, from which the plans of single ranks are made. Both
+// layouts have the same ranks. SLX_CHECKs that `from` covers every tensor, and that two ranks hold
+// either the same box or disjoint boxes.
+class TransferList;
+class WeightTransfers {
+ public:
+  WeightTransfers(Layout from, Layout to);
+  ~WeightTransfers();
+  // One plan for each of `ranks`, which ascend.
+  std::vector<WeightPlan> make_plans(std::span<const int> ranks,
+                                     int64_t round_elements = kRoundElements) const;
+
+ private:
+  Layout from_, to_;  // the list points into them
+  std::unique_ptr<const TransferList> list_;
+};
 std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
                                           std::span<const int> ranks,
                                           int64_t round_elements = kRoundElements);

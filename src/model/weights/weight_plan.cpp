@@ -119,6 +119,8 @@ class Senders {
   std::map<const std::vector<int>*, Heap> heaps_;
 };
 
+}  // namespace
+
 // The transfers that every rank of the new layout needs. Replicas share a parameter list; ranks
 // that share the lists of both layouts share everything except the senders. The time is
 // proportional to the transfers of all ranks.
@@ -204,6 +206,8 @@ std::vector<TransferList::Transfer> TransferList::received(int receiver) const {
   return transfers;
 }
 
+namespace {
+
 int64_t count_rounds(int64_t n, int64_t by) { return std::max<int64_t>(1, (n + by - 1) / by); }
 
 // The rounds of the transfers that one rank receives. All pairs of ranks use the round count of the
@@ -229,10 +233,22 @@ int64_t WeightMove::num_elements() const {
   return n;
 }
 
+WeightTransfers::WeightTransfers(Layout from, Layout to)
+    : from_(std::move(from)),
+      to_(std::move(to)),
+      list_(std::make_unique<const TransferList>(from_, to_)) {}
+
+WeightTransfers::~WeightTransfers() = default;
+
 std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
                                           std::span<const int> ranks, int64_t round_elements) {
-  const size_t num_ranks = from.ranks.size();
-  const TransferList list(from, to);
+  return WeightTransfers(from, to).make_plans(ranks, round_elements);
+}
+
+std::vector<WeightPlan> WeightTransfers::make_plans(std::span<const int> ranks,
+                                                    int64_t round_elements) const {
+  const size_t num_ranks = from_.ranks.size();
+  const TransferList& list = *list_;
   const int64_t most_rounds = count_rounds(list.most_elements(), round_elements);
   std::vector<WeightPlan> plans(ranks.size());
   std::vector<WeightPlan*> plan_of(num_ranks, nullptr);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "rl/config/speculation.h"
@@ -103,6 +104,7 @@ class Planner {
         note(fmt::format("{} does not exist: the {} is assumed to have the policy's architecture",
                          options.folder, options.name));
     }
+    std::shared_ptr<const model::WeightTransfers> transfers;
     const StagePlanInputs inputs{.request = request_,
                                  .spec = plan_.spec,
                                  .frozen = frozen,
@@ -113,7 +115,8 @@ class Planner {
                                  .longest_generated = longest_generated_,
                                  .num_sampled_tokens = num_sampled_tokens_,
                                  .samples_per_microbatch = plan_.samples_per_microbatch,
-                                 .microbatches = plan_.microbatches};
+                                 .microbatches = plan_.microbatches,
+                                 .transfers = transfers};
     for (int stage = 0; stage < plan_.grid.sizes().pp; ++stage)
       plan_.stages.push_back(plan_stage(inputs, stage));
     if (plan_.roles.are_apart) plan_.generator = plan_generator(inputs);
@@ -142,6 +145,7 @@ class Planner {
       const RankRoles roles = make_rank_roles(options, changed.num_ranks);
       const dist::GridShape grid(roles.num_trainers, grid_sizes(options));
       check_model_grid(inputs.spec, grid, pipeline_split(options));
+      std::shared_ptr<const model::WeightTransfers> transfers;
       const StagePlanInputs own{.request = changed,
                                 .spec = inputs.spec,
                                 .frozen = inputs.frozen,
@@ -153,7 +157,8 @@ class Planner {
                                 .longest_generated = inputs.longest_generated,
                                 .num_sampled_tokens = inputs.num_sampled_tokens,
                                 .samples_per_microbatch = inputs.samples_per_microbatch,
-                                .microbatches = inputs.microbatches};
+                                .microbatches = inputs.microbatches,
+                                .transfers = transfers};
       for (int stage = 0; stage < grid.sizes().pp; ++stage)
         if (plan_stage(own, stage).missing_bytes > 0) return false;
       return !roles.are_apart || plan_generator(own).missing_bytes == 0;

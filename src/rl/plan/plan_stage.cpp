@@ -242,11 +242,11 @@ class StagePlanner {
   // Weights that move between ranks need staging memory.
   void plan_hand_over() {
     const model::Layout trainer = make_model_layout(in_.spec, &ranks_);
-    hand_over_ = make_hand_over(
-        trainer, store_, engine_model_,
-        model::make_weight_plan(model::list_moved(trainer), model::list_moved(engine_model_.layout),
-                                world_->rank()),
-        *world_, device_);
+    if (in_.transfers == nullptr)
+      in_.transfers = std::make_shared<const model::WeightTransfers>(
+          model::list_moved(trainer), model::list_moved(engine_model_.layout));
+    hand_over_ = make_hand_over(trainer, store_, engine_model_,
+                                in_.transfers->make_plans({{world_->rank()}})[0], *world_, device_);
   }
 
   // A run allocates the staging memory after the pool, on top of mem_fraction_static.

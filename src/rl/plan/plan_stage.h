@@ -1,11 +1,13 @@
 // Plans one pipeline stage by building its fullest rank, or a rank that only generates.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "rl/plan/memory_plan.h"
 #include "slimexx/model/stages.h"
+#include "slimexx/model/weight_plan.h"
 #include "slimexx/rl/engine_shape.h"
 #include "slimexx/rl/plan.h"
 
@@ -24,6 +26,8 @@ struct StagePlanInputs {
   int64_t num_sampled_tokens = 0;      // size of the tokenizer's vocabulary
   int64_t samples_per_microbatch = 0;  // samples have the mean length
   int64_t microbatches = 0;            // per rank and optimizer step
+  // The transfers of a hand-over: null until the first stage that has a hand-over makes them.
+  std::shared_ptr<const model::WeightTransfers>& transfers;
 };
 
 tensor::Device plan_device(const tensor::DeviceKind& gpu);
