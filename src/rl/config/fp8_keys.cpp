@@ -8,7 +8,7 @@
 namespace slimexx::rl {
 namespace {
 
-constexpr const char* kKey = "numerics.fp8";
+constexpr const char* kFp8Key = "numerics.fp8";
 constexpr const char* kOneForward = "one FP8 forward is computed: blockwise e4m3; backward is bf16";
 
 }  // namespace
@@ -60,7 +60,7 @@ void settle_fp8(config::Config& config, RunConfig& run) {
                            Flag{"rollout.quantization", run.rollout.quantization, true}}) {
     if (flag.value == "none") continue;
     if (mode == "off" || (mode == "rollout_only" && !flag.is_of_engines))
-      config.add_fault(flag.key, fmt::format("is {}, and {} is {}", flag.value, kKey, mode),
+      config.add_fault(flag.key, fmt::format("is {}, and {} is {}", flag.value, kFp8Key, mode),
                        "keep one");
     if (mode == "auto") mode = "on";
   }
@@ -69,16 +69,16 @@ void settle_fp8(config::Config& config, RunConfig& run) {
 void check_rollout_only(config::Config& config, const RunConfig& run) {
   if (run.numerics.fp8 != "rollout_only") return;
   if (run.is_sft() && !needs_engine(run))
-    config.add_fault(kKey, "is rollout_only, but the run generates nothing", "leave it out");
+    config.add_fault(kFp8Key, "is rollout_only, but the run generates nothing", "leave it out");
   if (!generates_samples(run)) return;
   const std::string why =
       "with rollout_only the log-probs of engines and training differ; numerics.fp8: on has no "
       "difference";
   if (run.numerics.on_logprob_mismatch == "fail")
-    config.add_fault(kKey, "is rollout_only, and numerics.on_logprob_mismatch is fail",
+    config.add_fault(kFp8Key, "is rollout_only, and numerics.on_logprob_mismatch is fail",
                      "set on_logprob_mismatch to warn or ignore: " + why);
   if (!run.rl.use_tis)
-    config.add_fault(kKey, "is rollout_only, and rl.use_tis is false",
+    config.add_fault(kFp8Key, "is rollout_only, and rl.use_tis is false",
                      "set rl.use_tis to true: " + why);
 }
 
