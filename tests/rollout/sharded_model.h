@@ -31,8 +31,8 @@ struct ShardedModel {
     tensor::Arena arena(device, 1 << 20, "test");
     model::WeightTraffic traffic;
     const model::WeightPlan plan =
-        model::make_weight_plan(layout(spec, dist::GridShape(host.size(), {})),
-                                layout(spec_of_ranks, grid.shape()), host.rank());
+        model::make_weight_plans(layout(spec, dist::GridShape(host.size(), {})),
+                                 layout(spec_of_ranks, grid.shape()), {{host.rank()}})[0];
     EXPECT_EQ(plan.num_rounds, 0);
     model::move_local_weights(ops::compute_context(arena), plan, whole.store, store, traffic);
     weights = model::bind_weights(store, spec_of_ranks);

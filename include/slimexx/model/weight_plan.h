@@ -34,12 +34,13 @@ struct WeightPlan {
 // every pair of ranks, spread their elements over the same rounds. Two rounds are in flight at a
 // time.
 inline constexpr int64_t kRoundElements = int64_t{1} << 27;
-// The transfers from one layout to another, from which the plans of single ranks are made. Both
-// layouts have the same ranks. SLX_CHECKs that `from` covers every tensor, and that two ranks hold
-// either the same box or disjoint boxes.
 class TransferList;
+// The transfers from one layout to another, from which the plans of single ranks are made. Listing
+// them takes time in proportion to the transfers of all ranks.
 class WeightTransfers {
  public:
+  // Both layouts have the same ranks. SLX_CHECKs that `from` covers every tensor, and that two
+  // ranks hold either the same box or disjoint boxes.
   WeightTransfers(Layout from, Layout to);
   ~WeightTransfers();
   // One plan for each of `ranks`, which ascend.
@@ -50,11 +51,10 @@ class WeightTransfers {
   Layout from_, to_;  // the list points into them
   std::unique_ptr<const TransferList> list_;
 };
+// WeightTransfers(from, to).make_plans(ranks, round_elements).
 std::vector<WeightPlan> make_weight_plans(const Layout& from, const Layout& to,
                                           std::span<const int> ranks,
                                           int64_t round_elements = kRoundElements);
-WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
-                            int64_t round_elements = kRoundElements);
 
 // Bytes that one hand-over moved.
 struct WeightTraffic {

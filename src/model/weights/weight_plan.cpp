@@ -290,9 +290,4 @@ std::vector<WeightPlan> WeightTransfers::make_plans(std::span<const int> ranks,
   return plans;
 }
 
-WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
-                            int64_t round_elements) {
-  return make_weight_plans(from, to, {{rank}}, round_elements)[0];
-}
-
 }  // namespace slimexx::model

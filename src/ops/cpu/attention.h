@@ -4,6 +4,7 @@
 // is one token, since every token has its own keys.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -94,7 +95,8 @@ class KeyRows {
 
  private:
   static void convert(const uint8_t* bytes, int64_t n, float scale, float* to) {
-    for (int64_t i = 0; i < n; ++i) to[i] = f8_values()[bytes[i]] * scale;
+    const std::array<float, 256>& value_of = f8_values();
+    for (int64_t i = 0; i < n; ++i) to[i] = value_of[bytes[i]] * scale;
   }
   void convert_latent(const uint8_t* bytes, float* to) const {
     for (int64_t g = 0; g < latent_.groups; ++g) {

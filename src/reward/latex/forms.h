@@ -36,9 +36,9 @@ bool contradicts(const Approximated& both, Budget& budget);
 bool is_rounded(const Approximated& both, const Ref& value, Budget& budget);
 
 bool is_equation(const Ref& node);  // a relation with only "="
-// The value that an equation gives an expression: 293 for m + n = 256 + 37 = 293. Null if the
-// equation gives none: its constants differ, or it is a condition (x^2 - 4 = 0). A reference with
-// coordinates (x + y = 10) is a line or curve, not the value 10.
+// The constant that an equation assigns to its other side: 293 for m + n = 256 + 37 = 293. Null if
+// the equation assigns none: its constants differ, or it is a condition (x^2 - 4 = 0). A reference
+// with coordinates (x + y = 10) is a line or curve, not the constant 10.
 Ref named_value(const Node& equation, bool reference, Budget& budget);
 
 // Gives the arguments of two definitions the same names, as in f(x) = ... and f(t) = ..., so that

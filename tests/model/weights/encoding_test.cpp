@@ -80,7 +80,7 @@ Stores make_stores(const Layout& layout, const ModelSpec& spec, bool filled) {
 void move_all(const Layout& from, const Layout& to, const Stores& sources, const Stores& targets) {
   std::vector<WeightPlan> plans;
   for (int rank = 0; rank < static_cast<int>(sources.size()); ++rank)
-    plans.push_back(make_weight_plan(list_moved(from), list_moved(to), rank, 300));
+    plans.push_back(make_weight_plans(list_moved(from), list_moved(to), {{rank}}, 300)[0]);
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     WeightTraffic traffic;
     move_local_weights(cpu_context(), plans[rank], *sources[rank], *targets[rank], traffic);

@@ -33,6 +33,11 @@ Stores make_stores(const Layout& layout, bool filled) {
   return stores;
 }
 
+WeightPlan make_weight_plan(const Layout& from, const Layout& to, int rank,
+                            int64_t round_elements = kRoundElements) {
+  return make_weight_plans(from, to, {{rank}}, round_elements)[0];
+}
+
 // Runs the moves of all ranks one after another; returns the bytes sent, without alignment.
 int64_t move_all(const Layout& from, const Layout& to, const Stores& sources, const Stores& targets,
                  int64_t round_elements) {
